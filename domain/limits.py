@@ -1,0 +1,90 @@
+"""Limits with names, and the checks that apply them. Over a limit nothing is written.
+
+Sizes are bytes of UTF-8 (of the text) or of msgpack (of structured values).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.domain.errors import InvalidInput, LimitExceeded
+
+TEXT_BYTES_MAX: Final = 1 << 20
+METADATA_BYTES_MAX: Final = 64 << 10
+LABEL_BYTES_MAX: Final = 256
+KEY_BYTES_MAX: Final = 512
+SCOPE_BYTES_MAX: Final = 512
+QUERY_BYTES_MAX: Final = 64 << 10
+RECALL_K_MAX: Final = 1_000
+TURNS_PER_CALL_MAX: Final = 10_000
+
+
+def checked_text(field: str, value: str, *, bytes_max: int) -> str:
+    """Return `value` if it is text that a log can hold for ever.
+
+    Raises `InvalidInput` for a value that is no string, is empty, or holds NUL or a lone surrogate, and
+    `LimitExceeded` beyond `bytes_max` bytes of UTF-8.
+    """
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"expected text, got {type(value).__name__}")
+    if not value or value.isspace():
+        raise InvalidInput(field, "empty")
+    if "\x00" in value:
+        raise InvalidInput(field, f"holds a NUL character at {value.index(chr(0))}")
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInput(field, f"not valid Unicode: lone surrogate at character {error.start}") from error
+    if size > bytes_max:
+        raise LimitExceeded(field, limit=bytes_max, actual=size)
+    return value
+
+
+def checked_label(field: str, value: str) -> str:
+    """Return `value` if it is a one-line label: a name, an agent, a speaker."""
+    checked_text(field, value, bytes_max=LABEL_BYTES_MAX)
+    if not value.isprintable():
+        raise InvalidInput(field, "holds control characters")
+    return value
+
+
+def checked_json(field: str, value: Any, *, bytes_max: int) -> Any:
+    """Return `value` if it is made of JSON types only, without NaN, infinity, NUL-free text not required.
+
+    Raises `InvalidInput` for other types, NaN, infinity, non-string keys, lone surrogates or integers
+    beyond 64 bits, and `LimitExceeded` beyond `bytes_max` bytes of msgpack.
+    """
+    _check_json_types(field, value, depth=0)
+    try:
+        size = len(msgspec.msgpack.encode(value))
+    except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError) as error:
+        raise InvalidInput(field, f"cannot be stored: {error}") from error
+    if size > bytes_max:
+        raise LimitExceeded(field, limit=bytes_max, actual=size, unit="bytes")
+    return value
+
+
+_DEPTH_MAX: Final = 64
+
+
+def _check_json_types(field: str, value: Any, *, depth: int) -> None:
+    if depth > _DEPTH_MAX:
+        raise InvalidInput(field, f"nested deeper than {_DEPTH_MAX} levels")
+    match value:
+        case None | bool() | int() | str():
+            return
+        case float():
+            if value != value or value in (float("inf"), float("-inf")):
+                raise InvalidInput(field, "NaN and infinity are not JSON")
+        case list() | tuple():
+            for item in value:
+                _check_json_types(field, item, depth=depth + 1)
+        case dict():
+            for name, item in value.items():
+                if not isinstance(name, str):
+                    raise InvalidInput(field, f"keys must be text, got {type(name).__name__}")
+                _check_json_types(f"{field}.{name}", item, depth=depth + 1)
+        case _:
+            raise InvalidInput(field, f"{type(value).__name__} is not a JSON type")

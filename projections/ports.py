@@ -1,0 +1,84 @@
+"""What projections need from the outside, named here and fitted by `infra`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.position import Position
+
+
+class Head(NamedTuple):
+    """The end of a log: its last position, and the digest of everything up to it."""
+
+    position: Position
+    digest: bytes
+
+
+class Log(Protocol):
+    """The truth, to be read in order."""
+
+    @property
+    def log_id(self) -> str:
+        """The random identity this log was created with."""
+        ...
+
+    def head(self) -> Head:
+        """The last committed position with its digest. Position 0 when the log is empty."""
+        ...
+
+    def digest_at(self, position: Position) -> bytes | None:
+        """The stored digest of the event at exactly this position, or None where there is none."""
+        ...
+
+    def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
+        """Committed events of `(after, upto]` in order of position, in batches of 1 to `batch_max`."""
+        ...
+
+
+class Progress(Protocol):
+    """Told how far a long operation is. Called from the thread that works."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` units are finished."""
+        ...
+
+
+class Encoder(Protocol):
+    """An embedding model under its own identity.
+
+    `fingerprint` differs whenever any input could be given another vector: it is an identity of content,
+    not of a name or a dimension.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the user called the model."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Components of a vector."""
+        ...
+
+    def chunks(self, texts: Sequence[str]) -> list[list[str]]:
+        """Cut each text into pieces that the model reads whole; one piece where the text fits."""
+        ...
+
+    def encode(self, texts: Sequence[str], *, progress: Progress | None = None) -> NDArray[np.float32]:
+        """Embed pieces that fit the model.
+
+        Returns shape (len(texts), dimension), float32, every row of length 1, in the order given.
+        Raises `ModelUnavailable` when the model cannot be loaded, `EncodingFailed` for anything that is
+        not a finite vector of the right shape.
+        """
+        ...
