@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import Position
 
 
-class Head(NamedTuple):
+if TYPE_CHECKING:  # What needs no vectors starts without numpy.
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Head(Protocol):
     """The end of a log: its last position, and the digest of everything up to it."""
 
-    position: Position
-    digest: bytes
+    @property
+    def position(self) -> Position:
+        """0 for an empty log."""
+        ...
+
+    @property
+    def digest(self) -> bytes:
+        """32 bytes."""
+        ...
 
 
 class Log(Protocol):
@@ -37,6 +46,27 @@ class Log(Protocol):
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Committed events of `(after, upto]` in order of position, in batches of 1 to `batch_max`."""
+        ...
+
+
+class AuditableLog(Log, Protocol):
+    """The truth, down to its stored bytes."""
+
+    @property
+    def genesis(self) -> bytes:
+        """digest(0)."""
+        ...
+
+    def rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
+        """Stored rows (position, stream, version, topic, state, key, recorded_at, digest), undecoded."""
+        ...
+
+    def last_given(self) -> Position:
+        """The highest position ever given, even if its row is gone."""
+        ...
+
+    def missing_triggers(self) -> list[str]:
+        """Append-only triggers that the file should have and has not."""
         ...
 
 

@@ -1,0 +1,48 @@
+"""The chain that makes a change of history visible.
+
+    digest(0) = SHA-256(genesis tag ‖ format ‖ log id)
+    digest(n) = SHA-256(event tag ‖ digest(before n) ‖ position ‖ version ‖ recorded_at ‖ lengths ‖
+                        stream ‖ topic ‖ state ‖ key)
+
+Numbers are big-endian signed 64-bit, lengths signed 32-bit (-1 for an absent key), so no two rows share a
+preimage. Stored bytes are hashed, never re-encoded ones. docs/adr/0004-offset-digest-and-log-identity.md.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from struct import Struct
+from typing import Final
+
+DIGEST_BYTES: Final = 32
+_GENESIS_TAG: Final = b"mnemolog/genesis/1\x00"
+_EVENT_TAG: Final = b"mnemolog/event/1\x00"
+_HEADER: Final = Struct(">qqqiiii")
+
+
+def genesis(*, log_id: str, log_format: int) -> bytes:
+    """Return digest(0) of a log: 32 bytes that differ between any two logs."""
+    return sha256(_GENESIS_TAG + log_format.to_bytes(8, "big") + log_id.encode()).digest()
+
+
+def link(
+    previous: bytes,
+    position: int,
+    stream: bytes,
+    version: int,
+    topic: bytes,
+    state: bytes,
+    key: bytes | None,
+    recorded_at: int,
+) -> bytes:
+    """Return the digest of one event (32 bytes), given the digest of the event before it."""
+    header = _HEADER.pack(
+        position,
+        version,
+        recorded_at,
+        len(stream),
+        len(topic),
+        len(state),
+        -1 if key is None else len(key),
+    )
+    return sha256(b"".join((_EVENT_TAG, previous, header, stream, topic, state, key or b""))).digest()

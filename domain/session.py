@@ -1,0 +1,131 @@
+"""A session: one conversation of one agent, started once, recorded turn by turn, ended once.
+
+Decisions are pure functions of the state and what is asked; they raise, or say which events follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.domain import errors
+from mnemolog.domain.clock import to_micros
+from mnemolog.domain.events import Event, SessionEnded, SessionStarted, TurnRecorded
+from mnemolog.domain.limits import (
+    KEY_BYTES_MAX,
+    METADATA_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    checked_json,
+    checked_label,
+    checked_text,
+)
+from mnemolog.domain.role import parse_role
+from mnemolog.domain.scope import parse_scope
+
+_STREAM_PREFIX: Final = "session/"
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    """What later decisions need to know. Turns leave no trace in it, so it stays small for ever."""
+
+    started: SessionStarted
+    ended: bool = False
+
+
+def session_stream(session_id: str) -> str:
+    """Return the name of the stream that holds the session."""
+    return _STREAM_PREFIX + session_id
+
+
+def session_of(stream: str) -> str | None:
+    """Return the session that a stream holds, or None for a stream of another kind."""
+    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
+
+
+def evolve(state: SessionState | None, event: Event) -> SessionState | None:
+    """Return the state after `event`. Events of other kinds change nothing."""
+    match event:
+        case SessionStarted():
+            return SessionState(started=event)
+        case SessionEnded() if state is not None:
+            return msgspec.structs.replace(state, ended=True)
+        case _:
+            return state
+
+
+def start(session_id: str, state: SessionState | None, started: SessionStarted) -> list[Event]:
+    """Decide to start a session. Starting it again in the same way changes nothing.
+
+    Raises `SessionExists` when the id is taken by a session that was started differently.
+    """
+    if state is None:
+        return [started]
+    if state.started != started:
+        raise errors.SessionExists(session_id)
+    return []
+
+
+def record(session_id: str, state: SessionState | None, turn: TurnRecorded) -> list[Event]:
+    """Decide to record a turn. Raises `UnknownSession` or `SessionEnded`."""
+    if state is None:
+        raise errors.UnknownSession(session_id)
+    if state.ended:
+        raise errors.SessionEnded(session_id)
+    return [turn]
+
+
+def end(session_id: str, state: SessionState | None, *, reason: str) -> list[Event]:
+    """Decide to end a session. Ending it again changes nothing. Raises `UnknownSession`."""
+    if state is None:
+        raise errors.UnknownSession(session_id)
+    return [] if state.ended else [SessionEnded(reason=reason)]
+
+
+def new_session(*, name: str, agent: str, scope: str) -> SessionStarted:
+    """Return the event that starts a session, checked. Raises `InvalidInput`."""
+    return SessionStarted(
+        name=checked_label("name", name), agent=checked_label("agent", agent), scope=parse_scope(scope)
+    )
+
+
+def new_turn(
+    *,
+    role: str,
+    text: str,
+    speaker: str | None = None,
+    said_at: datetime | None = None,
+    tool_calls: Sequence[Any] = (),
+    metadata: Mapping[str, Any] | None = None,
+) -> TurnRecorded:
+    """Return the event that records a turn, checked. Raises `InvalidInput`, `LimitExceeded`."""
+    return TurnRecorded(
+        role=parse_role(role).value,
+        text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
+        speaker=None if speaker is None else checked_label("speaker", speaker),
+        said_at=None if said_at is None else to_micros("said_at", said_at),
+        tool_calls=_checked_tool_calls(tool_calls) if tool_calls else [],
+        metadata=_checked_metadata(metadata) if metadata else {},
+    )
+
+
+def checked_key(key: str) -> str:
+    """Return `key` if it can be an idempotency key. Raises `InvalidInput`, `LimitExceeded`."""
+    return checked_text("key", key, bytes_max=KEY_BYTES_MAX)
+
+
+def checked_session_id(session_id: str) -> str:
+    """Return `session_id` if it can name a session. Raises `InvalidInput`, `LimitExceeded`."""
+    return checked_label("session", session_id)
+
+
+def _checked_tool_calls(value: Sequence[Any]) -> list[Any]:
+    return list(checked_json("tool_calls", list(value), bytes_max=METADATA_BYTES_MAX))
+
+
+def _checked_metadata(value: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise errors.InvalidInput("metadata", f"expected a mapping, got {type(value).__name__}")
+    return dict(checked_json("metadata", dict(value), bytes_max=METADATA_BYTES_MAX))

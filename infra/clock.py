@@ -1,0 +1,15 @@
+"""The clock of the machine."""
+
+from __future__ import annotations
+
+from time import time_ns
+
+from mnemolog.domain.position import Micros
+
+
+class SystemClock:
+    """Wall time. It may jump; nothing orders by it."""
+
+    def now(self) -> Micros:
+        """Microseconds since the Unix epoch, UTC."""
+        return Micros(time_ns() // 1_000)

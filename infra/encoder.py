@@ -1,0 +1,275 @@
+"""SentenceTransformer models, loaded when the first vector is needed and not before.
+
+Identity, dimension and the cutting of texts need only small files, so a store opens, reports its state and
+answers by text without torch (seconds to import). Fits the `Encoder` port of the projections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
+from mnemolog.infra.chunking import Span, chunk, surely_fits
+from mnemolog.infra.fingerprint import fingerprint
+from mnemolog.infra.model_files import ModelProfile, read_profile, resolve_model
+
+BATCH_SIZE: Final = 32
+
+
+class SentenceTransformerEncoder:
+    """A SentenceTransformer model under an identity made of its content.
+
+    `model` is a name or a folder, see `resolve_model`. `recipe` is the version of how turns become text;
+    it is part of the identity. `prompt` is put before every text; None means the model's own default.
+    Vectors are computed in float32, whatever precision the weights were stored in.
+
+    Nothing is read at construction: every property and method may raise `ModelUnavailable`, and does so
+    again when called again. May be used from several threads; the model computes one batch at a time.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        recipe: str = "",
+        prompt: str | None = None,
+        device: str = "cpu",
+        batch_size: int = BATCH_SIZE,
+    ) -> None:
+        if batch_size < 1:
+            raise InvalidInput("batch_size", f"at least 1, got {batch_size}")
+        self._asked = model
+        self._recipe = recipe
+        self._prompt_asked = prompt
+        self._device = device
+        self._batch_size = batch_size
+        self._files_lock = RLock()
+        self._model_lock = RLock()
+        self._files_read: tuple[Path, ModelProfile] | None = None
+        self._fingerprint: str | None = None
+        self._tokenizer_loaded: Any = None
+        self._model_loaded: Any = None
+
+    @property
+    def name(self) -> str:
+        """What the user called the model."""
+        return str(self._asked)
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits, see `fingerprint`. Reads all weights the first time."""
+        with self._files_lock:
+            if self._fingerprint is None:
+                folder, _ = self._files()
+                self._fingerprint = fingerprint(folder, recipe=self._recipe, prompt=self._prompt_asked)
+            return self._fingerprint
+
+    @property
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self._files()[1].dimension
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens of one input, special tokens and prompt included. None: any number."""
+        return self._files()[1].max_tokens
+
+    def chunks(self, texts: Sequence[str]) -> list[list[str]]:
+        """Cut each text into pieces that the model reads whole; one piece where the text fits.
+
+        Pieces of a text overlap and cover all of it. Imports no torch where the model has a tokenizer.json.
+        """
+        window = self._window()
+        if window is None:
+            return [[text] for text in texts]
+        return [chunk(text, self._spans, window=window) for text in texts]
+
+    def encode(
+        self, texts: Sequence[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> NDArray[np.float32]:
+        """Embed pieces that fit the model.
+
+        Returns shape (len(texts), dimension), float32, every row of length 1, in the order given.
+        `progress(done, total)` is called after every batch. Loads the model the first time.
+
+        Raises `ModelUnavailable` when the model cannot be loaded, `EncodingFailed` for a text beyond the
+        model's window (nothing is cut in silence) and for anything that is not a finite vector of the right
+        shape.
+        """
+        rows = np.empty((len(texts), self.dimension), dtype=np.float32)
+        self._refuse_beyond_window(texts)
+        # Texts of one length together: a batch costs its longest text times its size. The longest first, so
+        # that too little memory shows at once.
+        order = sorted(range(len(texts)), key=lambda number: -len(texts[number]))
+        for start in range(0, len(order), self._batch_size):
+            batch = order[start : start + self._batch_size]
+            rows[batch] = self._encode_batch([texts[number] for number in batch])
+            if progress is not None:
+                progress(start + len(batch), len(order))
+        return rows
+
+    def _encode_batch(self, texts: list[str]) -> NDArray[np.float32]:
+        # The lock is per batch, so that a query gets its turn while a long rebuild is running. Without it
+        # the tokenizer fails ("Already borrowed") when two threads set its padding.
+        with self._model_lock:
+            model = self._model()
+            try:
+                made = model.encode(
+                    texts,
+                    prompt=self._prompt() or None,
+                    batch_size=len(texts),
+                    show_progress_bar=False,
+                    convert_to_numpy=True,
+                )
+            except Exception as error:
+                raise EncodingFailed(f"model {self.name!r} failed on {len(texts)} texts: {error}") from error
+        return unit_rows(made, count=len(texts), dimension=self.dimension)
+
+    def _files(self) -> tuple[Path, ModelProfile]:
+        with self._files_lock:
+            if self._files_read is None:
+                folder = resolve_model(self._asked)
+                self._files_read = folder, read_profile(folder)
+            return self._files_read
+
+    def _prompt(self) -> str:
+        return self._files()[1].prompt if self._prompt_asked is None else self._prompt_asked
+
+    def _window(self) -> int | None:
+        """Tokens left for a text, or None where any number fits."""
+        if (max_tokens := self.max_tokens) is None:
+            return None
+        taken = self._token_count("")
+        # The prompt's last token may join the text's first one, and then count differently.
+        window = max_tokens - taken - (1 if self._prompt() else 0)
+        if window < 1:
+            why = f"{taken} special and prompt tokens fill its window of {max_tokens}"
+            raise ModelUnavailable(self.name, why)
+        return window
+
+    def _spans(self, text: str) -> Sequence[Span]:
+        spans: list[Span] = self._tokenizer().encode(text, add_special_tokens=False).offsets
+        return spans
+
+    def _token_count(self, text: str) -> int:
+        return len(self._tokenizer().encode(self._prompt() + text).ids)
+
+    def _refuse_beyond_window(self, texts: Sequence[str]) -> None:
+        window, max_tokens = self._window(), self.max_tokens
+        if window is None or max_tokens is None:
+            return
+        for text in texts:
+            if not surely_fits(text, window=window) and (count := self._token_count(text)) > max_tokens:
+                raise EncodingFailed(
+                    f"a text of {count:,} tokens is beyond the {max_tokens} that model {self.name!r} reads; "
+                    "cut it with chunks()"
+                )
+
+    def _tokenizer(self) -> Any:
+        with self._files_lock:
+            if self._tokenizer_loaded is None:
+                self._tokenizer_loaded = _load_tokenizer(self.name, self._files()[1])
+            return self._tokenizer_loaded
+
+    def _model(self) -> Any:
+        if self._model_loaded is None:
+            folder, profile = self._files()
+            self._model_loaded = _load_model(self.name, folder, profile, device=self._device)
+        return self._model_loaded
+
+
+def unit_rows(made: Any, *, count: int, dimension: int) -> NDArray[np.float32]:
+    """Check what a model gave for `count` texts, and scale every row to length 1.
+
+    Raises `EncodingFailed` unless it is `count` rows of `dimension` finite numbers, none of them all zero.
+    """
+    try:
+        array = np.asarray(made)
+    except Exception as error:
+        raise EncodingFailed(f"the model gave {type(made).__name__}, which is no array: {error}") from error
+    if array.dtype.kind not in "fiu":
+        raise EncodingFailed(f"the model gave {array.dtype} instead of numbers")
+    if array.shape != (count, dimension):
+        raise EncodingFailed(f"the model gave shape {array.shape} instead of {(count, dimension)}")
+    # float64, and the largest component first: squares of float32 may overflow or vanish.
+    rows = array.astype(np.float64)
+    if not (finite := np.isfinite(rows).all(axis=1)).all():
+        raise EncodingFailed(f"the model gave NaN or infinity for {int((~finite).sum())} of {count} texts")
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    if not largest.all():
+        raise EncodingFailed(f"the model gave a zero vector for {int((largest == 0).sum())} of {count} texts")
+    rows /= largest[:, np.newaxis]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows.astype(np.float32)
+
+
+def _load_tokenizer(name: str, profile: ModelProfile) -> Any:
+    try:
+        if (file := profile.tokenizer_folder / "tokenizer.json").is_file():
+            from tokenizers import Tokenizer
+
+            tokenizer = Tokenizer.from_file(str(file))
+        else:
+            tokenizer = _built_tokenizer(profile.tokenizer_folder)
+        if profile.lower_case:
+            from tokenizers import normalizers
+
+            steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+            tokenizer.normalizer = normalizers.Sequence(steps)
+        # The file may ask to cut and pad to some length; then no count could be trusted.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    except Exception as error:
+        raise ModelUnavailable(name, f"its tokenizer cannot be loaded: {error}") from error
+    return tokenizer
+
+
+def _built_tokenizer(folder: Path) -> Any:
+    """The tokenizer of an older model without tokenizer.json. Imports torch."""
+    from transformers import AutoTokenizer
+
+    with _quiet_transformers():
+        return AutoTokenizer.from_pretrained(str(folder)).backend_tokenizer
+
+
+def _load_model(name: str, folder: Path, profile: ModelProfile, *, device: str) -> Any:
+    try:
+        from sentence_transformers import SentenceTransformer
+
+        with _quiet_transformers():
+            # A module in the folder that names code elsewhere must neither be fetched nor run.
+            closed = {"trust_remote_code": False, "local_files_only": True}
+            model = SentenceTransformer(str(folder), device=device, **closed)
+        # Half precision makes a vector depend on its neighbours in the batch.
+        model = model.float().eval()
+        model.default_prompt_name = None
+        reads = model.max_seq_length
+    except Exception as error:
+        raise ModelUnavailable(name, f"sentence-transformers cannot load it: {error}") from error
+    if profile.max_tokens is not None and reads is not None and reads < profile.max_tokens:
+        raise ModelUnavailable(name, f"it cuts at {reads} tokens where its files say {profile.max_tokens}")
+    return model
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bars and load reports on stderr; the settings of the process come back afterwards."""
+    from transformers import utils
+
+    logging: Any = utils.logging
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

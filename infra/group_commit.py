@@ -1,0 +1,134 @@
+"""Many threads, one writer: the thread at the front of the queue writes for all that wait behind it.
+
+This is the leader-and-followers scheme of LevelDB's write queue (`DBImpl::Write`): no thread of its own,
+so a lone caller pays for no hand-over, and while one group is being made durable the next one gathers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from mnemolog.domain import errors
+
+GROUP_MAX: Final = 256
+QUEUE_MAX: Final = 4_096
+
+Context = TypeVar("Context")
+Result = TypeVar("Result")
+
+
+class Request(Generic[Context]):
+    """One unit of work in the queue, with its outcome once `settled`."""
+
+    __slots__ = ("error", "gate", "orphaned", "promoted", "result", "settled", "work")
+
+    def __init__(self, work: Callable[[Context], Any]) -> None:
+        self.work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.settled = False
+        self.promoted = False
+        self.orphaned = False
+        self.gate: threading.Lock | None = None
+
+
+class GroupCommit(Generic[Context]):
+    """Runs submitted work in FIFO order, in groups, one group at a time.
+
+    `run_group` gets 1 to `GROUP_MAX` requests and settles each: sets `result` or `error`, and `settled`.
+    It runs in the thread of one of the submitters. What it leaves unsettled by raising is run again as
+    part of the next group.
+    """
+
+    def __init__(self, run_group: Callable[[Sequence[Request[Context]]], None]) -> None:
+        self._run_group = run_group
+        self._mutex = threading.Lock()
+        self._room = threading.Condition(self._mutex)
+        self._queue: deque[Request[Context]] = deque()
+        self._in_flight = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[Context], Result]) -> Result:
+        """Run `work` in its turn and return its result once its group is committed.
+
+        Blocks while `QUEUE_MAX` requests wait. Raises what `work` raises, `StoreClosed` after `close()`.
+        """
+        request: Request[Context] = Request(work)
+        with self._mutex:
+            while len(self._queue) >= QUEUE_MAX and not self._closed:
+                self._room.wait()
+            if self._closed:
+                raise errors.StoreClosed
+            self._queue.append(request)
+            leads = self._queue[0] is request
+            if not leads:
+                request.gate = threading.Lock()
+                request.gate.acquire()
+        if not leads:
+            leads = self._wait(request)
+        if leads:
+            self._lead(request)
+        if request.error is not None:
+            raise request.error
+        return request.result  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Refuse new work, and return when all that was queued is settled."""
+        with self._mutex:
+            self._closed = True
+            self._room.notify_all()
+            while self._queue:
+                self._room.wait()
+
+    def _wait(self, request: Request[Context]) -> bool:
+        """Wait behind others. True when it is this request's turn to lead."""
+        assert request.gate is not None
+        try:
+            request.gate.acquire()
+        except BaseException:
+            self._leave(request)
+            raise
+        return not request.settled
+
+    def _leave(self, request: Request[Context]) -> None:
+        """Take back a request whose caller was interrupted while it waited, so that nobody waits for it."""
+        with self._mutex:
+            if request.promoted:
+                self._queue.popleft()
+                self._promote_next()
+            elif request in list(self._queue)[self._in_flight :]:
+                self._queue.remove(request)
+            else:  # It is being written now: its outcome is the group's.
+                request.orphaned = True
+            self._room.notify_all()
+
+    def _lead(self, own: Request[Context]) -> None:
+        with self._mutex:
+            group = [self._queue[n] for n in range(min(len(self._queue), GROUP_MAX))]
+            self._in_flight = len(group)
+        try:
+            self._run_group(group)
+        finally:
+            with self._mutex:
+                # Ours leaves the queue whatever happened; others stay if an interrupt left them unsettled.
+                keep = [r for r in group if not (r.settled or r is own or r.orphaned)]
+                for _ in group:
+                    self._queue.popleft()
+                self._in_flight = 0
+                self._queue.extendleft(reversed(keep))
+                for request in group:
+                    if request.settled and request is not own and request.gate is not None:
+                        request.gate.release()
+                self._promote_next()
+                self._room.notify_all()
+
+    def _promote_next(self) -> None:
+        if self._queue:
+            request = self._queue[0]
+            request.promoted = True
+            if request.gate is not None:
+                request.gate.release()
+

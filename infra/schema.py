@@ -1,0 +1,98 @@
+"""What a log file looks like, and what no connection of ours may do to it."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+LOG_FORMAT: Final = 1
+APPLICATION_ID: Final = 0x6D6E6C67  # "mnlg", in the header of every log file
+
+METADATA: Final = sa.MetaData()
+
+LOG: Final = sa.Table(
+    "log",
+    METADATA,
+    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True),
+    sa.Column("log_id", sa.Text, nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("created_at", sa.Integer, nullable=False),
+    sqlite_strict=True,
+)
+
+# AUTOINCREMENT is not decoration: a plain integer key may reuse the number of a deleted last row,
+# and a projection already past that number would never see the new event.
+EVENTS: Final = sa.Table(
+    "events",
+    METADATA,
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("stream", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("topic", sa.Text, nullable=False),
+    sa.Column("state", sa.BLOB, nullable=False),
+    sa.Column("key", sa.Text),
+    sa.Column("recorded_at", sa.Integer, nullable=False),
+    sa.Column("digest", sa.BLOB, sa.CheckConstraint("length(digest) = 32"), nullable=False),
+    sa.UniqueConstraint("stream", "version"),
+    sqlite_autoincrement=True,
+    sqlite_strict=True,
+)
+
+sa.Index(
+    "events_key", EVENTS.c.stream, EVENTS.c.key, unique=True, sqlite_where=sa.text("key IS NOT NULL")
+)
+
+# Everything of a stream but its turns: what a session is stays quick to read however long it talks.
+NOT_A_TURN: Final = "topic <> 'turn.recorded.v1'"
+sa.Index("events_sparse", EVENTS.c.stream, EVENTS.c.version, sqlite_where=sa.text(NOT_A_TURN))
+
+APPEND_ONLY_TRIGGERS: Final = {
+    f"{table}_refuse_{verb.lower()}": (
+        f"CREATE TRIGGER {table}_refuse_{verb.lower()} BEFORE {verb} ON {table} "
+        f"BEGIN SELECT RAISE(ABORT, 'append-only: {verb} on {table} refused'); END"
+    )
+    for table in ("events", "log")
+    for verb in ("UPDATE", "DELETE")
+}
+
+INSERT_EVENT: Final = str(EVENTS.insert().compile(dialect=sa.dialects.sqlite.dialect(paramstyle="qmark")))
+
+
+def create_schema(connection: sa.Connection, *, created_at: int) -> None:
+    """Create the tables of a new log, inside the transaction the caller began."""
+    METADATA.create_all(connection)
+    for statement in APPEND_ONLY_TRIGGERS.values():
+        connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(
+        "INSERT INTO log (id, log_id, format, created_at) VALUES (1, ?, ?, ?)",
+        (secrets.token_hex(16), LOG_FORMAT, created_at),
+    )
+    connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
+
+
+# Action codes of sqlite3_set_authorizer, from sqlite3.h.
+_DELETE, _PRAGMA, _UPDATE, _ATTACH = 9, 19, 23, 24
+_SCHEMA_CHANGES: Final = frozenset({10, 11, 12, 13, 14, 15, 16, 17, 26, 30})  # DROP *, ALTER TABLE
+_OK, _DENY = 0, 1
+_HARMLESS_PRAGMAS: Final = frozenset({"wal_checkpoint", "integrity_check", "quick_check", "table_info"})
+
+
+def forbid_rewriting(driver_connection: Any) -> None:
+    """Refuse, on this connection for ever, what would take the append-only triggers away or around.
+
+    The triggers refuse changes of rows from any connection; this refuses dropping them from ours.
+    """
+    driver_connection.set_authorizer(_authorize)
+
+
+def _authorize(action: int, first: str | None, second: str | None, _db: str | None, _trigger: str | None) -> int:
+    if action in _SCHEMA_CHANGES:
+        return _DENY
+    if action in (_UPDATE, _DELETE) and first in ("sqlite_master", "sqlite_sequence"):
+        return _DENY
+    # A pragma with a value changes the connection: recursive_triggers=OFF or writable_schema=ON open doors.
+    if action == _PRAGMA and second is not None and first not in _HARMLESS_PRAGMAS:
+        return _DENY
+    return _OK

@@ -1,0 +1,139 @@
+"""SQLite as we trust it: one library, one set of settings, read back on every connection.
+
+docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from pysqlite3 import dbapi2
+
+from mnemolog.domain import errors
+
+SQLITE_VERSION_MIN: Final = (3, 51, 3)
+"""Older ones may corrupt a WAL that two connections write and checkpoint at the same instant."""
+
+BUSY_TIMEOUT_S: Final = 30.0
+WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
+
+Synchronous = Literal["FULL", "NORMAL"]
+_SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
+
+_BUSY, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _CONSTRAINT, _AUTH, _NOTADB = 5, 8, 10, 11, 13, 14, 19, 23, 26
+
+
+def create_engine(
+    path: Path,
+    *,
+    synchronous: Synchronous,
+    busy_timeout_s: float = BUSY_TIMEOUT_S,
+    create: bool = False,
+    guard: Callable[[Any], None] | None = None,
+) -> sa.Engine:
+    """Return an engine on the database at `path`, whose every connection has our settings.
+
+    Unless `create` is set, a missing file is an error instead of a new empty database. Connections are
+    opened lazily; one that answers with another setting than asked raises `StoreError`. `guard` sees every
+    driver connection once, after its settings are made.
+    """
+    if dbapi2.sqlite_version_info < SQLITE_VERSION_MIN:
+        raise errors.StoreError(
+            f"SQLite {dbapi2.sqlite_version} can corrupt a log that two processes write; "
+            f"{'.'.join(map(str, SQLITE_VERSION_MIN))} or newer is needed"
+        )
+    uri = f"file:{quote(str(path.absolute()))}?mode={'rwc' if create else 'rw'}"
+
+    def connect() -> Any:
+        connection = dbapi2.connect(
+            uri,
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=busy_timeout_s,
+            cached_statements=256,
+        )
+        try:
+            _apply_settings(connection, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
+            if guard is not None:
+                guard(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return sa.create_engine(
+        "sqlite+pysqlite://", module=dbapi2, creator=connect, poolclass=sa.pool.QueuePool, max_overflow=-1
+    )
+
+
+def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s: float) -> None:
+    # WAL is a property of the file: set once, when the file has no other mode yet, and then only read.
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    connection.execute(f"PRAGMA journal_size_limit={WAL_SIZE_LIMIT_BYTES}").fetchone()
+    wanted: dict[str, object] = {
+        "journal_mode": "wal",
+        "synchronous": _SYNCHRONOUS[synchronous],
+        "busy_timeout": int(busy_timeout_s * 1000),
+        "foreign_keys": 1,
+        "recursive_triggers": 1,  # Without it INSERT OR REPLACE deletes a row past the delete trigger.
+        "secure_delete": 1,
+        "mmap_size": 0,  # A mapped read error would be a signal instead of an exception.
+        "trusted_schema": 0,
+    }
+    for name, value in wanted.items():
+        if name != "journal_mode":
+            connection.execute(f"PRAGMA {name}={value}").fetchall()
+        answer = connection.execute(f"PRAGMA {name}").fetchone()[0]
+        if answer != value:
+            raise errors.StoreError(f"SQLite answers {name}={answer}, {value} is needed; nothing was written")
+
+
+def settings_of(connection: Any) -> dict[str, object]:
+    """Return the settings that a driver connection has now, by pragma name."""
+    names = ("journal_mode", "synchronous", "busy_timeout", "foreign_keys", "recursive_triggers")
+    names += ("secure_delete", "mmap_size", "trusted_schema")
+    return {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
+
+
+@contextmanager
+def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iterator[None]:
+    """Turn what SQLAlchemy and SQLite raise into our own errors."""
+    try:
+        yield
+    except (sa.exc.SQLAlchemyError, dbapi2.Error) as error:
+        raise map_error(error, path, busy_timeout_s=busy_timeout_s) from error
+
+
+def map_error(
+    error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S
+) -> errors.MnemologError:
+    """Return the error of our tree that says what an error of the database means to the caller."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
+    code = getattr(cause, "sqlite_errorcode", None)
+    code = None if code is None else code & 0xFF
+    if code == _BUSY or "database is locked" in str(cause):
+        return errors.LogBusy(waited_s=busy_timeout_s)
+    if code == _AUTH or "append-only" in str(cause) or "not authorized" in str(cause):
+        return errors.AppendOnly(str(cause))
+    if code in (_READONLY, _CANTOPEN):
+        return errors.StoreNotWritable(path, str(cause))
+    if code == _FULL:
+        return errors.StorageFull(path)
+    if code == _IOERR:
+        return errors.LogWriteFailed(str(cause))
+    if code in (_CORRUPT, _NOTADB):
+        return errors.LogDamaged(f"{path}: {cause}")
+    return errors.StoreError(f"{path}: {cause}")
+
+
+def is_constraint_violation(error: BaseException) -> bool:
+    """Whether the database refused a row because of a constraint of the schema."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    return isinstance(cause, dbapi2.IntegrityError) and "append-only" not in str(cause)

@@ -1,0 +1,49 @@
+"""The one way a projection follows the log, live and in a rebuild."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.position import Position
+from mnemolog.projections.ports import Log, Progress
+
+BATCH_MAX: Final = 500
+
+
+class Projection(Protocol):
+    """A disposable reading of the log."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages and tracking."""
+        ...
+
+    def position(self) -> Position:
+        """How far it has read."""
+        ...
+
+    def apply(self, events: Sequence[RecordedEvent]) -> None:
+        """Take in events, in order, and save them with their last position in one transaction.
+
+        Quiet and deterministic: no clock, no network. Events it has already seen change nothing.
+        """
+        ...
+
+
+def catch_up(
+    log: Log,
+    projection: Projection,
+    *,
+    upto: Position,
+    batch_max: int = BATCH_MAX,
+    progress: Progress | None = None,
+) -> Position:
+    """Apply every event of `(projection.position(), upto]`, in order. Return where it stands then."""
+    start = projection.position()
+    for events in log.read(after=start, upto=upto, batch_max=batch_max):
+        projection.apply(events)
+        if progress is not None:
+            progress(events[-1].position - start, upto - start)
+    return projection.position()

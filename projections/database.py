@@ -1,0 +1,52 @@
+"""A SQLite file that may be deleted at any time, and its one rule: position and data in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from mnemolog.domain import errors
+
+EngineFactory = Callable[[Path], sa.Engine]
+"""Opens (or creates) the database at a path, with the connection settings of the project."""
+
+
+class ProjectionDatabase(NamedTuple):
+    """An engine with the path it works on, whose errors speak of a projection."""
+
+    engine: sa.Engine
+    path: Path
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Give a connection for reads; they see one state of the database."""
+        with self._mapped(), self.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.exec_driver_sql("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """Give a connection that holds the write lock, committed at the end, rolled back on an error."""
+        with self._mapped(), self.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.exec_driver_sql("ROLLBACK")
+                raise
+            connection.exec_driver_sql("COMMIT")
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.SQLAlchemyError as error:
+            cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+            raise errors.ProjectionUnreadable(self.path, str(cause)) from error

@@ -1,0 +1,52 @@
+"""Publishing files so that a crash leaves the old state or the new one, never a mix."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a new file and make its content durable."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish_folder(temporary: Path, final: Path) -> None:
+    """Give a finished folder its final name. Raises `FileExistsError` when that is taken."""
+    sync_folder(temporary)
+    if final.exists():
+        raise FileExistsError(final)
+    temporary.rename(final)
+    sync_folder(final.parent)
+
+
+def temporary_name(prefix: str) -> str:
+    """Return a name that no other process picks, and that readers pass over."""
+    return f".{prefix}.{os.getpid()}.{secrets.token_hex(4)}"
+
+
+def quarantine(path: Path, folder: Path, *, reason: str) -> Path:
+    """Rename what cannot be used into `folder`, with the reason beside it. Nothing is deleted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    target = folder / f"{path.name}.{stamp}.{secrets.token_hex(4)}"
+    path.rename(target)
+    note = {"was": str(path.name), "reason": reason, "when": stamp}
+    write_synced(target.with_name(target.name + ".reason.json"), msgspec.json.encode(note))
+    return target

@@ -1,0 +1,69 @@
+"""What the views answer with. Small, frozen, the same in the library, in JSON and on the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.role import Role
+from mnemolog.domain.session import session_of
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody said, with its place in the log."""
+
+    position: Position
+    """Place in the whole log: the offset to cite."""
+    session: str
+    scope: str
+    version: Version
+    """Place in its session's stream."""
+    role: Role
+    text: str
+    speaker: str | None
+    key: str | None
+    said_at: datetime
+    """When it was said; when it was recorded, if the caller gave no time. UTC."""
+    recorded_at: datetime
+    tool_calls: list[Any] = []
+    metadata: dict[str, Any] = {}
+
+
+class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as the list shows it."""
+
+    session: str
+    name: str
+    agent: str
+    scope: str
+    turns: int
+    started_at: datetime
+    ended_at: datetime | None
+    started_position: Position
+    last_position: Position
+
+
+def turn_of(recorded: RecordedEvent, *, scope: str) -> Turn:
+    """Return the turn that an event recorded in a session of `scope`. It must be a `TurnRecorded`."""
+    event = recorded.event
+    if not isinstance(event, TurnRecorded):
+        raise TypeError(f"{event.topic} records no turn")
+    return Turn(
+        position=recorded.position,
+        session=str(session_of(recorded.stream)),
+        scope=scope,
+        version=recorded.version,
+        role=Role(event.role),
+        text=event.text,
+        speaker=event.speaker,
+        key=recorded.key,
+        said_at=to_datetime(Micros(event.said_at) if event.said_at is not None else recorded.recorded_at),
+        recorded_at=to_datetime(recorded.recorded_at),
+        tool_calls=event.tool_calls,
+        metadata=event.metadata,
+    )

@@ -1,0 +1,161 @@
+"""Answering a query from every leg that can, and saying which could not and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol, get_args
+
+import msgspec
+
+from mnemolog.domain import errors
+from mnemolog.domain.position import Position
+from mnemolog.domain.role import Role
+from mnemolog.projections import queries, text_search
+from mnemolog.projections.fusion import fuse
+from mnemolog.projections.queries import Filters
+from mnemolog.projections.views import Views
+
+Mode = Literal["hybrid", "vector", "text"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
+CANDIDATES_MIN: Final = 100
+"""Each leg offers at least this many turns to the fusion, so that one found by both can rise."""
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of the answer, with its source."""
+
+    text: str
+    score: float
+    """Higher is better. Compare within one result only: it is made of ranks (docs/recall.md)."""
+    position: Position
+    session: str
+    role: Role
+    speaker: str | None
+    said_at: datetime
+    key: str | None
+    scope: str
+    metadata: dict[str, Any]
+    ranks: dict[str, int]
+    """Rank of the turn in each leg that found it, from 1."""
+    similarity: float | None
+    """Cosine similarity to the query, where the vector leg found it."""
+
+
+class Recall(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that says what it is based on."""
+
+    query: str
+    hits: tuple[Hit, ...]
+    head: Position
+    """How far the log went when this was asked. The text leg covers all of it."""
+    vectors_to: Position | None
+    """Up to which position every turn took part in the vector leg; None when that leg did not answer."""
+    legs: tuple[str, ...]
+    """The legs that answered, of `text` and `vector`."""
+    not_answering: dict[str, str]
+    """Why a leg that was asked for did not answer."""
+    model: str | None
+    """Fingerprint of the model that embedded the query and every vector it was compared with."""
+
+
+class VectorLeg(Protocol):
+    """What recall needs of vectors."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the model."""
+        ...
+
+    def bring_up(self, *, upto: Position) -> Position:
+        """Cover what can be covered before an answer. Return how far the vectors go."""
+        ...
+
+    def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
+        """Return up to `k` positions with cosine similarity, best first."""
+        ...
+
+
+def recall(
+    views: Views,
+    vectors: Callable[[], VectorLeg],
+    *,
+    query: str,
+    k: int,
+    mode: Mode,
+    filters: Filters,
+    head: Position,
+) -> Recall:
+    """Answer from the legs that `mode` names. The views must have read up to `head`.
+
+    In `hybrid` a vector leg that fails leaves the text answer and its reason; in `vector` it raises.
+    """
+    wanted = max(k, CANDIDATES_MIN)
+    legs: dict[str, list[Position]] = {}
+    similarity: dict[Position, float] = {}
+    not_answering: dict[str, str] = {}
+    vectors_to: Position | None = None
+    model: str | None = None
+    if mode != "vector":
+        with views.database.reading() as connection:
+            legs["text"] = text_search.search(connection, query, k=wanted, filters=filters)
+    if mode != "text":
+        try:
+            leg = vectors()
+            vectors_to = leg.bring_up(upto=head)
+            found = leg.search(query, k=wanted, allowed=_allowed(views, filters))
+            similarity = dict(found)
+            legs["vector"] = list(similarity)
+            model = leg.fingerprint
+        except (errors.ModelError, errors.ProjectionError) as error:
+            if mode == "vector":
+                raise
+            vectors_to, not_answering["vector"] = None, str(error)
+    hits = _hits(views, legs, similarity, fuse(legs, k=k))
+    return Recall(
+        query=query,
+        hits=hits,
+        head=head,
+        vectors_to=vectors_to,
+        legs=tuple(legs),
+        not_answering=not_answering,
+        model=model,
+    )
+
+
+def _allowed(views: Views, filters: Filters) -> list[Position] | None:
+    if filters.leave_everything:
+        return None
+    with views.database.reading() as connection:
+        return queries.positions_left(connection, filters)
+
+
+def _hits(
+    views: Views,
+    legs: dict[str, list[Position]],
+    similarity: dict[Position, float],
+    ranked: list[tuple[Position, float]],
+) -> tuple[Hit, ...]:
+    ranks = {leg: {position: rank for rank, position in enumerate(found, 1)} for leg, found in legs.items()}
+    positions = [position for position, _ in ranked]
+    with views.database.reading() as connection:
+        turns = queries.turns_at(connection, positions)
+    return tuple(
+        Hit(
+            text=turn.text,
+            score=score,
+            position=position,
+            session=turn.session,
+            role=turn.role,
+            speaker=turn.speaker,
+            said_at=turn.said_at,
+            key=turn.key,
+            scope=turn.scope,
+            metadata=turn.metadata,
+            ranks={leg: found[position] for leg, found in ranks.items() if position in found},
+            similarity=similarity.get(position),
+        )
+        for position, score in ranked
+        if (turn := turns.get(position)) is not None
+    )

@@ -1,0 +1,54 @@
+"""The text leg: BM25 over FTS5, for any query a person or an agent may type."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import sqlalchemy as sa
+
+from mnemolog.domain.position import Position
+from mnemolog.projections.queries import Filters, conditions
+from mnemolog.projections.views import TEXT_INDEX, TURNS
+
+TERMS_MAX: Final = 64
+"""Terms of a query that take part; a pasted page is searched by its first distinct words."""
+
+_WORD: Final = re.compile(r"\w+")
+
+# Words that name no subject. Dropped from queries only, so that the index still holds every word.
+STOP_WORDS: Final = frozenset(
+    """a about after all also am an and any are as at be because been before being but by can could did do
+    does doing for from had has have having he her here hers him his how i if in into is it its just me more
+    most my no not of on or our out over own she so some such than that the their them then there these they
+    this those to too under until up very was we were what when where which while who whom why will with
+    would you your""".split()
+)
+
+_MATCHES: Final = sa.table(TEXT_INDEX, sa.column("rowid"))
+
+
+def match_expression(query: str) -> str | None:
+    """Return `query` as an FTS5 expression: any of its words. None when it holds no word.
+
+    Every term is quoted, so nothing in a query is syntax.
+    """
+    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
+    telling = [word for word in words if word not in STOP_WORDS] or words
+    return " OR ".join(f'"{word}"' for word in telling[:TERMS_MAX]) or None
+
+
+def search(connection: sa.Connection, query: str, *, k: int, filters: Filters) -> list[Position]:
+    """Return up to `k` positions, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position."""
+    expression = match_expression(query)
+    if expression is None:
+        return []
+    score = sa.literal_column(f"bm25({TEXT_INDEX})")
+    statement = sa.select(_MATCHES.c.rowid).where(
+        sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
+    )
+    if not filters.leave_everything:
+        statement = statement.join_from(_MATCHES, TURNS, TURNS.c.position == _MATCHES.c.rowid)
+        statement = statement.where(*conditions(filters))
+    statement = statement.order_by(score, _MATCHES.c.rowid).limit(k)
+    return [Position(row[0]) for row in connection.execute(statement)]

@@ -1,0 +1,111 @@
+"""The tag of a segment: which log, which model, which offsets, which bytes.
+
+Needs neither FAISS nor numpy, so that `status` can read it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mnemolog.domain import errors
+from mnemolog.domain.position import Position
+from mnemolog.projections.durable import write_synced
+from mnemolog.projections.ports import Log
+
+MANIFEST_FILE: Final = "manifest.json"
+MANIFEST_FORMAT: Final = 1
+
+
+class FileTag(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file of a segment must look like."""
+
+    sha256: str
+    size_bytes: int
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Written last: a segment without one was never finished."""
+
+    format: int
+    log_id: str
+    fingerprint: str
+    model: str
+    recipe: str
+    dimension: int
+    metric: str
+    after: Position
+    upto: Position
+    digest_at_upto: str
+    turns: int
+    vectors: int
+    files: dict[str, FileTag]
+    faiss_version: str
+
+
+class SegmentState(StrEnum):
+    """What a segment is to the log and model at hand. Decided from tags alone, never from times."""
+
+    USABLE = "usable"
+    OTHER_MODEL = "other-model"
+    OTHER_LOG = "other-log"
+    AHEAD = "ahead"
+    """It covers offsets that the log does not have: the log has lost history."""
+    DIVERGED = "diverged"
+    """The log tells another history up to the same offset."""
+    DAMAGED = "damaged"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a segment, durably."""
+    write_synced(folder / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest in `folder`. Raises `ProjectionUnreadable`."""
+    path = folder / MANIFEST_FILE
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise errors.ProjectionUnreadable(path, str(error)) from error
+    if manifest.format != MANIFEST_FORMAT:
+        raise errors.ProjectionUnreadable(path, f"manifest format {manifest.format} is not {MANIFEST_FORMAT}")
+    return manifest
+
+
+def state_of(manifest: Manifest, *, log: Log, fingerprint: str | None) -> SegmentState:
+    """Return what `manifest` says of itself is worth here. `fingerprint` None asks about any model."""
+    if manifest.log_id != log.log_id:
+        return SegmentState.OTHER_LOG
+    if fingerprint is not None and manifest.fingerprint != fingerprint:
+        return SegmentState.OTHER_MODEL
+    if manifest.upto > log.head().position:
+        return SegmentState.AHEAD
+    digest = log.digest_at(manifest.upto)
+    if digest is None or digest.hex() != manifest.digest_at_upto:
+        return SegmentState.DIVERGED
+    return SegmentState.USABLE
+
+
+def tag_of(data: bytes) -> FileTag:
+    """Return the tag of a file that holds `data`."""
+    return FileTag(sha256=sha256(data).hexdigest(), size_bytes=len(data))
+
+
+def read_checked(folder: Path, name: str, tag: FileTag) -> bytes:
+    """Return the bytes of a file of a segment, only if they are the ones that were written.
+
+    Raises `ProjectionUnreadable`. FAISS has no checksum of its own, so nothing is parsed before this.
+    """
+    path = folder / name
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise errors.ProjectionUnreadable(path, str(error)) from error
+    if tag_of(data) != tag:
+        raise errors.ProjectionUnreadable(path, "its bytes are not those that were written")
+    return data

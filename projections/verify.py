@@ -1,0 +1,174 @@
+"""Is the history whole? Every link of the chain, every version, every event, every witness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from mnemolog.domain.digest import link
+from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections.ports import AuditableLog, Progress
+
+BATCH_MAX: Final = 2_000
+FINDINGS_MAX: Final = 1_000
+"""Findings that are listed; the rest is counted."""
+
+_DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
+
+
+class Kind(StrEnum):
+    """What is wrong."""
+
+    CHANGED = "changed"
+    """The stored event is not the one that was recorded (or its link was changed)."""
+    REMOVED = "removed"
+    """Events that were recorded are not there any more."""
+    VERSION = "version"
+    """A stream skips or repeats a version."""
+    UNDECODABLE = "undecodable"
+    """The bytes do not fit the topic, or nobody knows the topic."""
+    WITNESS = "witness"
+    """Something that remembers the log at this position remembers it differently."""
+    UNPROTECTED = "unprotected"
+    """The file has lost what keeps it append-only."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One contradiction, where it is."""
+
+    kind: Kind
+    position: Position
+    stream: str | None
+    detail: str
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of an audit."""
+
+    sound: bool
+    events: int
+    streams: int
+    head: Position
+    digest: str
+    """The log's digest at `head`, hexadecimal: keep it elsewhere, and give it to a later verification."""
+    witnesses: int
+    findings: tuple[Finding, ...]
+    findings_left_out: int
+
+
+class Witness(NamedTuple):
+    """Somebody outside the log who remembers its digest at a position."""
+
+    name: str
+    position: Position
+    digest: bytes
+
+
+def verify(
+    log: AuditableLog, *, witnesses: Iterable[Witness] = (), progress: Progress | None = None
+) -> Verification:
+    """Check the log from its first event to its head.
+
+    Finds events that were edited, swapped, removed or cut off, streams with missing versions, events that
+    cannot be read, and every witness that remembers another history. A history that was rewritten whole,
+    links included, is found by a witness only.
+    """
+    head = log.head()
+    findings: list[Finding] = [
+        Finding(kind=Kind.UNPROTECTED, position=ORIGIN, stream=None, detail=f"trigger {name} is missing")
+        for name in log.missing_triggers()
+    ]
+    chain = _Chain(log.genesis, findings)
+    for rows in log.rows(after=ORIGIN, upto=head.position, batch_max=BATCH_MAX):
+        chain.follow(rows)
+        if progress is not None:
+            progress(rows[-1][0], head.position)
+    if (given := log.last_given()) > chain.position:
+        detail = f"positions up to {given} were given, the last event there is has {chain.position}"
+        findings.append(
+            Finding(kind=Kind.REMOVED, position=Position(chain.position + 1), stream=None, detail=detail)
+        )
+    asked = list(witnesses)
+    for witness in asked:
+        findings.extend(_ask(log, witness, last=chain.position))
+    findings.sort(key=lambda finding: finding.position)
+    return Verification(
+        sound=not findings,
+        events=chain.events,
+        streams=len(chain.versions),
+        head=chain.position,
+        digest=chain.digest.hex(),
+        witnesses=len(asked),
+        findings=tuple(findings[:FINDINGS_MAX]),
+        findings_left_out=max(0, len(findings) - FINDINGS_MAX),
+    )
+
+
+class _Chain:
+    """The state of a walk along the log."""
+
+    def __init__(self, genesis: bytes, findings: list[Finding]) -> None:
+        self.position = ORIGIN
+        self.digest = genesis
+        self.events = 0
+        self.versions: dict[str, int] = {}
+        self._findings = findings
+
+    def follow(self, rows: list[tuple[Any, ...]]) -> None:
+        """Check rows that come next. One loop for everything: it runs once per event of the log."""
+        versions, decoders = self.versions, _DECODERS
+        before, digest = self.position, self.digest
+        for position, stream, version, topic, state, key, recorded_at, stored in rows:
+            expected = link(
+                digest,
+                position,
+                stream.encode(),
+                version,
+                topic.encode(),
+                state,
+                None if key is None else key.encode(),
+                recorded_at,
+            )
+            if expected != stored:
+                self._report_break(before, position, stream)
+            known = versions.get(stream)
+            if known is not None and version != known + 1:
+                detail = f"version {version} follows {known}"
+                self._report(Kind.VERSION, position, stream, detail)
+            versions[stream] = version
+            try:
+                decoders[topic].decode(state)
+            except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                why = f"topic {topic!r} is unknown" if isinstance(error, KeyError) else f"{topic}: {error}"
+                self._report(Kind.UNDECODABLE, position, stream, why)
+            # Go on from what is stored: one changed event is one finding, not one for all that follow.
+            before, digest = position, stored
+        self.position, self.digest = before, digest
+        self.events += len(rows)
+
+    def _report_break(self, before: Position, position: Position, stream: str) -> None:
+        if position > before + 1:
+            detail = f"events between positions {before} and {position} are gone, or {position} was changed"
+            self._report(Kind.REMOVED, Position(before + 1), None, detail)
+        else:
+            detail = "its digest does not follow from its content and the event before it"
+            self._report(Kind.CHANGED, position, stream, detail)
+
+    def _report(self, kind: Kind, position: Position, stream: str | None, detail: str) -> None:
+        self._findings.append(Finding(kind=kind, position=position, stream=stream, detail=detail))
+
+
+def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:
+    if witness.position > last:
+        detail = f"{witness.name} has seen position {witness.position}; the log ends at {last}: it lost history"
+        return [Finding(kind=Kind.WITNESS, position=Position(last + 1), stream=None, detail=detail)]
+    stored = log.digest_at(witness.position)
+    if stored == witness.digest:
+        return []
+    what = "no event is there" if stored is None else f"the log has {stored.hex()}"
+    detail = f"{witness.name} remembers {witness.digest.hex()}; {what}"
+    return [Finding(kind=Kind.WITNESS, position=witness.position, stream=None, detail=detail)]

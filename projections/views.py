@@ -1,0 +1,189 @@
+"""Sessions, turns and their text, as tables to ask: everything in `views.db`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from mnemolog.domain.events import RecordedEvent, SessionEnded, SessionStarted, TurnRecorded
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.session import session_of
+from mnemolog.projections import tracking
+from mnemolog.projections.catch_up import BATCH_MAX
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.rendering import render
+from mnemolog.projections.tracking import METADATA, Tracked
+
+VIEWS: Final = "views/1"
+"""Name and version of this projection. Change a table or what fills it: raise the number."""
+
+SESSIONS: Final = sa.Table(
+    "sessions",
+    METADATA,
+    sa.Column("session", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("agent", sa.Text, nullable=False),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("started_at", sa.Integer, nullable=False),
+    sa.Column("started_position", sa.Integer, nullable=False),
+    sa.Column("ended_at", sa.Integer),
+    sa.Column("turns", sa.Integer, nullable=False),
+    sa.Column("last_position", sa.Integer, nullable=False),
+    sqlite_strict=True,
+)
+
+TURNS: Final = sa.Table(
+    "turns",
+    METADATA,
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("session", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("speaker", sa.Text),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("key", sa.Text),
+    sa.Column("said_at", sa.Integer),
+    sa.Column("recorded_at", sa.Integer, nullable=False),
+    sa.Column("extra", sa.BLOB),
+    sqlite_strict=True,
+)
+sa.Index("turns_by_scope", TURNS.c.scope, TURNS.c.position)
+sa.Index("turns_by_session", TURNS.c.session, TURNS.c.position)
+
+TEXT_INDEX: Final = "turns_text"
+_CREATE_TEXT_INDEX: Final = (
+    f"CREATE VIRTUAL TABLE IF NOT EXISTS {TEXT_INDEX} USING fts5("
+    "body, content='', contentless_delete=1, tokenize=\"porter unicode61 remove_diacritics 2\")"
+)
+
+
+class Views:
+    """The projection behind `sessions`, `show`, `status` and the text leg of recall."""
+
+    name = VIEWS
+
+    def __init__(self, database: ProjectionDatabase, log: Log) -> None:
+        self.database = database
+        self._log = log
+        with database.reading() as connection:
+            ready = sa.inspect(connection).has_table("tracking")
+            fits = ready and self._fits(tracking.tracked(connection, VIEWS))
+        if not fits:
+            with database.writing() as connection:
+                self._start_over(connection)
+
+    def position(self) -> Position:
+        """How far these views have read."""
+        with self.database.reading() as connection:
+            return tracking.tracked(connection, VIEWS).position
+
+    def apply(self, events: Sequence[RecordedEvent]) -> None:
+        """Take in events; those at or before the own position change nothing."""
+        with self.database.writing() as connection:
+            self._apply(connection, events)
+
+    def rebuild(self, *, upto: Position, progress: Progress | None = None) -> int:
+        """Make everything anew from the log, in one transaction: readers see the old until the end.
+
+        Returns the number of turns.
+        """
+        with self.database.writing() as connection:
+            self._start_over(connection)
+            for events in self._log.read(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
+                self._apply(connection, events)
+                if progress is not None:
+                    progress(events[-1].position, upto)
+            return connection.execute(sa.select(sa.func.count()).select_from(TURNS)).scalar_one()
+
+    def _fits(self, at: Tracked) -> bool:
+        """Whether the views tell of this log: same identity, same history up to where they stand."""
+        return at.log_id == self._log.log_id and at.digest == self._log.digest_at(at.position)
+
+    def _start_over(self, connection: sa.Connection) -> None:
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {TEXT_INDEX}")
+        METADATA.drop_all(connection)
+        METADATA.create_all(connection)
+        connection.exec_driver_sql(_CREATE_TEXT_INDEX)
+        genesis = self._log.digest_at(ORIGIN) or b""
+        connection.execute(
+            tracking.TRACKING.insert(),
+            {"name": VIEWS, "position": ORIGIN, "log_id": self._log.log_id, "digest": genesis},
+        )
+
+    def _apply(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+        seen = tracking.tracked(connection, VIEWS).position
+        fresh = [event for event in events if event.position > seen]
+        if not fresh:
+            return
+        for recorded in fresh:
+            if isinstance(recorded.event, SessionStarted):
+                _insert_session(connection, recorded, recorded.event)
+        self._insert_turns(connection, fresh)
+        for recorded in fresh:
+            if isinstance(recorded.event, SessionEnded):
+                ended = SESSIONS.update().where(SESSIONS.c.session == session_of(recorded.stream))
+                connection.execute(ended.values(ended_at=recorded.recorded_at, last_position=recorded.position))
+        last = fresh[-1].position
+        digest = self._log.digest_at(last) or b""
+        tracking.track(connection, VIEWS, Tracked(last, self._log.log_id, digest))
+
+    def _insert_turns(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+        turns = [(recorded, recorded.event) for recorded in events if isinstance(recorded.event, TurnRecorded)]
+        if not turns:
+            return
+        counts = Counter(str(session_of(recorded.stream)) for recorded, _ in turns)
+        last = {str(session_of(recorded.stream)): recorded.position for recorded, _ in turns}
+        scopes = dict(
+            connection.execute(
+                sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(counts))
+            ).all()  # type: ignore[arg-type]
+        )
+        connection.execute(TURNS.insert(), [_turn_row(recorded, turn, scopes) for recorded, turn in turns])
+        connection.exec_driver_sql(
+            f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)",
+            [(recorded.position, render(turn)) for recorded, turn in turns],
+        )
+        connection.exec_driver_sql(
+            "UPDATE sessions SET turns = turns + ?, last_position = ? WHERE session = ?",
+            [(count, last[session], session) for session, count in counts.items()],
+        )
+
+
+def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started: SessionStarted) -> None:
+    connection.execute(
+        SESSIONS.insert(),
+        {
+            "session": session_of(recorded.stream),
+            "name": started.name,
+            "agent": started.agent,
+            "scope": started.scope,
+            "started_at": recorded.recorded_at,
+            "started_position": recorded.position,
+            "turns": 0,
+            "last_position": recorded.position,
+        },
+    )
+
+
+def _turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:
+    session = str(session_of(recorded.stream))
+    extra = {"tool_calls": turn.tool_calls, "metadata": turn.metadata}
+    return {
+        "position": recorded.position,
+        "session": session,
+        "version": recorded.version,
+        "scope": scopes[session],
+        "role": turn.role,
+        "speaker": turn.speaker,
+        "text": turn.text,
+        "key": recorded.key,
+        "said_at": turn.said_at,
+        "recorded_at": recorded.recorded_at,
+        "extra": msgspec.msgpack.encode(extra) if turn.tool_calls or turn.metadata else None,
+    }
