@@ -36,6 +36,10 @@ _COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at, di
 _SELECT_RANGE: Final = (
     f"SELECT {_COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 )
+_SELECT_BYTES: Final = (
+    "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
+    "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+)
 _SELECT_STREAM: Final = (
     f"SELECT {_COLUMNS} FROM events WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
 )
@@ -138,17 +142,22 @@ class EventLog:
 
         Raises `UndecodableEvent`, naming the position.
         """
-        for rows in self.rows(after=after, upto=upto, batch_max=batch_max):
+        for rows in self._pages(_SELECT_RANGE, after=after, upto=upto, batch_max=batch_max):
             yield [_recorded(row) for row in rows]
 
-    def rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield stored rows of `(after, upto]` undecoded: the columns of the table in its order.
+    def stored_rows(
+        self, *, after: Position, upto: Position, batch_max: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the stored bytes of `(after, upto]` undecoded: every column of the table in its order."""
+        return self._pages(_SELECT_BYTES, after=after, upto=upto, batch_max=batch_max)
 
-        Each batch is a read transaction of its own, so that a long reading does not hold the WAL.
-        """
+    def _pages(
+        self, query: str, *, after: Position, upto: Position, batch_max: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        # Each page is a read transaction of its own, so that a long reading does not hold the WAL.
         while after < upto:
             with self._reading() as driver:
-                rows = driver.execute(_SELECT_RANGE, (after, upto, batch_max)).fetchall()
+                rows = driver.execute(query, (after, upto, batch_max)).fetchall()
             if not rows:
                 return
             yield rows
@@ -165,6 +174,12 @@ class EventLog:
                 return
             yield [_recorded(row) for row in rows]
             after = Version(rows[-1][2])
+
+    def count(self, *, topic: str, after: Position, upto: Position) -> int:
+        """Return how many events of `topic` lie in `(after, upto]`."""
+        query = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
+        with self._reading() as driver:
+            return int(driver.execute(query, (topic, after, upto)).fetchone()[0])
 
     def missing_triggers(self) -> list[str]:
         """Return the append-only triggers that this file should have and has not."""

@@ -78,6 +78,8 @@ def resolve_model(name_or_path: str | Path) -> Path:
     Raises `ModelUnavailable` when there is no such folder or name, or the extra `minilm` is not installed.
     """
     name = str(name_or_path)
+    if not name.strip():
+        raise ModelUnavailable(name, "the name is empty")
     if find_spec("sentence_transformers") is None:
         raise ModelUnavailable(name, "the package sentence-transformers is not installed")
     folder = Path(name_or_path).expanduser()
@@ -86,7 +88,7 @@ def resolve_model(name_or_path: str | Path) -> Path:
         if not _is_model(folder):
             raise ModelUnavailable(name, "the folder has neither modules.json nor config.json")
         return folder
-    if is_path or not name.strip():
+    if is_path:
         raise ModelUnavailable(name, "there is no such folder")
     hub_name = name if "/" in name else f"{_HUB_ORGANISATION}/{name}"
     if hub_name == f"{_HUB_ORGANISATION}/{MINILM}" and (installed := _installed_minilm()) is not None:

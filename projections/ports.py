@@ -57,8 +57,13 @@ class AuditableLog(Log, Protocol):
         """digest(0)."""
         ...
 
-    def rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
-        """Stored rows (position, stream, version, topic, state, key, recorded_at, digest), undecoded."""
+    def stored_rows(
+        self, *, after: Position, upto: Position, batch_max: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Stored bytes in order: (position, stream, version, topic, state, key, recorded_at, digest).
+
+        Text columns come as bytes, because what was damaged from outside need not be text any more.
+        """
         ...
 
     def last_given(self) -> Position:

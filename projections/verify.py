@@ -17,7 +17,7 @@ BATCH_MAX: Final = 2_000
 FINDINGS_MAX: Final = 1_000
 """Findings that are listed; the rest is counted."""
 
-_DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
+_DECODERS: Final = {topic.encode(): msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 
 
 class Kind(StrEnum):
@@ -83,7 +83,7 @@ def verify(
         for name in log.missing_triggers()
     ]
     chain = _Chain(log.genesis, findings)
-    for rows in log.rows(after=ORIGIN, upto=head.position, batch_max=BATCH_MAX):
+    for rows in log.stored_rows(after=ORIGIN, upto=head.position, batch_max=BATCH_MAX):
         chain.follow(rows)
         if progress is not None:
             progress(rows[-1][0], head.position)
@@ -115,7 +115,7 @@ class _Chain:
         self.position = ORIGIN
         self.digest = genesis
         self.events = 0
-        self.versions: dict[str, int] = {}
+        self.versions: dict[bytes, int] = {}
         self._findings = findings
 
     def follow(self, rows: list[tuple[Any, ...]]) -> None:
@@ -123,34 +123,23 @@ class _Chain:
         versions, decoders = self.versions, _DECODERS
         before, digest = self.position, self.digest
         for position, stream, version, topic, state, key, recorded_at, stored in rows:
-            expected = link(
-                digest,
-                position,
-                stream.encode(),
-                version,
-                topic.encode(),
-                state,
-                None if key is None else key.encode(),
-                recorded_at,
-            )
-            if expected != stored:
+            if link(digest, position, stream, version, topic, state, key, recorded_at) != stored:
                 self._report_break(before, position, stream)
-            known = versions.get(stream)
-            if known is not None and version != known + 1:
-                detail = f"version {version} follows {known}"
-                self._report(Kind.VERSION, position, stream, detail)
+            if version != (known := versions.get(stream, 0)) + 1:
+                self._report(Kind.VERSION, position, stream, f"version {version} follows {known}")
             versions[stream] = version
             try:
                 decoders[topic].decode(state)
             except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-                why = f"topic {topic!r} is unknown" if isinstance(error, KeyError) else f"{topic}: {error}"
+                name = topic.decode(errors="replace")
+                why = f"topic {name!r} is unknown" if isinstance(error, KeyError) else f"{name}: {error}"
                 self._report(Kind.UNDECODABLE, position, stream, why)
             # Go on from what is stored: one changed event is one finding, not one for all that follow.
             before, digest = position, stored
         self.position, self.digest = before, digest
         self.events += len(rows)
 
-    def _report_break(self, before: Position, position: Position, stream: str) -> None:
+    def _report_break(self, before: Position, position: Position, stream: bytes) -> None:
         if position > before + 1:
             detail = f"events between positions {before} and {position} are gone, or {position} was changed"
             self._report(Kind.REMOVED, Position(before + 1), None, detail)
@@ -158,8 +147,9 @@ class _Chain:
             detail = "its digest does not follow from its content and the event before it"
             self._report(Kind.CHANGED, position, stream, detail)
 
-    def _report(self, kind: Kind, position: Position, stream: str | None, detail: str) -> None:
-        self._findings.append(Finding(kind=kind, position=position, stream=stream, detail=detail))
+    def _report(self, kind: Kind, position: Position, stream: bytes | None, detail: str) -> None:
+        name = None if stream is None else stream.decode(errors="replace")
+        self._findings.append(Finding(kind=kind, position=position, stream=name, detail=detail))
 
 
 def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:

@@ -1,0 +1,138 @@
+"""The one place where the parts are joined: infra fitted to the ports that projections name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import sqlalchemy as sa
+
+from mnemolog.domain import errors
+from mnemolog.domain.position import Position
+from mnemolog.infra import sqlite
+from mnemolog.infra.log import EventLog
+from mnemolog.projections import durable
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.ports import Encoder
+from mnemolog.projections.views import Views
+
+if TYPE_CHECKING:
+    from mnemolog.projections.vectors.projection import VectorProjection
+
+Opened = TypeVar("Opened")
+
+PROJECTIONS: Final = "projections"
+VIEWS_FILE: Final = "views.db"
+EMBEDDINGS_FILE: Final = "embeddings.db"
+VECTORS: Final = "vectors"
+QUARANTINE: Final = "quarantine"
+
+
+def open_engine(path: Path) -> sa.Engine:
+    """Open or create the database of a projection. It may lose its last moments: the log has them."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.StoreNotWritable(path.parent, error.strerror or str(error)) from error
+    return sqlite.create_engine(path, synchronous="NORMAL", create=True)
+
+
+def open_views(folder: Path, log: EventLog) -> Views:
+    """Open the views of a store. Damaged ones go to quarantine and are begun anew."""
+    path = folder / PROJECTIONS / VIEWS_FILE
+    return _open_or_begin_anew(path, lambda database: Views(database, log), folder / PROJECTIONS / QUARANTINE)
+
+
+class Vectors:
+    """The vector leg of a store, put together when it is first needed."""
+
+    def __init__(self, folder: Path, log: EventLog, encoder: Encoder) -> None:
+        self._folder = folder / PROJECTIONS
+        self._log = log
+        self.encoder = encoder
+        self._lock = threading.Lock()
+        self._projection: VectorProjection | None = None
+        self._engine: sa.Engine | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the model."""
+        return self.encoder.fingerprint
+
+    def bring_up(self, *, upto: Position) -> Position:
+        """Embed the few turns that are new. Return how far the vectors go."""
+        from mnemolog.projections.vectors.projection import TAIL_ENCODED_MAX
+
+        return self.projection().catch_up(upto=upto, encode_max=TAIL_ENCODED_MAX).upto
+
+    def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
+        """Return up to `k` positions with cosine similarity, best first."""
+        return self.projection().search(query, k=k, allowed=allowed)
+
+    def projection(self) -> VectorProjection:
+        """Return the projection, loading FAISS and what is on disk the first time."""
+        with self._lock:
+            if self._projection is None:
+                from mnemolog.projections.embeddings import EmbeddingCache
+                from mnemolog.projections.vectors.projection import VectorProjection
+
+                def open_cache(database: ProjectionDatabase) -> EmbeddingCache:
+                    self._engine = database.engine
+                    return EmbeddingCache(
+                        database, fingerprint=self.encoder.fingerprint, dimension=self.encoder.dimension
+                    )
+
+                quarantine = self._folder / QUARANTINE
+                cache = _open_or_begin_anew(self._folder / EMBEDDINGS_FILE, open_cache, quarantine)
+                self._projection = VectorProjection(
+                    self._folder / VECTORS,
+                    log=self._log,
+                    encoder=self.encoder,
+                    cache=cache,
+                    quarantine=quarantine,
+                )
+            return self._projection
+
+    def close(self) -> None:
+        """Let go of the files. What is embedded and not in a segment yet stays in the cache."""
+        with self._lock:
+            if self._engine is not None:
+                self._engine.dispose()
+            self._engine = self._projection = None
+
+
+def make_encoder(model: Any) -> Encoder:
+    """Return the encoder for a model name, a model folder, or an object with `encode` and `fingerprint`."""
+    if isinstance(model, str | Path):
+        from mnemolog.infra.encoder import SentenceTransformerEncoder
+
+        return SentenceTransformerEncoder(model)
+    from mnemolog.infra.object_encoder import ObjectEncoder
+
+    return ObjectEncoder(model)
+
+
+def _open_or_begin_anew(
+    path: Path, open_projection: Callable[[ProjectionDatabase], Opened], quarantine: Path
+) -> Opened:
+    for attempt in (1, 2):
+        engine = open_engine(path)
+        try:
+            return open_projection(ProjectionDatabase(engine, path))
+        except errors.ProjectionUnreadable as error:
+            engine.dispose()
+            # Only a file that is no sound database is moved; a busy or full disk is for the caller.
+            if attempt == 2 or not _is_damage(error):
+                raise
+            for suffix in ("", "-wal", "-shm"):
+                part = path.with_name(path.name + suffix)
+                if part.exists():
+                    durable.quarantine(part, quarantine, reason=error.cause)
+    raise AssertionError("unreachable")
+
+
+def _is_damage(error: errors.ProjectionUnreadable) -> bool:
+    cause = error.__cause__
+    return cause is not None and isinstance(sqlite.map_error(cause, error.path), errors.LogDamaged)

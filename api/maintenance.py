@@ -1,0 +1,154 @@
+"""Status, rebuild and verification: what an operator and an auditor ask of a store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Final, Literal, get_args
+
+from pysqlite3 import dbapi2
+
+from mnemolog import bootstrap
+from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.infra.log import EventLog
+from mnemolog.projections import queries
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.vectors.inventory import generations
+from mnemolog.projections.vectors.manifest import read_manifest
+from mnemolog.projections.verify import Verification, Witness, verify
+from mnemolog.projections.views import Views
+from mnemolog.results import RebuildReport, Status, ViewsStatus
+
+Rebuildable = Literal["vectors", "views", "all"]
+REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
+
+_HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-fA-F]{64})")
+
+
+def status(folder: Path, log: EventLog) -> Status:
+    """Return the state of a store. The log and the tags of the projections are read, nothing else."""
+    head = log.head()
+    projections = folder / bootstrap.PROJECTIONS
+    sessions = turns = 0
+    position = ORIGIN
+    if (projections / bootstrap.VIEWS_FILE).exists():
+        views = bootstrap.open_views(folder, log)
+        position = views.position()
+        with views.database.reading() as connection:
+            sessions, turns = queries.counts(connection)
+        views.database.engine.dispose()
+    quarantine = projections / bootstrap.QUARANTINE
+    return Status(
+        path=str(folder),
+        log_id=log.log_id,
+        log_format=log.identity.log_format,
+        created_at=to_datetime(log.identity.created_at),
+        head=head.position,
+        digest=head.digest.hex(),
+        log_bytes=log.size_bytes(),
+        sessions=sessions,
+        turns=turns,
+        views=ViewsStatus(position=position, behind_events=head.position - position),
+        vectors=tuple(generations(projections / bootstrap.VECTORS, log)),
+        quarantined=sum(1 for _ in quarantine.glob("*.reason.json")),
+        sqlite_version=dbapi2.sqlite_version,
+    )
+
+
+def verify_store(
+    folder: Path, log: EventLog, *, expect_head: str | None, progress: Progress | None
+) -> Verification:
+    """Verify the log against every witness there is: the segments' manifests, and a head noted elsewhere."""
+    witnesses = list(_manifest_witnesses(folder, log))
+    if expect_head is not None:
+        position, digest = parse_head(expect_head)
+        witnesses.append(Witness("the expected head", position, digest))
+    return verify(log, witnesses=witnesses, progress=progress)
+
+
+def parse_head(value: str) -> tuple[Position, bytes]:
+    """Return position and digest of `position:digest`. Raises `InvalidInput`."""
+    match = _HEAD.fullmatch(value.strip())
+    if match is None:
+        raise errors.InvalidInput("expect_head", f"{value!r} is not POSITION:DIGEST as `mnemolog head` prints it")
+    return Position(int(match[1])), bytes.fromhex(match[2])
+
+
+def catch_up_vectors(
+    log: EventLog, vectors: bootstrap.Vectors, *, progress: Progress | None = None
+) -> RebuildReport:
+    """Embed what is new and write it, beside what is there."""
+    started = perf_counter()
+    upto = log.head().position
+    before = vectors.projection().covers
+    expected = _turns(log, after=before, upto=upto)
+    coverage = vectors.projection().catch_up(upto=upto, progress=progress)
+    return RebuildReport(
+        projection="vectors",
+        dry_run=False,
+        upto=coverage.upto,
+        expected_turns=expected,
+        built_turns=coverage.turns,
+        encoded_texts=coverage.encoded,
+        seconds=perf_counter() - started,
+    )
+
+
+def rebuild(
+    projection: Rebuildable,
+    *,
+    log: EventLog,
+    views: Callable[[], Views],
+    vectors: Callable[[], bootstrap.Vectors],
+    dry_run: bool,
+    progress: Progress | None,
+) -> list[RebuildReport]:
+    """Make projections anew from the log, or say what that would take."""
+    if projection not in REBUILDABLE:
+        raise errors.InvalidInput("projection", f"{projection!r} is none of {', '.join(REBUILDABLE)}")
+    upto = log.head().position
+    expected = _turns(log, after=ORIGIN, upto=upto)
+    reports: list[RebuildReport] = []
+    for name in ("views", "vectors") if projection == "all" else (projection,):
+        started = perf_counter()
+        built = encoded = 0
+        if name == "views" and not dry_run:
+            built = views().rebuild(upto=upto, progress=progress)
+        elif name == "vectors" and dry_run:
+            encoded = vectors().projection().missing(upto=upto)
+        elif name == "vectors":
+            coverage = vectors().projection().rebuild(upto=upto, progress=progress).coverage
+            built, encoded = coverage.turns, coverage.encoded
+        reports.append(
+            RebuildReport(
+                projection=name,
+                dry_run=dry_run,
+                upto=upto,
+                expected_turns=expected,
+                built_turns=built,
+                encoded_texts=encoded,
+                seconds=perf_counter() - started,
+            )
+        )
+    return reports
+
+
+def _turns(log: EventLog, *, after: Position, upto: Position) -> int:
+    return log.count(topic=TurnRecorded.topic, after=after, upto=upto)
+
+
+def _manifest_witnesses(folder: Path, log: EventLog) -> Iterator[Witness]:
+    root = folder / bootstrap.PROJECTIONS / bootstrap.VECTORS
+    for part in sorted(root.glob("[0-9a-f]*-[0-9]*/[0-9]*-[0-9]*")):
+        try:
+            manifest = read_manifest(part)
+            digest = bytes.fromhex(manifest.digest_at_upto)
+        except (errors.ProjectionUnreadable, ValueError):
+            continue  # A damaged manifest witnesses nothing; `status` reports it.
+        if manifest.log_id == log.log_id:
+            yield Witness(f"segment {part.parent.name}/{part.name}", manifest.upto, digest)

@@ -1,0 +1,94 @@
+"""What the store answers with, beside the read models of `mnemolog.projections`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mnemolog.domain.position import Position
+from mnemolog.projections.vectors.inventory import GenerationStatus
+
+
+class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn to record with `MemoryStore.record_many`. Fields as in `Session.record`."""
+
+    session: str
+    role: str
+    text: str
+    key: str | None = None
+    speaker: str | None = None
+    said_at: datetime | None = None
+    tool_calls: Sequence[Any] = ()
+    metadata: Mapping[str, Any] | None = None
+
+
+class ViewsStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the tables and the text index have read."""
+
+    position: Position
+    behind_events: int
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a store, from tags alone: nothing is read through or repaired."""
+
+    path: str
+    log_id: str
+    log_format: int
+    created_at: datetime
+    head: Position
+    digest: str
+    """The log's digest at `head`, hexadecimal."""
+    log_bytes: int
+    sessions: int
+    turns: int
+    """Sessions and turns up to where the views have read."""
+    views: ViewsStatus
+    vectors: tuple[GenerationStatus, ...]
+    quarantined: int
+    sqlite_version: str
+
+
+class HeadAt(msgspec.Struct, frozen=True, kw_only=True):
+    """A position with the log's digest there. Kept elsewhere, it witnesses the history up to it."""
+
+    position: Position
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.position}:{self.digest}"
+
+
+class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rebuild made, or with `dry_run` would make."""
+
+    projection: str
+    dry_run: bool
+    upto: Position
+    expected_turns: int
+    built_turns: int
+    encoded_texts: int
+    """Texts the model was called for; the others came from the embedding cache."""
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything expected is there."""
+        return self.dry_run or self.built_turns == self.expected_turns
+
+
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import did."""
+
+    files: int
+    turns: int
+    """Turns read from the files."""
+    recorded: int
+    already_there: int
+    sessions: int
+    """Sessions the turns belong to."""
+    refused: tuple[str, ...]
+    """Lines that were passed over, each as `path:line: why`. Empty unless the import was told to go on."""

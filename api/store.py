@@ -1,0 +1,302 @@
+"""The store: the library's face."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from mnemolog import bootstrap, commands, maintenance
+from mnemolog.domain import errors, session
+from mnemolog.domain.clock import Clock, to_micros
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.limits import LABEL_BYTES_MAX, QUERY_BYTES_MAX, RECALL_K_MAX, TURNS_PER_CALL_MAX, checked_text
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.role import parse_role
+from mnemolog.domain.scope import parse_scope
+from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.log import EventLog
+from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
+from mnemolog.projections import queries
+from mnemolog.projections.catch_up import catch_up
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.read_models import SessionSummary, Turn, turn_of
+from mnemolog.projections.recall import MODES, Mode, Recall, recall
+from mnemolog.projections.replay import Replay, replay
+from mnemolog.projections.verify import Verification
+from mnemolog.projections.views import Views
+from mnemolog.results import HeadAt, NewTurn, RebuildReport, Status
+from mnemolog.session import Session
+
+DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
+
+
+class MemoryStore:
+    """An agent's memory: an append-only log in a folder, and what is read from it.
+
+    Safe for many threads and many processes at once. Not to be carried across a fork.
+    """
+
+    def __init__(self, folder: Path, log: EventLog, model: Any) -> None:
+        self.path = folder
+        self._log = log
+        self._model = model
+        self._opened_views: Views | None = None
+        self._opened_vectors: bootstrap.Vectors | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        model: Any = DEFAULT_MODEL,
+        create: bool = True,
+        synchronous: Synchronous = "FULL",
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Open the store in the folder `path`, creating it there when the folder is new or empty.
+
+        `model` is the name or the folder of a SentenceTransformer, an object with
+        `encode(list[str]) -> ndarray` and a `fingerprint`, or None for text recall only. It is loaded when
+        a vector is first needed. `synchronous="NORMAL"` trades the newest turns at a power cut for speed.
+
+        Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`.
+        """
+        folder = Path(path)
+        log = EventLog.open(
+            folder,
+            clock=clock or SystemClock(),
+            create=create,
+            synchronous=synchronous,
+            busy_timeout_s=busy_timeout_s,
+        )
+        return cls(folder, log, model)
+
+    def close(self) -> None:
+        """Finish queued appends and close all files. What is called after this raises `StoreClosed`."""
+        self._log.close()
+        if self._opened_vectors is not None:
+            self._opened_vectors.close()
+        if self._opened_views is not None:
+            self._opened_views.database.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start_session(
+        self, name: str, *, agent: str = "agent", scope: str = "", session_id: str | None = None
+    ) -> Session:
+        """Start a session and return a handle on it.
+
+        `scope` is a path such as `acme/support/alice`; a recall in a scope sees all below it. Without
+        `session_id` a random one is made. With one, a retry returns the session that is there, or raises
+        `SessionExists` if that was started differently. Raises `InvalidInput`: nothing was written.
+        """
+        started = session.new_session(name=name, agent=agent, scope=scope)
+        chosen = secrets.token_hex(8) if session_id is None else session.checked_session_id(session_id)
+        self._log.transact(commands.start_session(chosen, started))
+        return Session(self, session_id=chosen, name=name, agent=agent, scope=started.scope)
+
+    def session(self, session_id: str) -> Session:
+        """Return a handle on a session that was started before. Raises `UnknownSession`."""
+        started = self._log.transact(commands.find_session(session_id)).started
+        return Session(
+            self, session_id=session_id, name=started.name, agent=started.agent, scope=started.scope
+        )
+
+    def end_session(self, session_id: str, *, reason: str = "ended") -> None:
+        """End a session. Raises `UnknownSession`."""
+        checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+        self._log.transact(commands.end_session(session_id, reason=reason))
+
+    def record(
+        self,
+        session_id: str,
+        role: str,
+        text: str,
+        *,
+        key: str | None = None,
+        said_at: datetime | None = None,
+        speaker: str | None = None,
+        tool_calls: Sequence[Any] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Turn:
+        """Record a turn of the session of that id. See `Session.record`; raises `UnknownSession` too."""
+        turn = NewTurn(
+            session=session_id,
+            role=role,
+            text=text,
+            key=key,
+            said_at=said_at,
+            speaker=speaker,
+            tool_calls=tool_calls,
+            metadata=metadata,
+        )
+        return self.record_many([turn])[0]
+
+    def record_many(self, turns: Sequence[NewTurn]) -> list[Turn]:
+        """Record turns in the order given, in one transaction: all of them or none.
+
+        They may belong to several sessions. Takes up to `TURNS_PER_CALL_MAX` (10,000). Raises as
+        `Session.record` does.
+        """
+        if len(turns) > TURNS_PER_CALL_MAX:
+            raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
+        recorded = self._log.transact(commands.record_turns([_checked(turn) for turn in turns]))
+        return [turn_of(item.event, scope=item.scope) for item in recorded]
+
+    def recall(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        scope: str = "",
+        session: str | None = None,
+        roles: Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        mode: Mode = "hybrid",
+    ) -> Recall:
+        """Return up to `k` turns (at most 1,000) that answer `query`, best first.
+
+        The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new turns
+        by itself; how far it goes is in `Recall.vectors_to`. In `hybrid` mode a vector leg that cannot
+        answer leaves the text answer and its reason in `Recall.not_answering`; in `vector` mode it raises.
+
+        Raises `InvalidInput` for an empty query or an invalid scope, `UnknownSession`.
+        """
+        checked_text("query", query, bytes_max=QUERY_BYTES_MAX)
+        if not 1 <= k <= RECALL_K_MAX:
+            raise errors.InvalidInput("k", f"{k} is not between 1 and {RECALL_K_MAX}")
+        if mode not in MODES:
+            raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
+        if session is not None:
+            self._log.transact(commands.find_session(session))
+        filters = queries.Filters(
+            scope=parse_scope(scope),
+            session=session,
+            roles=tuple(parse_role(role) for role in roles),
+            since=None if since is None else to_micros("since", since),
+            until=None if until is None else to_micros("until", until),
+        )
+        views = self._current_views()
+        head = views.position()
+        return recall(views, self.vectors, query=query, k=k, mode=mode, filters=filters, head=head)
+
+    def sessions(self, *, scope: str = "") -> list[SessionSummary]:
+        """Return the sessions at or below `scope`, in the order they were started."""
+        with self._current_views().database.reading() as connection:
+            return queries.sessions(connection, scope=parse_scope(scope))
+
+    def find_session(self, id_or_name: str) -> SessionSummary:
+        """Return the session of that id or name. Raises `UnknownSession`, `AmbiguousSession`."""
+        with self._current_views().database.reading() as connection:
+            found = queries.sessions_called(connection, id_or_name)
+        if not found:
+            raise errors.UnknownSession(id_or_name)
+        if len(found) > 1:
+            raise errors.AmbiguousSession(id_or_name, [item.session for item in found])
+        return found[0]
+
+    def turns(self, session_id: str, *, after: Position = ORIGIN, limit: int = 1_000) -> list[Turn]:
+        """Return up to `limit` turns of a session behind position `after`. Raises `UnknownSession`."""
+        self.session(session_id)
+        with self._current_views().database.reading() as connection:
+            return queries.turns_of_session(connection, session_id, after=after, limit=limit)
+
+    def head(self) -> HeadAt:
+        """Return how far the log goes, with its digest there."""
+        head = self._log.head()
+        return HeadAt(position=head.position, digest=head.digest.hex())
+
+    def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> Iterator[RecordedEvent]:
+        """Yield the events of `(after, upto]` in order; up to the head when `upto` is None."""
+        end = self._log.head().position if upto is None else upto
+        for batch in self._log.read(after=after, upto=end):
+            yield from batch
+
+    def replay(
+        self, *, to: int | None = None, session: str | None = None, progress: Progress | None = None
+    ) -> Replay:
+        """Return what the store held at position `to` (the head by default), folded from the log alone.
+
+        Raises `InvalidInput` for a position past the head, `UnknownSession`, `UndecodableEvent`.
+        """
+        head = self._log.head().position
+        end = head if to is None else Position(to)
+        if not 0 <= end <= head:
+            raise errors.InvalidInput("to", f"position {end} is not in this log, which ends at {head}")
+        if session is not None:
+            self.session(session)
+        return replay(self._log, to=end, session=session, progress=progress)
+
+    def verify(self, *, expect_head: str | None = None, progress: Progress | None = None) -> Verification:
+        """Check the whole history. `expect_head` is a `position:digest` that was noted down before.
+
+        What is wrong is in `Verification.findings`; nothing raises for it.
+        """
+        return maintenance.verify_store(self.path, self._log, expect_head=expect_head, progress=progress)
+
+    def status(self) -> Status:
+        """Return the state of log and projections. Quick, and changes nothing."""
+        return maintenance.status(self.path, self._log)
+
+    def catch_up(self, *, progress: Progress | None = None) -> RebuildReport:
+        """Bring views and vectors up to the head: embed what is new and write it to disk."""
+        self._current_views()
+        return maintenance.catch_up_vectors(self._log, self.vectors(), progress=progress)
+
+    def rebuild(
+        self, projection: maintenance.Rebuildable = "all", *, dry_run: bool = False, progress: Progress | None = None
+    ) -> list[RebuildReport]:
+        """Make `vectors`, `views` or `all` anew from the log. The old ones answer until the new are done.
+
+        Vectors come from the embedding cache where it knows the text, else from the model. Raises
+        `ModelUnavailable`, `EncodingFailed` (naming the position), `UndecodableEvent`.
+        """
+        return maintenance.rebuild(
+            projection, log=self._log, views=self._views, vectors=self.vectors, dry_run=dry_run, progress=progress
+        )
+
+    def vectors(self) -> bootstrap.Vectors:
+        """Return the vector leg. Raises `ModelUnavailable` when the store was opened without a model."""
+        if self._model is None:
+            raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
+        if self._opened_vectors is None:
+            encoder = bootstrap.make_encoder(self._model)
+            self._opened_vectors = bootstrap.Vectors(self.path, self._log, encoder)
+        return self._opened_vectors
+
+    def _views(self) -> Views:
+        if self._opened_views is None:
+            self._opened_views = bootstrap.open_views(self.path, self._log)
+        return self._opened_views
+
+    def _current_views(self, progress: Progress | None = None) -> Views:
+        views = self._views()
+        catch_up(self._log, views, upto=self._log.head().position, progress=progress)
+        return views
+
+
+def _checked(turn: NewTurn) -> commands.TurnToRecord:
+    return commands.TurnToRecord(
+        session=turn.session,
+        turn=session.new_turn(
+            role=turn.role,
+            text=turn.text,
+            speaker=turn.speaker,
+            said_at=turn.said_at,
+            tool_calls=turn.tool_calls,
+            metadata=turn.metadata,
+        ),
+        key=None if turn.key is None else session.checked_key(turn.key),
+    )
