@@ -53,24 +53,13 @@ def end_session(session_id: str, *, reason: str) -> Callable[[Transaction], None
     return work
 
 
-def find_session(session_id: str) -> Callable[[Transaction], session.SessionState]:
-    """Return the state of a session. Raises `UnknownSession`."""
-
-    def work(tx: Transaction) -> session.SessionState:
-        state = tx.fold(session.session_stream(session_id), session.evolve)
-        if state is None:
-            raise errors.UnknownSession(session_id)
-        return state
-
-    return work
-
-
 def record_turns(turns: Sequence[TurnToRecord]) -> Callable[[Transaction], list[Recorded]]:
     """Record turns in the order given, all or none, each under the session it names."""
-    return lambda tx: [_record_turn(tx, item) for item in turns]
+    return lambda tx: [record_turn(tx, item) for item in turns]
 
 
-def _record_turn(tx: Transaction, item: TurnToRecord) -> Recorded:
+def record_turn(tx: Transaction, item: TurnToRecord) -> Recorded:
+    """Record one turn, or find it recorded under its key."""
     stream = session.session_stream(item.session)
     state = tx.fold(stream, session.evolve)
     scope = "" if state is None else state.started.scope

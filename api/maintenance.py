@@ -17,11 +17,12 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log import EventLog
 from mnemolog.projections import queries
+from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.vectors.inventory import generations
 from mnemolog.projections.vectors.manifest import read_manifest
 from mnemolog.projections.verify import Verification, Witness, verify
-from mnemolog.projections.views import Views
+from mnemolog.projections.views import Views, ViewsState, standing
 from mnemolog.results import RebuildReport, Status, ViewsStatus
 
 Rebuildable = Literal["vectors", "views", "all"]
@@ -34,14 +35,7 @@ def status(folder: Path, log: EventLog) -> Status:
     """Return the state of a store. The log and the tags of the projections are read, nothing else."""
     head = log.head()
     projections = folder / bootstrap.PROJECTIONS
-    sessions = turns = 0
-    position = ORIGIN
-    if (projections / bootstrap.VIEWS_FILE).exists():
-        views = bootstrap.open_views(folder, log)
-        position = views.position()
-        with views.database.reading() as connection:
-            sessions, turns = queries.counts(connection)
-        views.database.engine.dispose()
+    views, sessions, turns = _views_status(projections / bootstrap.VIEWS_FILE, log)
     quarantine = projections / bootstrap.QUARANTINE
     return Status(
         path=str(folder),
@@ -53,11 +47,29 @@ def status(folder: Path, log: EventLog) -> Status:
         log_bytes=log.size_bytes(),
         sessions=sessions,
         turns=turns,
-        views=ViewsStatus(position=position, behind_events=head.position - position),
+        views=views,
         vectors=tuple(generations(projections / bootstrap.VECTORS, log)),
         quarantined=sum(1 for _ in quarantine.glob("*.reason.json")),
         sqlite_version=dbapi2.sqlite_version,
     )
+
+
+def _views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
+    head = log.head().position
+    if not path.exists():
+        return ViewsStatus(state=ViewsState.MISSING, position=ORIGIN, behind_events=head), 0, 0
+    engine = bootstrap.open_engine(path)
+    try:
+        with ProjectionDatabase(engine, path).reading() as connection:
+            state, position = standing(connection, log)
+            sessions, turns = (0, 0) if state is ViewsState.MISSING else queries.counts(connection)
+    except errors.ProjectionUnreadable:
+        return ViewsStatus(state="damaged", position=ORIGIN, behind_events=head), 0, 0
+    finally:
+        engine.dispose()
+    behind = max(0, head - position)
+    word = state.value if state is not ViewsState.USABLE else "behind" if behind else "current"
+    return ViewsStatus(state=word, position=position, behind_events=behind), sessions, turns
 
 
 def verify_store(

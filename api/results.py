@@ -28,6 +28,8 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
 class ViewsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How far the tables and the text index have read."""
 
+    state: str
+    """`current`, `behind`, `missing`, `damaged`, `other-log`, `ahead` or `diverged`."""
     position: Position
     behind_events: int
 

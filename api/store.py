@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -10,9 +11,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from mnemolog import bootstrap, commands, maintenance
-from mnemolog.domain import errors, session
+from mnemolog.domain import errors
+from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import LABEL_BYTES_MAX, QUERY_BYTES_MAX, RECALL_K_MAX, TURNS_PER_CALL_MAX, checked_text
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import parse_role
@@ -28,7 +30,7 @@ from mnemolog.projections.recall import MODES, Mode, Recall, recall
 from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.verify import Verification
 from mnemolog.projections.views import Views
-from mnemolog.results import HeadAt, NewTurn, RebuildReport, Status
+from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status
 from mnemolog.session import Session
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
@@ -44,6 +46,7 @@ class MemoryStore:
         self.path = folder
         self._log = log
         self._model = model
+        self._opening = threading.Lock()
         self._opened_views: Views | None = None
         self._opened_vectors: bootstrap.Vectors | None = None
 
@@ -101,14 +104,14 @@ class MemoryStore:
         `session_id` a random one is made. With one, a retry returns the session that is there, or raises
         `SessionExists` if that was started differently. Raises `InvalidInput`: nothing was written.
         """
-        started = session.new_session(name=name, agent=agent, scope=scope)
-        chosen = secrets.token_hex(8) if session_id is None else session.checked_session_id(session_id)
+        started = domain.new_session(name=name, agent=agent, scope=scope)
+        chosen = secrets.token_hex(8) if session_id is None else domain.checked_session_id(session_id)
         self._log.transact(commands.start_session(chosen, started))
         return Session(self, session_id=chosen, name=name, agent=agent, scope=started.scope)
 
     def session(self, session_id: str) -> Session:
         """Return a handle on a session that was started before. Raises `UnknownSession`."""
-        started = self._log.transact(commands.find_session(session_id)).started
+        started = self._started(session_id)
         return Session(
             self, session_id=session_id, name=started.name, agent=started.agent, scope=started.scope
         )
@@ -154,6 +157,37 @@ class MemoryStore:
         recorded = self._log.transact(commands.record_turns([_checked(turn) for turn in turns]))
         return [turn_of(item.event, scope=item.scope) for item in recorded]
 
+    def import_files(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        format: str | None = None,  # noqa: A002
+        fields: Sequence[str] = (),
+        scope: str | None = None,
+        agent: str | None = None,
+        skip_bad: bool = False,
+        progress: Progress | None = None,
+    ) -> ImportReport:
+        """Record the conversations in `paths`: JSON Lines, Claude Code, ChatGPT or OpenAI messages.
+
+        Safe to run twice. `fields` maps other names, as `text=body,session=room+day` (docs/import.md);
+        `scope` and `agent` stand in where a file names none. Raises `ImportRefused`, naming file and line,
+        at the first line that cannot be recorded; with `skip_bad` such lines are listed in the report.
+        """
+        from mnemolog.import_files import import_files
+        from mnemolog.importing import parse_field_map
+
+        return import_files(
+            self._log,
+            [Path(path) for path in paths],
+            format=format,
+            fields=parse_field_map(fields) if fields else None,
+            scope=scope,
+            agent=agent,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
+
     def recall(
         self,
         query: str,
@@ -180,7 +214,7 @@ class MemoryStore:
         if mode not in MODES:
             raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
         if session is not None:
-            self._log.transact(commands.find_session(session))
+            self._started(session)
         filters = queries.Filters(
             scope=parse_scope(scope),
             session=session,
@@ -209,7 +243,7 @@ class MemoryStore:
 
     def turns(self, session_id: str, *, after: Position = ORIGIN, limit: int = 1_000) -> list[Turn]:
         """Return up to `limit` turns of a session behind position `after`. Raises `UnknownSession`."""
-        self.session(session_id)
+        self._started(session_id)
         with self._current_views().database.reading() as connection:
             return queries.turns_of_session(connection, session_id, after=after, limit=limit)
 
@@ -236,7 +270,7 @@ class MemoryStore:
         if not 0 <= end <= head:
             raise errors.InvalidInput("to", f"position {end} is not in this log, which ends at {head}")
         if session is not None:
-            self.session(session)
+            self._started(session)
         return replay(self._log, to=end, session=session, progress=progress)
 
     def verify(self, *, expect_head: str | None = None, progress: Progress | None = None) -> Verification:
@@ -250,9 +284,12 @@ class MemoryStore:
         """Return the state of log and projections. Quick, and changes nothing."""
         return maintenance.status(self.path, self._log)
 
-    def catch_up(self, *, progress: Progress | None = None) -> RebuildReport:
-        """Bring views and vectors up to the head: embed what is new and write it to disk."""
-        self._current_views()
+    def catch_up_views(self, *, progress: Progress | None = None) -> Position:
+        """Bring tables and text index up to the head. Every read does it too; this shows progress."""
+        return self._current_views(progress).position()
+
+    def catch_up_vectors(self, *, progress: Progress | None = None) -> RebuildReport:
+        """Bring the vectors up to the head: embed what is new and write it to disk."""
         return maintenance.catch_up_vectors(self._log, self.vectors(), progress=progress)
 
     def rebuild(
@@ -271,15 +308,23 @@ class MemoryStore:
         """Return the vector leg. Raises `ModelUnavailable` when the store was opened without a model."""
         if self._model is None:
             raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
-        if self._opened_vectors is None:
-            encoder = bootstrap.make_encoder(self._model)
-            self._opened_vectors = bootstrap.Vectors(self.path, self._log, encoder)
-        return self._opened_vectors
+        with self._opening:
+            if self._opened_vectors is None:
+                encoder = bootstrap.make_encoder(self._model)
+                self._opened_vectors = bootstrap.Vectors(self.path, self._log, encoder)
+            return self._opened_vectors
+
+    def _started(self, session_id: str) -> SessionStarted:
+        state = self._log.fold(domain.session_stream(session_id), domain.evolve)
+        if state is None:
+            raise errors.UnknownSession(session_id)
+        return state.started
 
     def _views(self) -> Views:
-        if self._opened_views is None:
-            self._opened_views = bootstrap.open_views(self.path, self._log)
-        return self._opened_views
+        with self._opening:
+            if self._opened_views is None:
+                self._opened_views = bootstrap.open_views(self.path, self._log)
+            return self._opened_views
 
     def _current_views(self, progress: Progress | None = None) -> Views:
         views = self._views()
@@ -290,7 +335,7 @@ class MemoryStore:
 def _checked(turn: NewTurn) -> commands.TurnToRecord:
     return commands.TurnToRecord(
         session=turn.session,
-        turn=session.new_turn(
+        turn=domain.new_turn(
             role=turn.role,
             text=turn.text,
             speaker=turn.speaker,
@@ -298,5 +343,5 @@ def _checked(turn: NewTurn) -> commands.TurnToRecord:
             tool_calls=turn.tool_calls,
             metadata=turn.metadata,
         ),
-        key=None if turn.key is None else session.checked_key(turn.key),
+        key=None if turn.key is None else domain.checked_key(turn.key),
     )

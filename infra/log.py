@@ -26,7 +26,7 @@ from mnemolog.infra.schema import (
     create_schema,
     forbid_rewriting,
 )
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.transaction import SELECT_SPARSE, Evolve, State, Transaction
 
 Result = TypeVar("Result")
 
@@ -174,6 +174,15 @@ class EventLog:
                 return
             yield [_recorded(row) for row in rows]
             after = Version(rows[-1][2])
+
+    def fold(self, stream: str, evolve: Evolve[State]) -> State | None:
+        """Return the state of `stream` now. Turns are not read: `evolve` must not depend on them."""
+        with self._reading() as driver:
+            rows = driver.execute(SELECT_SPARSE, (stream, NO_STREAM)).fetchall()
+        state: State | None = None
+        for position, topic, stored in rows:
+            state = evolve(state, decode(topic, stored, position=position))
+        return state
 
     def count(self, *, topic: str, after: Position, upto: Position) -> int:
         """Return how many events of `topic` lie in `(after, upto]`."""

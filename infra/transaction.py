@@ -26,7 +26,7 @@ _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY v
 _SELECT_KEY: Final = (
     "SELECT position, version, topic, state, recorded_at FROM events WHERE stream = ? AND key = ?"
 )
-_SELECT_SPARSE: Final = (
+SELECT_SPARSE: Final = (
     "SELECT position, topic, state FROM events INDEXED BY events_sparse "
     f"WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
 )
@@ -86,7 +86,7 @@ class Transaction:
         if known is None or known.version != version:
             state = None if known is None else known.state
             after = NO_STREAM if known is None else known.version
-            for position, topic, stored in self._execute(_SELECT_SPARSE, (stream, after)).fetchall():
+            for position, topic, stored in self._execute(SELECT_SPARSE, (stream, after)).fetchall():
                 state = evolve(state, decode(topic, stored, position=position))
             known = self._cache.folded[stream] = Folded(version, state)
         result: State | None = known.state

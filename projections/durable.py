@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,6 +40,13 @@ def publish_folder(temporary: Path, final: Path) -> None:
 def temporary_name(prefix: str) -> str:
     """Return a name that no other process picks, and that readers pass over."""
     return f".{prefix}.{os.getpid()}.{secrets.token_hex(4)}"
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete what another folder replaces. Renamed first, so that no reader sees half of it."""
+    doomed = folder.with_name(temporary_name("removed"))
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def quarantine(path: Path, folder: Path, *, reason: str) -> Path:

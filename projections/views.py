@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -63,6 +64,34 @@ _CREATE_TEXT_INDEX: Final = (
 )
 
 
+class ViewsState(StrEnum):
+    """What the views are to the log at hand. Decided from their tag alone."""
+
+    USABLE = "usable"
+    MISSING = "missing"
+    OTHER_LOG = "other-log"
+    AHEAD = "ahead"
+    """They have read positions that the log does not have: the log has lost history."""
+    DIVERGED = "diverged"
+    """The log tells another history up to the same position."""
+
+
+def standing(connection: sa.Connection, log: Log) -> tuple[ViewsState, Position]:
+    """Return what the views in this database are worth, and how far they have read. Changes nothing."""
+    if not sa.inspect(connection).has_table(tracking.TRACKING.name):
+        return ViewsState.MISSING, ORIGIN
+    at = tracking.tracked(connection, VIEWS)
+    if at == tracking.NOTHING_READ:
+        return ViewsState.MISSING, ORIGIN
+    if at.log_id != log.log_id:
+        return ViewsState.OTHER_LOG, at.position
+    if at.position > log.head().position:
+        return ViewsState.AHEAD, at.position
+    if at.digest != log.digest_at(at.position):
+        return ViewsState.DIVERGED, at.position
+    return ViewsState.USABLE, at.position
+
+
 class Views:
     """The projection behind `sessions`, `show`, `status` and the text leg of recall."""
 
@@ -72,9 +101,8 @@ class Views:
         self.database = database
         self._log = log
         with database.reading() as connection:
-            ready = sa.inspect(connection).has_table("tracking")
-            fits = ready and self._fits(tracking.tracked(connection, VIEWS))
-        if not fits:
+            state, _ = standing(connection, log)
+        if state is not ViewsState.USABLE:
             with database.writing() as connection:
                 self._start_over(connection)
 
@@ -100,10 +128,6 @@ class Views:
                 if progress is not None:
                     progress(events[-1].position, upto)
             return connection.execute(sa.select(sa.func.count()).select_from(TURNS)).scalar_one()
-
-    def _fits(self, at: Tracked) -> bool:
-        """Whether the views tell of this log: same identity, same history up to where they stand."""
-        return at.log_id == self._log.log_id and at.digest == self._log.digest_at(at.position)
 
     def _start_over(self, connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {TEXT_INDEX}")

@@ -104,7 +104,7 @@ class Generation:
             old = [part.folder for part in parts if part.folder is not None]
             self.snapshot = (*written, segments.publish(merged, self.folder, self._description(merged.upto)))
             for folder in old:
-                segments.remove(folder)
+                durable.remove_folder(folder)
 
     def _take(self, batch: Sequence[tuple[Position, str]], *, encode_max: int | None) -> tuple[int, int]:
         """Add the turns of `batch` to the tail, in order. Return how many, and how many were encoded."""

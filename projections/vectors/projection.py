@@ -53,9 +53,9 @@ class VectorProjection:
     ) -> Coverage:
         """Embed turns up to `upto`, at most `encode_max` of them through the model, and write large tails."""
         generation = self._generation
-        if generation.covers >= upto:
-            return Coverage(generation.covers, 0, 0)
-        coverage = generation.extend(upto=upto, encode_max=encode_max, progress=progress)
+        coverage = Coverage(generation.covers, 0, 0)
+        if generation.covers < upto:
+            coverage = generation.extend(upto=upto, encode_max=encode_max, progress=progress)
         if encode_max is None or generation.covers - generation.written > TAIL_WRITTEN_AT:
             generation.write()
         return coverage
@@ -77,12 +77,12 @@ class VectorProjection:
             coverage = fresh.extend(upto=upto, progress=progress)
             temporary.mkdir(parents=True, exist_ok=True)
             fresh.write()
-            old = self._current_folder()
+            replaced = [folder for _, folder in self._folders()]
             final = self._next_folder()
             durable.publish_folder(temporary, final)
             self._generation = self._open(final)
-            if old.exists():
-                durable.quarantine(old, self._quarantine, reason="replaced by a rebuild")
+            for folder in replaced:
+                durable.remove_folder(folder)
             return Rebuilt(final.name, coverage)
 
     def missing(self, *, upto: Position) -> int:

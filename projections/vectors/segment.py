@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.projections.durable import publish_folder, temporary_name, write_synced
+from mnemolog.projections.durable import publish_folder, remove_folder, temporary_name, write_synced
 from mnemolog.projections.embeddings import Vectors
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, MANIFEST_FORMAT, Manifest, read_checked, tag_of, write_manifest
 
@@ -93,7 +93,7 @@ def publish(segment: Segment, generation: Path, description: Description) -> Seg
     try:
         publish_folder(temporary, final)
     except OSError:
-        remove(temporary)
+        remove_folder(temporary)
         if not (final / MANIFEST_FILE).exists():
             raise
     return segment._replace(folder=final)
@@ -114,11 +114,3 @@ def load(folder: Path, manifest: Manifest) -> Segment:
         raise errors.ProjectionUnreadable(folder, "counts of index, positions and manifest differ")
     return Segment(manifest.after, manifest.upto, positions, index, folder)
 
-
-def remove(folder: Path) -> None:
-    """Delete a segment that another one replaces. Renamed first, so that no reader sees half of it."""
-    doomed = folder.with_name(temporary_name("removed"))
-    folder.rename(doomed)
-    for file in doomed.iterdir():
-        file.unlink()
-    doomed.rmdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -87,7 +88,7 @@ def test_pieces_cover_every_character_in_order(text, window, overlap):
     found = spans(text, letters(text), window=window, overlap=overlap)
     assert found[0][0] == 0
     assert found[-1][1] == len(text)
-    for (start, end), (next_start, next_end) in zip(found, found[1:], strict=False):
+    for (start, end), (next_start, next_end) in pairwise(found):
         assert start < next_start <= end < next_end
 
 

@@ -1,0 +1,5 @@
+"""`python -m mnemolog` is the `mnemolog` command."""
+
+from mnemolog.cli import main
+
+main()

@@ -1,0 +1,92 @@
+"""The command line application: its shape, its errors, its exit codes.
+
+0 done, 1 refused or failed, 2 wrong usage, 3 the log is damaged.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import click
+import typer
+from typer.core import TyperCommand
+
+from mnemolog.domain import errors
+
+STORE_VARIABLE: Final = "MNEMOLOG_STORE"
+EXIT_FAILED, EXIT_DAMAGED = 1, 3
+
+app = typer.Typer(
+    name="mnemolog",
+    help="An event-sourced memory store for AI agents. The log is the truth; every index is a reading of it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog=f"Every command takes the store's folder first, or from {STORE_VARIABLE}.",
+)
+
+
+class StoreCommand(TyperCommand):
+    """A command whose first argument is the store's folder, or else comes from the environment."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the folder in front when the first argument does not name one."""
+        store = os.environ.get(STORE_VARIABLE)
+        if store and not ctx.resilient_parsing and not {"--help", "-h"} & set(args):
+            given = _first_positional(self, ctx, args)
+            if given is None or not Path(given).is_dir():
+                args = [store, *args]
+        return super().parse_args(ctx, args)
+
+
+def _first_positional(command: click.Command, ctx: click.Context, args: list[str]) -> str | None:
+    values, rest, order = command.make_parser(ctx).parse_args(list(args))
+    for parameter in order:
+        if isinstance(parameter, click.Argument):
+            value = values.get(parameter.name or "")
+            if isinstance(value, str):
+                return value
+    return rest[0] if rest else None
+
+
+Store = Annotated[Path, typer.Argument(metavar="DIR", help=f"The store's folder. [dim]{STORE_VARIABLE}[/dim]")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        envvar="MNEMOLOG_MODEL",
+        help="Name or folder of a SentenceTransformer model, or 'none' for text only.",
+    ),
+]
+
+
+def chosen_model(value: str) -> str | None:
+    """Return the model to open a store with."""
+    return None if value.lower() == "none" else value
+
+
+def main() -> NoReturn:
+    """Run the command line. Errors of ours become one line, a hint and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except errors.LogDamaged as error:
+        _complain(error)
+        sys.exit(EXIT_DAMAGED)
+    except errors.MnemologError as error:
+        _complain(error)
+        sys.exit(EXIT_FAILED)
+    except BrokenPipeError:  # `mnemolog replay | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    sys.exit(0)
+
+
+def _complain(error: errors.MnemologError) -> None:
+    print(f"error: {error}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)

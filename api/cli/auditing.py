@@ -1,0 +1,78 @@
+"""Commands of the operator and the auditor: rebuild, replay, verify."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+import typer
+
+from mnemolog.cli import output
+from mnemolog.cli.app import EXIT_DAMAGED, EXIT_FAILED, AsJson, Model, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.progress import bar
+from mnemolog.maintenance import Rebuildable
+from mnemolog.store import DEFAULT_MODEL, MemoryStore
+
+
+@app.command("rebuild", cls=StoreCommand)
+def rebuild(
+    store: Store,
+    projection: Annotated[str, typer.Argument(metavar="[vectors|views|all]")] = "all",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; change nothing.")] = False,
+    model: Model = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Make projections anew from the log. The old ones answer until the new are done.
+
+    Example: mnemolog rebuild memory/ vectors --dry-run
+    """
+    with MemoryStore.open(store, model=chosen_model(model), create=False) as opened, bar("rebuilding") as progress:
+        reports = opened.rebuild(cast(Rebuildable, projection), dry_run=dry_run, progress=progress)
+    if as_json:
+        output.print_json(reports)
+    else:
+        output.show_rebuild(reports)
+    if not all(report.complete for report in reports):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command("replay", cls=StoreCommand)
+def replay(
+    store: Store,
+    to: Annotated[int | None, typer.Option("--to", help="The position to stop at; the head by default.")] = None,
+    session: Annotated[str | None, typer.Option(help="Only this session (id or name).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the store held at a position, folded from the log alone.
+
+    Example: mnemolog replay memory/ --to 1200 --session trip
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        chosen = None if session is None else opened.find_session(session).session
+        with bar("replaying") as progress:
+            answer = opened.replay(to=to, session=chosen, progress=progress)
+    if as_json:
+        output.print_json(answer)
+    else:
+        output.show_replay(answer)
+
+
+@app.command("verify", cls=StoreCommand)
+def verify(
+    store: Store,
+    expect_head: Annotated[
+        str | None, typer.Option(metavar="POSITION:DIGEST", help="A head noted earlier with `mnemolog head`.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that the history is whole. Exit status 3 when it is not.
+
+    Example: mnemolog verify memory/ --expect-head "$(tail -n 1 heads.txt)"
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
+        answer = opened.verify(expect_head=expect_head, progress=progress)
+    if as_json:
+        output.print_json(answer)
+    else:
+        output.show_verification(answer)
+    if not answer.sound:
+        raise typer.Exit(EXIT_DAMAGED)

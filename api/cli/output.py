@@ -1,0 +1,145 @@
+"""How answers look on a terminal. JSON is the same structs, encoded."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mnemolog.projections.read_models import SessionSummary, Turn
+from mnemolog.projections.recall import Recall
+from mnemolog.projections.replay import Replay
+from mnemolog.projections.verify import Verification
+from mnemolog.results import ImportReport, RebuildReport, Status
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def print_json(answer: Any) -> None:
+    """Print any result as one JSON document."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
+
+
+def console() -> Console:
+    """Return the console for answers."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def show_recall(answer: Recall) -> None:
+    """Print hits, best first, with their source, and what the answer is based on."""
+    out = console()
+    for number, hit in enumerate(answer.hits, 1):
+        who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
+        legs = " ".join(f"{leg} #{rank}" for leg, rank in hit.ranks.items())
+        out.print(f"[bold]{number}.[/bold] [cyan]@{hit.position}[/cyan] {_time(hit.said_at)} ", end="")
+        out.print(f"{hit.scope} {hit.session} {who}", style="dim", markup=False, end="")
+        out.print(f"  [green]{hit.score:.4f}[/green] ({legs})")
+        out.print(f"   {hit.text}", markup=False)
+    covered = "none" if answer.vectors_to is None else f"to {answer.vectors_to}"
+    legs = ", ".join(answer.legs) or "none"
+    out.print(f"{len(answer.hits)} hits; head {answer.head}, vectors {covered}, legs: {legs}", style="dim")
+    for leg, why in answer.not_answering.items():
+        print(f"note: the {leg} leg did not answer: {why}", file=sys.stderr)
+
+
+def show_sessions(sessions: list[SessionSummary]) -> None:
+    """Print a table of sessions."""
+    table = _table("session", "name", "scope", "agent", "turns", "started", "state")
+    for item in sessions:
+        state = "open" if item.ended_at is None else f"ended {_time(item.ended_at)}"
+        started = _time(item.started_at)
+        table.add_row(item.session, item.name, item.scope, item.agent, str(item.turns), started, state)
+    console().print(table)
+
+
+def show_turns(turns: list[Turn]) -> None:
+    """Print turns as a timeline."""
+    out = console()
+    for turn in turns:
+        who = turn.speaker or turn.role.value
+        out.print(f"[cyan]@{turn.position}[/cyan] [dim]{_time(turn.said_at)}[/dim] ", end="")
+        out.print(f"{who}:", style="bold", markup=False, end=" ")
+        out.print(turn.text, markup=False)
+
+
+def show_replay(answer: Replay) -> None:
+    """Print the store as it was: every session with its turns."""
+    out = console()
+    for item in answer.sessions:
+        ended = f", ended {_time(item.ended_at)}" if item.ended_at else ""
+        out.print(f"{item.name} ({item.session}) in {item.scope or '/'}{ended}", style="bold", markup=False)
+        show_turns(list(item.turns))
+    out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
+
+
+def show_status(status: Status) -> None:
+    """Print the state of a store."""
+    out, table = console(), _table("projection", "state", "to", "behind", "holds")
+    out.print(f"[bold]{status.path}[/bold]  log {status.log_id}, format {status.log_format}")
+    out.print(f"head {status.head}, digest {status.digest}, {status.log_bytes / 1e6:.1f} MB")
+    views = status.views
+    holds = f"{status.sessions} sessions, {status.turns} turns"
+    table.add_row("views", views.state, str(views.position), str(views.behind_events), holds)
+    for item in status.vectors:
+        name = f"vectors {item.model} {item.fingerprint[:8]}"
+        table.add_row(name, item.state, str(item.covers), str(item.behind_events), f"{item.vectors} vectors")
+    out.print(table)
+    if not status.vectors:
+        out.print("no vectors yet: `mnemolog rebuild DIR vectors` makes them", style="dim")
+    if status.quarantined:
+        out.print(f"{status.quarantined} damaged or foreign files lie in quarantine", style="yellow")
+
+
+def show_import(report: ImportReport) -> None:
+    """Print what an import did, refused lines on stderr."""
+    text = f"{report.turns} turns read from {report.files} files, {report.recorded} recorded, "
+    text += f"{report.already_there} already there, {report.sessions} sessions"
+    console().print(text)
+    for line in report.refused:
+        print(f"refused: {line}", file=sys.stderr)
+
+
+def show_rebuild(reports: list[RebuildReport]) -> None:
+    """Print what was built, expected against built."""
+    out = console()
+    for item in reports:
+        if item.dry_run:
+            text = f"{item.expected_turns} turns to read, {item.encoded_texts} texts to embed; nothing was changed"
+        else:
+            rate = item.built_turns / item.seconds if item.seconds else 0.0
+            text = f"expected {item.expected_turns}, built {item.built_turns} turns up to {item.upto}"
+            text += f" in {item.seconds:.1f} s ({rate:,.0f}/s), {item.encoded_texts} texts embedded"
+        out.print(f"[bold]{item.projection}[/bold]: {text}")
+
+
+def show_verification(answer: Verification) -> None:
+    """Print the verdict, and every finding with its position."""
+    out = console()
+    for item in answer.findings:
+        where = f" {item.stream}" if item.stream else ""
+        out.print(f"position {item.position}{where}: {item.kind.value}: {item.detail}", style="red", markup=False)
+    if answer.findings_left_out:
+        out.print(f"... and {answer.findings_left_out} more")
+    verdict = "[green]sound[/green]" if answer.sound else "[red]DAMAGED[/red]"
+    out.print(f"{verdict}: {answer.events} events in {answer.streams} streams, {answer.witnesses} witnesses asked")
+    out.print(f"head {answer.head}:{answer.digest}")
+
+
+def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in ("turns", "to", "behind") else "left")
+    return table
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M")

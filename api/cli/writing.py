@@ -1,0 +1,132 @@
+"""Commands that add to the log: init, record, import."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from mnemolog.cli import output
+from mnemolog.cli.app import AsJson, Model, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.progress import bar
+from mnemolog.domain import errors
+from mnemolog.store import DEFAULT_MODEL, MemoryStore
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False, help="Files to read.")]
+
+
+@app.command("init", cls=StoreCommand)
+def init(store: Store, as_json: AsJson = False) -> None:
+    """Create a store in a new or empty folder.
+
+    Example: mnemolog init memory/
+    """
+    with MemoryStore.open(store, model=None) as opened:
+        status = opened.status()
+    if as_json:
+        output.print_json(status)
+    else:
+        output.console().print(f"store {status.path}, log {status.log_id}, head {status.head}")
+
+
+@app.command("record", cls=StoreCommand)
+def record(
+    store: Store,
+    session: Annotated[str, typer.Argument(help="Id or name of the session.")],
+    text: Annotated[str, typer.Argument(help="What was said; '-' reads it from standard input.")],
+    role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
+    key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="Name of who speaks.")] = None,
+    said_at: Annotated[str | None, typer.Option(help="When it was said, ISO 8601; UTC without a zone.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
+    start: Annotated[bool, typer.Option("--start", help="Start the session if there is none.")] = False,
+    scope: Annotated[str, typer.Option(help="Scope of a session that is started.")] = "",
+    agent: Annotated[str, typer.Option(help="Agent of a session that is started.")] = "cli",
+    as_json: AsJson = False,
+) -> None:
+    """Record one turn. It is durable when the command returns.
+
+    Example: mnemolog record memory/ trip "I moved to Lisbon in March." --start --scope acme/support/alice
+    """
+    said = typer.get_text_stream("stdin").read() if text == "-" else text
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        chosen = _session(opened, session, start=start, scope=scope, agent=agent)
+        turn = opened.record(
+            chosen, role, said, key=key, speaker=speaker, said_at=_moment(said_at), metadata=_object(metadata)
+        )
+    if as_json:
+        output.print_json(turn)
+    else:
+        output.console().print(f"recorded at position {turn.position} in session {turn.session}")
+
+
+@app.command("import", cls=StoreCommand)
+def import_(
+    store: Store,
+    files: Files,
+    format: Annotated[str | None, typer.Option(help="jsonl, claude-code, chatgpt or openai.")] = None,  # noqa: A002
+    field: Annotated[list[str] | None, typer.Option(help="Names in the file: text=body,session=room+day")] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope where the file names none.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Agent where the file names none.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="List lines that are refused and go on.")] = False,
+    vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
+    model: Model = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Import conversations. Safe to run twice: turns that are there are passed over.
+
+    Example: mnemolog import memory/ turns.jsonl --field text=body,session=room,time=at
+    """
+    with MemoryStore.open(store, model=chosen_model(model), create=False) as opened:
+        with bar("importing") as progress:
+            report = opened.import_files(
+                files, format=format, fields=field or (), scope=scope, agent=agent, skip_bad=skip_bad, progress=progress
+            )
+        _catch_up(opened, vectors=vectors and chosen_model(model) is not None)
+    if as_json:
+        output.print_json(report)
+    else:
+        output.show_import(report)
+
+
+def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
+    """Bring the projections up. The turns are safe already, so a missing model is only a note."""
+    with bar("indexing") as progress:
+        store.catch_up_views(progress=progress)
+    if vectors:
+        try:
+            with bar("embedding") as progress:
+                store.catch_up_vectors(progress=progress)
+        except errors.ModelError as error:
+            typer.echo(f"note: nothing was embedded: {error}; {error.hint}", err=True)
+
+
+def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: str) -> str:
+    try:
+        return store.find_session(name).session
+    except errors.UnknownSession:
+        if not start:
+            raise
+        return store.start_session(name, agent=agent, scope=scope).id
+
+
+def _moment(value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise errors.InvalidInput("said_at", f"{value!r} is not ISO 8601") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _object(value: str | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise errors.InvalidInput("metadata", f"not a JSON object: {error}") from error

