@@ -16,6 +16,7 @@ from mnemolog.infra.log import EventLog
 from mnemolog.projections import durable
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Encoder
+from mnemolog.projections.rendering import RECIPE
 from mnemolog.projections.views import Views
 
 if TYPE_CHECKING:
@@ -108,10 +109,10 @@ def make_encoder(model: Any) -> Encoder:
     if isinstance(model, str | Path):
         from mnemolog.infra.encoder import SentenceTransformerEncoder
 
-        return SentenceTransformerEncoder(model)
+        return SentenceTransformerEncoder(model, recipe=RECIPE)
     from mnemolog.infra.object_encoder import ObjectEncoder
 
-    return ObjectEncoder(model)
+    return ObjectEncoder(model, recipe=RECIPE)
 
 
 def _open_or_begin_anew(
