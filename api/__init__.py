@@ -1,11 +1,11 @@
 """mnemolog: an event-sourced memory store for AI agents.
 
-    from mnemolog import MemoryStore
+from mnemolog import MemoryStore
 
-    with MemoryStore.open("memory/") as store:
-        session = store.start_session("trip", agent="assistant", scope="acme/support/alice")
-        session.record("user", "I moved to Lisbon in March.", key="t1")
-        store.recall("where does she live?", scope="acme/support").hits[0].text
+with MemoryStore.open("memory/") as store:
+    session = store.start_session("trip", agent="assistant", scope="acme/support/alice")
+    session.record("user", "I moved to Lisbon in March.", key="t1")
+    store.recall("where does she live?", scope="acme/support").hits[0].text
 """
 
 from mnemolog.domain.errors import (

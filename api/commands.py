@@ -5,29 +5,20 @@ Each runs alone, so its decision is made on the state it is written to: no confl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import msgspec
+from collections.abc import Callable
+from typing import NamedTuple
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.infra.transaction import Transaction
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class Recorded(NamedTuple):
     """A turn in the log. `deduplicated` when its key was there already and nothing was added."""
 
     event: RecordedEvent
     scope: str
     deduplicated: bool
-
-
-class TurnToRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked turn with the session it goes to."""
-
-    session: str
-    turn: TurnRecorded
-    key: str | None = None
 
 
 def start_session(session_id: str, started: SessionStarted) -> Callable[[Transaction], SessionStarted]:
@@ -36,7 +27,7 @@ def start_session(session_id: str, started: SessionStarted) -> Callable[[Transac
     def work(tx: Transaction) -> SessionStarted:
         stream = session.session_stream(session_id)
         for event in session.start(session_id, tx.fold(stream, session.evolve), started):
-            tx.append(stream, event, expected=tx.version(stream))
+            tx.append(stream, event)
         return started
 
     return work
@@ -48,26 +39,24 @@ def end_session(session_id: str, *, reason: str) -> Callable[[Transaction], None
     def work(tx: Transaction) -> None:
         stream = session.session_stream(session_id)
         for event in session.end(session_id, tx.fold(stream, session.evolve), reason=reason):
-            tx.append(stream, event, expected=tx.version(stream))
+            tx.append(stream, event)
 
     return work
 
 
-def record_turns(turns: Sequence[TurnToRecord]) -> Callable[[Transaction], list[Recorded]]:
-    """Record turns in the order given, all or none, each under the session it names."""
-    return lambda tx: [record_turn(tx, item) for item in turns]
+def record_turn(session_id: str, turn: TurnRecorded, *, key: str | None) -> Callable[[Transaction], Recorded]:
+    """Record a turn, or find it recorded under its key with the same content."""
+    stream = session.session_stream(session_id)
 
+    def work(tx: Transaction) -> Recorded:
+        state = tx.fold(stream, session.evolve)
+        scope = "" if state is None else state.started.scope
+        # A retry finds its turn even if the session has ended since.
+        if key is not None and (known := tx.find(stream, key)) is not None:
+            if known.event != turn:
+                raise errors.DuplicateKey(stream=stream, key=key, position=known.position)
+            return Recorded(known, scope, True)
+        session.record(session_id, state, turn)
+        return Recorded(tx.append(stream, turn, key=key), scope, False)
 
-def record_turn(tx: Transaction, item: TurnToRecord) -> Recorded:
-    """Record one turn, or find it recorded under its key."""
-    stream = session.session_stream(item.session)
-    state = tx.fold(stream, session.evolve)
-    scope = "" if state is None else state.started.scope
-    # A retry finds its turn even if the session has ended since.
-    if item.key is not None and (known := tx.find(stream, item.key)) is not None:
-        if known.event != item.turn:
-            raise errors.DuplicateKey(stream=stream, key=item.key, position=known.position)
-        return Recorded(event=known, scope=scope, deduplicated=True)
-    session.record(item.session, state, item.turn)
-    added = tx.append(stream, item.turn, expected=tx.version(stream), key=item.key)
-    return Recorded(event=added, scope=scope, deduplicated=False)
+    return work

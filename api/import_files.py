@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.commands import Recorded, TurnToRecord, record_turn
+from mnemolog.commands import Recorded, record_turn
 from mnemolog.domain import errors, session
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import SessionStarted
@@ -73,9 +73,7 @@ def import_files(
     )
 
 
-def _with_defaults(
-    turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None
-) -> Iterator[ImportedTurn]:
+def _with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None) -> Iterator[ImportedTurn]:
     for turn in turns:
         if (scope and not turn.scope) or not turn.agent:
             yield msgspec.structs.replace(
@@ -130,7 +128,7 @@ def _record(tx: Transaction, turn: ImportedTurn) -> Recorded:
             tool_calls=turn.tool_calls,
             metadata=turn.metadata,
         )
-        return record_turn(tx, TurnToRecord(session=turn.session, turn=new, key=session.checked_key(turn.key)))
+        return record_turn(turn.session, new, key=session.checked_key(turn.key))(tx)
     except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:
         raise errors.ImportRefused(turn.path, turn.line, str(error)) from error
 
@@ -143,6 +141,6 @@ def _start_if_new(tx: Transaction, turn: ImportedTurn) -> None:
         started: SessionStarted = session.new_session(
             name=turn.session_name, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope
         )
-        tx.append(stream, started, expected=tx.version(stream))
+        tx.append(stream, started)
     elif state.started.scope != turn.scope:
         raise errors.SessionExists(turn.session)

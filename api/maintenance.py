@@ -72,9 +72,7 @@ def _views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
     return ViewsStatus(state=word, position=position, behind_events=behind), sessions, turns
 
 
-def verify_store(
-    folder: Path, log: EventLog, *, expect_head: str | None, progress: Progress | None
-) -> Verification:
+def verify_store(folder: Path, log: EventLog, *, expect_head: str | None, progress: Progress | None) -> Verification:
     """Verify the log against every witness there is: the segments' manifests, and a head noted elsewhere."""
     witnesses = list(_manifest_witnesses(folder, log))
     if expect_head is not None:
@@ -91,9 +89,7 @@ def parse_head(value: str) -> tuple[Position, bytes]:
     return Position(int(match[1])), bytes.fromhex(match[2])
 
 
-def catch_up_vectors(
-    log: EventLog, vectors: bootstrap.Vectors, *, progress: Progress | None = None
-) -> RebuildReport:
+def catch_up_vectors(log: EventLog, vectors: bootstrap.Vectors, *, progress: Progress | None = None) -> RebuildReport:
     """Embed what is new and write it, beside what is there."""
     started = perf_counter()
     upto = log.head().position

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.session import new_turn
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall import Mode, Recall
 
@@ -45,16 +46,10 @@ class Session:
         Raises `InvalidInput`, `SessionEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
         each case nothing was written.
         """
-        return self._store.record(
-            self.id,
-            role,
-            text,
-            key=key,
-            said_at=said_at,
-            speaker=speaker,
-            tool_calls=tool_calls,
-            metadata=metadata,
+        turn = new_turn(
+            role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
         )
+        return self._store.append_turn(self.id, turn, key=key)
 
     def recall(self, query: str, *, k: int = 5, mode: Mode = "hybrid") -> Recall:
         """Recall from this session only. See `MemoryStore.recall`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -14,14 +14,21 @@ from mnemolog import bootstrap, commands, maintenance
 from mnemolog.domain import errors
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
-from mnemolog.domain.events import RecordedEvent, SessionStarted
-from mnemolog.domain.limits import LABEL_BYTES_MAX, QUERY_BYTES_MAX, RECALL_K_MAX, TURNS_PER_CALL_MAX, checked_text
+from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.limits import (
+    LABEL_BYTES_MAX,
+    QUERY_BYTES_MAX,
+    RECALL_K_MAX,
+    TURNS_PER_CALL_MAX,
+    checked_text,
+)
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
+from mnemolog.infra.transaction import Transaction
 from mnemolog.projections import queries
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.ports import Progress
@@ -112,9 +119,7 @@ class MemoryStore:
     def session(self, session_id: str) -> Session:
         """Return a handle on a session that was started before. Raises `UnknownSession`."""
         started = self._started(session_id)
-        return Session(
-            self, session_id=session_id, name=started.name, agent=started.agent, scope=started.scope
-        )
+        return Session(self, session_id=session_id, name=started.name, agent=started.agent, scope=started.scope)
 
     def end_session(self, session_id: str, *, reason: str = "ended") -> None:
         """End a session. Raises `UnknownSession`."""
@@ -134,17 +139,17 @@ class MemoryStore:
         metadata: Mapping[str, Any] | None = None,
     ) -> Turn:
         """Record a turn of the session of that id. See `Session.record`; raises `UnknownSession` too."""
-        turn = NewTurn(
-            session=session_id,
-            role=role,
-            text=text,
-            key=key,
-            said_at=said_at,
-            speaker=speaker,
-            tool_calls=tool_calls,
-            metadata=metadata,
+        turn = domain.new_turn(
+            role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
         )
-        return self.record_many([turn])[0]
+        return self.append_turn(session_id, turn, key=key)
+
+    def append_turn(self, session_id: str, turn: TurnRecorded, *, key: str | None = None) -> Turn:
+        """Record a turn that is checked already (`mnemolog.domain.session.new_turn`)."""
+        if key is not None:
+            domain.checked_key(key)
+        recorded = self._log.transact(commands.record_turn(session_id, turn, key=key))
+        return turn_of(recorded.event, scope=recorded.scope)
 
     def record_many(self, turns: Sequence[NewTurn]) -> list[Turn]:
         """Record turns in the order given, in one transaction: all of them or none.
@@ -154,7 +159,8 @@ class MemoryStore:
         """
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        recorded = self._log.transact(commands.record_turns([_checked(turn) for turn in turns]))
+        works = [_record(turn) for turn in turns]
+        recorded = self._log.transact(lambda tx: [work(tx) for work in works])
         return [turn_of(item.event, scope=item.scope) for item in recorded]
 
     def import_files(
@@ -258,9 +264,7 @@ class MemoryStore:
         for batch in self._log.read(after=after, upto=end):
             yield from batch
 
-    def replay(
-        self, *, to: int | None = None, session: str | None = None, progress: Progress | None = None
-    ) -> Replay:
+    def replay(self, *, to: int | None = None, session: str | None = None, progress: Progress | None = None) -> Replay:
         """Return what the store held at position `to` (the head by default), folded from the log alone.
 
         Raises `InvalidInput` for a position past the head, `UnknownSession`, `UndecodableEvent`.
@@ -293,7 +297,11 @@ class MemoryStore:
         return maintenance.catch_up_vectors(self._log, self.vectors(), progress=progress)
 
     def rebuild(
-        self, projection: maintenance.Rebuildable = "all", *, dry_run: bool = False, progress: Progress | None = None
+        self,
+        projection: maintenance.Rebuildable = "all",
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> list[RebuildReport]:
         """Make `vectors`, `views` or `all` anew from the log. The old ones answer until the new are done.
 
@@ -301,7 +309,12 @@ class MemoryStore:
         `ModelUnavailable`, `EncodingFailed` (naming the position), `UndecodableEvent`.
         """
         return maintenance.rebuild(
-            projection, log=self._log, views=self._views, vectors=self.vectors, dry_run=dry_run, progress=progress
+            projection,
+            log=self._log,
+            views=self._views,
+            vectors=self.vectors,
+            dry_run=dry_run,
+            progress=progress,
         )
 
     def vectors(self) -> bootstrap.Vectors:
@@ -332,16 +345,13 @@ class MemoryStore:
         return views
 
 
-def _checked(turn: NewTurn) -> commands.TurnToRecord:
-    return commands.TurnToRecord(
-        session=turn.session,
-        turn=domain.new_turn(
-            role=turn.role,
-            text=turn.text,
-            speaker=turn.speaker,
-            said_at=turn.said_at,
-            tool_calls=turn.tool_calls,
-            metadata=turn.metadata,
-        ),
-        key=None if turn.key is None else domain.checked_key(turn.key),
+def _record(new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
+    turn = domain.new_turn(
+        role=new.role,
+        text=new.text,
+        speaker=new.speaker,
+        said_at=new.said_at,
+        tool_calls=new.tool_calls,
+        metadata=new.metadata,
     )
+    return commands.record_turn(new.session, turn, key=None if new.key is None else domain.checked_key(new.key))

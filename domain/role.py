@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from mnemolog.domain.errors import InvalidInput
 
@@ -16,10 +17,12 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
+ROLES: Final = {role.value: role for role in Role}
+
+
 def parse_role(value: str) -> Role:
     """Return the role called `value`. Raises `InvalidInput` for any other word."""
-    try:
-        return Role(value)
-    except ValueError:
-        known = ", ".join(Role)
-        raise InvalidInput("role", f"{value!r} is none of {known}") from None
+    role = ROLES.get(value)
+    if role is None:
+        raise InvalidInput("role", f"{value!r} is none of {', '.join(ROLES)}")
+    return role

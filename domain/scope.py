@@ -29,7 +29,8 @@ def parse_scope(value: str) -> Scope:
             raise InvalidInput("scope", f"{value!r} has an empty segment; write it like 'acme/support/alice'")
         if segment in (".", "..", "*", "**"):
             raise InvalidInput(
-                "scope", f"{value!r}: {segment!r} is no segment; a scope covers all below it without wildcards"
+                "scope",
+                f"{value!r}: {segment!r} is no segment; a scope covers all below it without wildcards",
             )
     return Scope(value)
 

@@ -1,0 +1,1 @@
+"""SQLite, models, clocks: what meets the outside world."""

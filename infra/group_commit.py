@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from mnemolog.domain import errors
@@ -23,16 +24,15 @@ Result = TypeVar("Result")
 class Request(Generic[Context]):
     """One unit of work in the queue, with its outcome once `settled`."""
 
-    __slots__ = ("error", "gate", "orphaned", "promoted", "result", "settled", "work")
+    result: Any = None
+    error: BaseException | None = None
+    settled = False
+    promoted = False
+    orphaned = False
+    gate: threading.Lock | None = None
 
     def __init__(self, work: Callable[[Context], Any]) -> None:
         self.work = work
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.settled = False
-        self.promoted = False
-        self.orphaned = False
-        self.gate: threading.Lock | None = None
 
 
 class GroupCommit(Generic[Context]):
@@ -57,20 +57,25 @@ class GroupCommit(Generic[Context]):
         Blocks while `QUEUE_MAX` requests wait. Raises what `work` raises, `StoreClosed` after `close()`.
         """
         request: Request[Context] = Request(work)
+        queue = self._queue
         with self._mutex:
-            while len(self._queue) >= QUEUE_MAX and not self._closed:
+            while len(queue) >= QUEUE_MAX and not self._closed:
                 self._room.wait()
             if self._closed:
                 raise errors.StoreClosed
-            self._queue.append(request)
-            leads = self._queue[0] is request
-            if not leads:
+            queue.append(request)
+            if leads := len(queue) == 1:
+                self._in_flight = 1
+            else:
                 request.gate = threading.Lock()
                 request.gate.acquire()
-        if not leads:
-            leads = self._wait(request)
         if leads:
-            self._lead(request)
+            self._lead([request], request)
+        elif self._wait(request):
+            with self._mutex:
+                group = list(islice(queue, GROUP_MAX))
+                self._in_flight = len(group)
+            self._lead(group, request)
         if request.error is not None:
             raise request.error
         return request.result  # type: ignore[no-any-return]
@@ -105,25 +110,25 @@ class GroupCommit(Generic[Context]):
                 request.orphaned = True
             self._room.notify_all()
 
-    def _lead(self, own: Request[Context]) -> None:
-        with self._mutex:
-            group = [self._queue[n] for n in range(min(len(self._queue), GROUP_MAX))]
-            self._in_flight = len(group)
+    def _lead(self, group: list[Request[Context]], own: Request[Context]) -> None:
         try:
             self._run_group(group)
         finally:
+            queue = self._queue
             with self._mutex:
-                # Ours leaves the queue whatever happened; others stay if an interrupt left them unsettled.
-                keep = [r for r in group if not (r.settled or r is own or r.orphaned)]
-                for _ in group:
-                    self._queue.popleft()
                 self._in_flight = 0
-                self._queue.extendleft(reversed(keep))
-                for request in group:
-                    if request.settled and request is not own and request.gate is not None:
-                        request.gate.release()
-                self._promote_next()
-                self._room.notify_all()
+                for _ in group:
+                    queue.popleft()
+                if len(group) > 1:
+                    # Ours leaves whatever happened; others stay if an interrupt left them unsettled.
+                    queue.extendleft([r for r in reversed(group) if not (r.settled or r is own or r.orphaned)])
+                    for request in group:
+                        if request.settled and request is not own and request.gate is not None:
+                            request.gate.release()
+                if queue:
+                    self._promote_next()
+                if self._closed or len(queue) >= QUEUE_MAX - len(group):
+                    self._room.notify_all()
 
     def _promote_next(self) -> None:
         if self._queue:
@@ -131,4 +136,3 @@ class GroupCommit(Generic[Context]):
             request.promoted = True
             if request.gate is not None:
                 request.gate.release()
-

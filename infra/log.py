@@ -33,9 +33,7 @@ Result = TypeVar("Result")
 LOG_FILE: Final = "log.db"
 
 _COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at, digest"
-_SELECT_RANGE: Final = (
-    f"SELECT {_COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
-)
+_SELECT_RANGE: Final = f"SELECT {_COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 _SELECT_BYTES: Final = (
     "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
     "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
@@ -65,6 +63,7 @@ class EventLog:
 
     def __init__(self, path: Path, identity: Identity, recorder: SqliteRecorder, genesis: bytes) -> None:
         self.path, self.identity, self.recorder, self.genesis = path, identity, recorder, genesis
+        self._submit = recorder.transact
         self._pid = os.getpid()
         self._closed = False
 
@@ -90,9 +89,7 @@ class EventLog:
                 path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
             )
         genesis = digest.genesis(log_id=identity.log_id, log_format=identity.log_format)
-        recorder = SqliteRecorder(
-            engine, path=path, clock=clock, genesis=genesis, busy_timeout_s=busy_timeout_s
-        )
+        recorder = SqliteRecorder(engine, path=path, clock=clock, genesis=genesis, busy_timeout_s=busy_timeout_s)
         return cls(path, identity, recorder, genesis)
 
     @property
@@ -112,8 +109,9 @@ class EventLog:
         Raises what `work` raises, `LogBusy`, `StorageFull`, `StoreNotWritable` (nothing written), or
         `LogWriteFailed` (outcome unknown).
         """
-        self._require_usable()
-        return self.recorder.transact(work)
+        if self._closed or os.getpid() != self._pid:
+            self._require_usable()
+        return self._submit(work)
 
     def head(self) -> LogHead:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
@@ -135,9 +133,7 @@ class EventLog:
             found = driver.execute("SELECT digest FROM events WHERE position = ?", (position,)).fetchone()
         return None if found is None else bytes(found[0])
 
-    def read(
-        self, *, after: Position, upto: Position, batch_max: int = 500
-    ) -> Iterator[list[RecordedEvent]]:
+    def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Yield events of `(after, upto]` in order, in batches of at most `batch_max`.
 
         Raises `UndecodableEvent`, naming the position.
@@ -145,15 +141,11 @@ class EventLog:
         for rows in self._pages(_SELECT_RANGE, after=after, upto=upto, batch_max=batch_max):
             yield [_recorded(row) for row in rows]
 
-    def stored_rows(
-        self, *, after: Position, upto: Position, batch_max: int
-    ) -> Iterator[list[tuple[Any, ...]]]:
+    def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the stored bytes of `(after, upto]` undecoded: every column of the table in its order."""
         return self._pages(_SELECT_BYTES, after=after, upto=upto, batch_max=batch_max)
 
-    def _pages(
-        self, query: str, *, after: Position, upto: Position, batch_max: int
-    ) -> Iterator[list[tuple[Any, ...]]]:
+    def _pages(self, query: str, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         # Each page is a read transaction of its own, so that a long reading does not hold the WAL.
         while after < upto:
             with self._reading() as driver:
@@ -178,7 +170,7 @@ class EventLog:
     def fold(self, stream: str, evolve: Evolve[State]) -> State | None:
         """Return the state of `stream` now. Turns are not read: `evolve` must not depend on them."""
         with self._reading() as driver:
-            rows = driver.execute(SELECT_SPARSE, (stream, NO_STREAM)).fetchall()
+            rows = driver.execute(SELECT_SPARSE, (stream,)).fetchall()
         state: State | None = None
         for position, topic, stored in rows:
             state = evolve(state, decode(topic, stored, position=position))

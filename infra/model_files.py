@@ -169,9 +169,7 @@ def _read_profile(folder: Path) -> ModelProfile:
             case "Pooling":
                 modes = _pooling_modes(config)
                 pooling = "+".join(modes) + ("" if config.get("include_prompt", True) else " without prompt")
-                width = (
-                    "embedding_dimension" if "embedding_dimension" in config else "word_embedding_dimension"
-                )
+                width = "embedding_dimension" if "embedding_dimension" in config else "word_embedding_dimension"
                 dimension = int(config[width]) * len(modes)
             case "Dense":
                 dimension = int(config["out_features"])

@@ -6,10 +6,10 @@ Why our own: docs/adr/0002-our-recorder-on-sqlalchemy-core.md.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -21,10 +21,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.infra import sqlite
 from mnemolog.infra.schema import EVENTS
 from mnemolog.infra.subscription import SqliteSubscription
-from mnemolog.infra.transaction import Transaction
 from mnemolog.infra.writer import LogWriter
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -69,10 +66,8 @@ class SqliteRecorder(ApplicationRecorder):
             busy_timeout_s=busy_timeout_s,
             committed=self._notify_listeners,
         )
-
-    def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Run `work` under the write lock and return its result when what it staged is durable."""
-        return self._writer.transact(work)
+        self.transact = self._writer.transact
+        """Run a unit of work under the write lock; return its result when what it staged is durable."""
 
     def close(self) -> None:
         """Finish what is queued and close every connection."""
@@ -121,9 +116,7 @@ class SqliteRecorder(ApplicationRecorder):
         """Return up to `limit` entries from position `start` to `stop`, both included by default."""
         query = sa.select(EVENTS).order_by(EVENTS.c.position).limit(limit)
         if start is not None:
-            query = query.where(
-                EVENTS.c.position >= start if inclusive_of_start else EVENTS.c.position > start
-            )
+            query = query.where(EVENTS.c.position >= start if inclusive_of_start else EVENTS.c.position > start)
         if stop is not None:
             query = query.where(EVENTS.c.position <= stop)
         if topics:
@@ -139,9 +132,7 @@ class SqliteRecorder(ApplicationRecorder):
         with self._reading() as connection:
             return connection.execute(sa.select(sa.func.max(EVENTS.c.position))).scalar()
 
-    def subscribe(
-        self, gt: int | None = None, topics: Sequence[str] = ()
-    ) -> Subscription[ApplicationRecorder]:
+    def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """Return a live iterator of entries after position `gt`, appends of other processes included."""
         return SqliteSubscription(self, gt=gt, topics=topics)
 

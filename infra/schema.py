@@ -40,9 +40,7 @@ EVENTS: Final = sa.Table(
     sqlite_strict=True,
 )
 
-sa.Index(
-    "events_key", EVENTS.c.stream, EVENTS.c.key, unique=True, sqlite_where=sa.text("key IS NOT NULL")
-)
+sa.Index("events_key", EVENTS.c.stream, EVENTS.c.key, unique=True, sqlite_where=sa.text("key IS NOT NULL"))
 
 # Everything of a stream but its turns: what a session is stays quick to read however long it talks.
 NOT_A_TURN: Final = "topic <> 'turn.recorded.v1'"

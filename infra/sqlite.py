@@ -25,7 +25,17 @@ WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
 Synchronous = Literal["FULL", "NORMAL"]
 _SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
 
-_BUSY, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _CONSTRAINT, _AUTH, _NOTADB = 5, 8, 10, 11, 13, 14, 19, 23, 26
+_BUSY, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _CONSTRAINT, _AUTH, _NOTADB = (
+    5,
+    8,
+    10,
+    11,
+    13,
+    14,
+    19,
+    23,
+    26,
+)
 
 
 def create_engine(
@@ -111,9 +121,7 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iter
         raise map_error(error, path, busy_timeout_s=busy_timeout_s) from error
 
 
-def map_error(
-    error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S
-) -> errors.MnemologError:
+def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> errors.MnemologError:
     """Return the error of our tree that says what an error of the database means to the caller."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
     code = getattr(cause, "sqlite_errorcode", None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import sqlalchemy as sa
 from pysqlite3 import dbapi2
@@ -16,9 +15,8 @@ from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.group_commit import GroupCommit, Request
 from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS, INSERT_EVENT
-from mnemolog.infra.transaction import StreamCache, Transaction
+from mnemolog.infra.transaction import Transaction
 
-Result = TypeVar("Result")
 Group = Sequence[Request[Transaction]]
 
 _SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
@@ -38,112 +36,132 @@ class LogWriter:
         busy_timeout_s: float,
         committed: Callable[[], None],
     ) -> None:
-        self._path, self._clock, self._genesis = path, clock, genesis
+        self._path, self._genesis = path, genesis
         self._busy_timeout_s = busy_timeout_s
         self._committed = committed
         self._engine = engine
         self._connection: sa.Connection | None = None
         self._driver: Any = None
-        self._cache = StreamCache()
-        self._data_version: int | None = None
-        self._head, self._head_digest = Position(0), genesis
+        self._transaction = Transaction(clock)
+        self._knows_head = False
         self._failed: errors.LogWriteFailed | None = None
-        self._open_lock = threading.Lock()
         self._queue: GroupCommit[Transaction] = GroupCommit(self._run_group)
+        self.transact = self._queue.submit
+        """Run a unit of work as if alone under the write lock; return its result when it is durable.
 
-    def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Run `work` alone under the write lock; return its result when what it staged is durable.
-
-        What `work` raises is raised here, and then nothing it staged is written. `work` may run twice
-        and must not have effects of its own.
+        What the work raises is raised there, and then nothing it staged is written. The work may run
+        twice and must not have effects of its own.
         """
-        return self._queue.submit(work)
 
     def close(self) -> None:
         """Finish what is queued, refuse what comes after, let go of the file."""
         self._queue.close()
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection = self._driver = None
 
     def _run_group(self, group: Group) -> None:
         try:
-            self._write(group)
+            if not (self._knows_head and self._write_on_what_is_known(group)):
+                self._write_under_lock(group)
         except (sa.exc.SQLAlchemyError, dbapi2.Error, errors.MnemologError) as error:
             if len(group) > 1 and sqlite.is_constraint_violation(error):
                 for request in group:  # One of them is to blame: find out which, spare the others.
                     self._run_group([request])
             else:
-                self._settle_all(group, self._meaning_of(error))
+                meaning = self._meaning_of(error)
+                for request in group:
+                    request.error = request.error or meaning
+                    request.settled = True
 
-    def _write(self, group: Group) -> None:
+    def _write_on_what_is_known(self, group: Group) -> bool:
+        """Stage on the head as we left it and insert at the position behind it. False: nothing was done.
+
+        The insert itself proves the staging right: had another process appended since, the position would
+        be taken. A lone INSERT is a transaction of its own that takes the write lock before it reads, just
+        as BEGIN IMMEDIATE does, with two statements less.
+        """
+        driver, transaction = self._driver, self._transaction
+        before = driver.total_changes
+        try:
+            if not self._stage(group) or not transaction.rows:
+                self._roll_back()
+                return False  # An answer without an insert proves nothing: ask again under the lock.
+            if len(transaction.rows) == 1:
+                driver.execute(INSERT_EVENT, transaction.rows[0])
+            else:
+                driver.execute("BEGIN IMMEDIATE")
+                driver.executemany(INSERT_EVENT, transaction.rows)
+                driver.execute("COMMIT")
+        except dbapi2.IntegrityError:
+            self._roll_back()
+            return False
+        except BaseException as error:
+            self._settle_interrupted(group, error, before=before)
+            raise
+        self._settle(group)
+        return True
+
+    def _write_under_lock(self, group: Group) -> None:
         if self._failed is not None:
             raise self._failed
-        driver = self._ensure_connected()
-        driver.execute("BEGIN IMMEDIATE")
-        rows: list[Any] = []
+        driver = self._driver or self._connect()
+        before = driver.total_changes
         try:
-            transaction = self._begin(driver)
-            for request in group:
-                mark = transaction.mark()
-                try:
-                    request.result = request.work(transaction)
-                    request.error = None
-                except Exception as error:
-                    request.error = error
-                    transaction.undo(mark)
-            rows = transaction.rows
-            if len(rows) == 1:
-                driver.execute(INSERT_EVENT, rows[0])
-            elif rows:
-                driver.executemany(INSERT_EVENT, rows)
-            driver.execute("COMMIT" if rows else "ROLLBACK")
+            driver.execute("BEGIN IMMEDIATE")
+            self._read_head()
+            self._stage(group)
+            driver.executemany(INSERT_EVENT, self._transaction.rows)
+            driver.execute("COMMIT")
         except BaseException as error:
-            # An interrupt may arrive between the commit and here: then there is no transaction any more.
-            if rows and not driver.in_transaction and not isinstance(error, Exception):
-                self._after_commit(transaction, group)
-            else:
-                self._roll_back(driver)
+            self._settle_interrupted(group, error, before=before)
             raise
-        self._after_commit(transaction, group)
+        self._settle(group)
 
-    def _begin(self, driver: Any) -> Transaction:
-        """Return the transaction's view of the log, read anew if another connection has written."""
-        data_version = driver.execute("PRAGMA data_version").fetchone()[0]
-        if data_version != self._data_version:
-            self._cache.another_writer_was_here()
-            found = driver.execute(_SELECT_HEAD).fetchone()
-            position, self._head_digest = found or (0, self._genesis)
-            given = driver.execute(_SELECT_LAST_GIVEN).fetchone()
-            # A position once given is never given again, even if its row was cut off from outside.
-            self._head = Position(max(position, given[0] if given else 0))
-            self._data_version = data_version
-        return Transaction(
-            driver.execute,
-            head=self._head,
-            head_digest=self._head_digest,
-            cache=self._cache,
-            clock=self._clock,
-        )
+    def _stage(self, group: Group) -> bool:
+        """Run the group's work in order. What one of them raises undoes that one only, and says False."""
+        transaction, clean = self._transaction, True
+        for request in group:
+            count, head, head_digest = len(transaction.rows), transaction.head, transaction.head_digest
+            try:
+                request.result = request.work(transaction)
+                request.error = None
+            except Exception as error:
+                request.error, clean = error, False
+                transaction.undo_to(count, head, head_digest)
+        return clean
 
-    def _after_commit(self, transaction: Transaction, group: Group) -> None:
-        self._head, self._head_digest = transaction.head, transaction.head_digest
-        transaction.committed()
+    def _read_head(self) -> None:
+        transaction, execute = self._transaction, self._driver.execute
+        transaction.forget()
+        position, transaction.head_digest = execute(_SELECT_HEAD).fetchone() or (0, self._genesis)
+        given = execute(_SELECT_LAST_GIVEN).fetchone()
+        # A position once given is never given again, even if its row was cut off from outside.
+        transaction.head = Position(max(position, given[0] if given else 0))
+        self._knows_head = True
+
+    def _settle(self, group: Group) -> None:
+        wrote = bool(self._transaction.rows)
+        self._transaction.committed()
         for request in group:
             request.settled = True
-        if transaction.rows:
+        if wrote:
             self._committed()
 
-    def _roll_back(self, driver: Any) -> None:
-        self._cache.clear()
-        self._data_version = None
-        if driver.in_transaction:
-            driver.execute("ROLLBACK")
+    def _settle_interrupted(self, group: Group, error: BaseException, *, before: int) -> None:
+        """Roll back; or, if an interrupt arrived between the commit and us, let the commit stand."""
+        driver = self._driver
+        inserted = bool(self._transaction.rows) and driver.total_changes > before
+        if inserted and not driver.in_transaction and not isinstance(error, Exception):
+            self._settle(group)
+        else:
+            self._roll_back()
 
-    def _settle_all(self, group: Group, error: Exception) -> None:
-        for request in group:
-            request.error = request.error or error
-            request.settled = True
+    def _roll_back(self) -> None:
+        self._transaction.forget()
+        self._knows_head = False
+        if self._driver.in_transaction:
+            self._driver.execute("ROLLBACK")
 
     def _meaning_of(self, error: Exception) -> Exception:
         if isinstance(error, errors.MnemologError) or sqlite.is_constraint_violation(error):
@@ -155,16 +173,13 @@ class LogWriter:
         meaning.__cause__ = error
         return meaning
 
-    def _ensure_connected(self) -> Any:
-        if self._connection is None:
-            with self._open_lock:
-                self._connection = self._engine.connect()
-                self._driver = self._connection.connection.driver_connection
-            self._require_triggers()
-        return self._driver
-
-    def _require_triggers(self) -> None:
-        found = {row[0] for row in self._driver.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
+    def _connect(self) -> Any:
+        # Only the leader of a group comes here, so there is nobody to share the connection with.
+        self._connection = self._engine.connect()
+        driver = self._connection.connection.driver_connection
+        found = {row[0] for row in driver.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
         if missing := APPEND_ONLY_TRIGGERS.keys() - found:
             self._failed = errors.LogWriteFailed(f"the log lost its append-only triggers {sorted(missing)}")
             raise self._failed
+        self._driver, self._transaction.execute = driver, driver.execute
+        return driver

@@ -1,0 +1,1 @@
+"""Readings of the log: disposable, rebuilt at will."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import Position
 
-
 if TYPE_CHECKING:  # What needs no vectors starts without numpy.
     import numpy as np
     from numpy.typing import NDArray
@@ -57,9 +56,7 @@ class AuditableLog(Log, Protocol):
         """digest(0)."""
         ...
 
-    def stored_rows(
-        self, *, after: Position, upto: Position, batch_max: int
-    ) -> Iterator[list[tuple[Any, ...]]]:
+    def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Stored bytes in order: (position, stream, version, topic, state, key, recorded_at, digest).
 
         Text columns come as bytes, because what was damaged from outside need not be text any more.

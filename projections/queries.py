@@ -39,9 +39,7 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
     """Return `filters` as conditions on the table of turns."""
     found: list[sa.ColumnElement[bool]] = []
     if filters.scope != ROOT:
-        below = sa.and_(
-            TURNS.c.scope >= filters.scope + "/", TURNS.c.scope < filters.scope + _AFTER_SLASH
-        )
+        below = sa.and_(TURNS.c.scope >= filters.scope + "/", TURNS.c.scope < filters.scope + _AFTER_SLASH)
         found.append(sa.or_(TURNS.c.scope == filters.scope, below))
     if filters.session is not None:
         found.append(TURNS.c.session == filters.session)
@@ -67,9 +65,7 @@ def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[P
     return {Position(row.position): _turn(row) for row in connection.execute(query)}
 
 
-def turns_of_session(
-    connection: sa.Connection, session: str, *, after: Position, limit: int
-) -> list[Turn]:
+def turns_of_session(connection: sa.Connection, session: str, *, after: Position, limit: int) -> list[Turn]:
     """Return up to `limit` turns of a session behind position `after`, in order."""
     query = sa.select(TURNS).where(TURNS.c.session == session, TURNS.c.position > after)
     return [_turn(row) for row in connection.execute(query.order_by(TURNS.c.position).limit(limit))]

@@ -10,7 +10,7 @@ import msgspec
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.role import Role
+from mnemolog.domain.role import ROLES, Role
 from mnemolog.domain.session import session_of
 
 
@@ -53,17 +53,18 @@ def turn_of(recorded: RecordedEvent, *, scope: str) -> Turn:
     event = recorded.event
     if not isinstance(event, TurnRecorded):
         raise TypeError(f"{event.topic} records no turn")
+    recorded_at = to_datetime(recorded.recorded_at)
     return Turn(
         position=recorded.position,
         session=str(session_of(recorded.stream)),
         scope=scope,
         version=recorded.version,
-        role=Role(event.role),
+        role=ROLES[event.role],
         text=event.text,
         speaker=event.speaker,
         key=recorded.key,
-        said_at=to_datetime(Micros(event.said_at) if event.said_at is not None else recorded.recorded_at),
-        recorded_at=to_datetime(recorded.recorded_at),
+        said_at=recorded_at if event.said_at is None else to_datetime(Micros(event.said_at)),
+        recorded_at=recorded_at,
         tool_calls=event.tool_calls,
         metadata=event.metadata,
     )

@@ -57,9 +57,7 @@ class _Session:
         )
 
 
-def replay(
-    log: Log, *, to: Position, session: str | None = None, progress: Progress | None = None
-) -> Replay:
+def replay(log: Log, *, to: Position, session: str | None = None, progress: Progress | None = None) -> Replay:
     """Fold every event up to `to` (included), of one session or of all.
 
     The state is that at the last event at or before `to`, and `Replay.position` is where that is.

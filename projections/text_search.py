@@ -22,7 +22,7 @@ STOP_WORDS: Final = frozenset(
     does doing for from had has have having he her here hers him his how i if in into is it its just me more
     most my no not of on or our out over own she so some such than that the their them then there these they
     this those to too under until up very was we were what when where which while who whom why will with
-    would you your""".split()
+    would you your""".split()  # noqa: SIM905
 )
 
 _MATCHES: Final = sa.table(TEXT_INDEX, sa.column("rowid"))

@@ -68,9 +68,7 @@ class Witness(NamedTuple):
     digest: bytes
 
 
-def verify(
-    log: AuditableLog, *, witnesses: Iterable[Witness] = (), progress: Progress | None = None
-) -> Verification:
+def verify(log: AuditableLog, *, witnesses: Iterable[Witness] = (), progress: Progress | None = None) -> Verification:
     """Check the log from its first event to its head.
 
     Finds events that were edited, swapped, removed or cut off, streams with missing versions, events that
@@ -89,9 +87,7 @@ def verify(
             progress(rows[-1][0], head.position)
     if (given := log.last_given()) > chain.position:
         detail = f"positions up to {given} were given, the last event there is has {chain.position}"
-        findings.append(
-            Finding(kind=Kind.REMOVED, position=Position(chain.position + 1), stream=None, detail=detail)
-        )
+        findings.append(Finding(kind=Kind.REMOVED, position=Position(chain.position + 1), stream=None, detail=detail))
     asked = list(witnesses)
     for witness in asked:
         findings.extend(_ask(log, witness, last=chain.position))

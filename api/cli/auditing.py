@@ -25,7 +25,10 @@ def rebuild(
 
     Example: mnemolog rebuild memory/ vectors --dry-run
     """
-    with MemoryStore.open(store, model=chosen_model(model), create=False) as opened, bar("rebuilding") as progress:
+    with (
+        MemoryStore.open(store, model=chosen_model(model), create=False) as opened,
+        bar("rebuilding") as progress,
+    ):
         reports = opened.rebuild(cast(Rebuildable, projection), dry_run=dry_run, progress=progress)
     if as_json:
         output.print_json(reports)

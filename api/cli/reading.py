@@ -31,9 +31,7 @@ def recall(
     """
     with MemoryStore.open(store, model=chosen_model(model), create=False) as opened:
         chosen = None if session is None else opened.find_session(session).session
-        answer = opened.recall(
-            query, k=k, scope=scope, session=chosen, roles=role or (), mode=cast(Mode, mode)
-        )
+        answer = opened.recall(query, k=k, scope=scope, session=chosen, roles=role or (), mode=cast(Mode, mode))
     if as_json:
         output.print_json(answer)
     else:

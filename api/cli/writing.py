@@ -83,7 +83,13 @@ def import_(
     with MemoryStore.open(store, model=chosen_model(model), create=False) as opened:
         with bar("importing") as progress:
             report = opened.import_files(
-                files, format=format, fields=field or (), scope=scope, agent=agent, skip_bad=skip_bad, progress=progress
+                files,
+                format=format,
+                fields=field or (),
+                scope=scope,
+                agent=agent,
+                skip_bad=skip_bad,
+                progress=progress,
             )
         _catch_up(opened, vectors=vectors and chosen_model(model) is not None)
     if as_json:

@@ -1,0 +1,1 @@
+"""Vectors of turns under one model, searched by FAISS."""

@@ -39,9 +39,7 @@ class Coverage(NamedTuple):
 class Generation:
     """Vectors of `log` under `encoder`. Readers search an immutable snapshot; one thread extends at a time."""
 
-    def __init__(
-        self, folder: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path
-    ) -> None:
+    def __init__(self, folder: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
         self.folder = folder
         self._log, self._encoder, self._cache, self._quarantine = log, encoder, cache, quarantine
         self._extending = threading.Lock()
@@ -59,9 +57,7 @@ class Generation:
         """The offset up to which the vectors are on disk."""
         return max((part.upto for part in self.snapshot if part.folder is not None), default=ORIGIN)
 
-    def extend(
-        self, *, upto: Position, encode_max: int | None = None, progress: Progress | None = None
-    ) -> Coverage:
+    def extend(self, *, upto: Position, encode_max: int | None = None, progress: Progress | None = None) -> Coverage:
         """Take in turns of `(covers, upto]`, from the cache where it knows them, else through the model.
 
         Stops early before the turn that would be the `encode_max + 1`-th to encode. Raises
@@ -150,11 +146,7 @@ class Generation:
         """Make the tail longer. Searches under way keep the snapshot they have."""
         done = tuple(part for part in self.snapshot if part.folder is not None)
         tail = [part for part in self.snapshot if part.folder is None]
-        tail.append(
-            segments.build(
-                positions, vectors, after=self.covers, upto=upto, dimension=self._encoder.dimension
-            )
-        )
+        tail.append(segments.build(positions, vectors, after=self.covers, upto=upto, dimension=self._encoder.dimension))
         self.snapshot = (*done, *(tail if len(tail) <= TAIL_PARTS_MAX else [self._merge(tail)]))
 
     def _move_to(self, upto: Position) -> None:
@@ -178,9 +170,7 @@ class Generation:
         digest = self._log.digest_at(upto)
         if digest is None:
             raise errors.LogDamaged("the event that the vectors reach to is gone", position=upto)
-        return Description(
-            self._log.log_id, self._encoder.fingerprint, self._encoder.name, RECIPE, digest.hex()
-        )
+        return Description(self._log.log_id, self._encoder.fingerprint, self._encoder.name, RECIPE, digest.hex())
 
     def _load(self) -> None:
         """Read the longest chain of segments from 0. What cannot be used goes to quarantine."""

@@ -35,9 +35,7 @@ class Rebuilt(NamedTuple):
 class VectorProjection:
     """Vectors of one log under one model. Other models' generations are left alone."""
 
-    def __init__(
-        self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path
-    ) -> None:
+    def __init__(self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
         self._root, self._log, self._encoder, self._cache = root, log, encoder, cache
         self._quarantine = quarantine
         self._rebuilding = threading.Lock()
@@ -48,9 +46,7 @@ class VectorProjection:
         """The offset up to which every turn has its vector."""
         return self._generation.covers
 
-    def catch_up(
-        self, *, upto: Position, encode_max: int | None = None, progress: Progress | None = None
-    ) -> Coverage:
+    def catch_up(self, *, upto: Position, encode_max: int | None = None, progress: Progress | None = None) -> Coverage:
         """Embed turns up to `upto`, at most `encode_max` of them through the model, and write large tails."""
         generation = self._generation
         coverage = Coverage(generation.covers, 0, 0)
@@ -100,9 +96,7 @@ class VectorProjection:
         return np.ascontiguousarray(mean / length, dtype=np.float32)
 
     def _open(self, folder: Path) -> Generation:
-        return Generation(
-            folder, log=self._log, encoder=self._encoder, cache=self._cache, quarantine=self._quarantine
-        )
+        return Generation(folder, log=self._log, encoder=self._encoder, cache=self._cache, quarantine=self._quarantine)
 
     def _folders(self) -> list[tuple[int, Path]]:
         prefix = self._encoder.fingerprint[:16]
@@ -119,4 +113,3 @@ class VectorProjection:
 
     def _name(self, serial: int) -> Path:
         return self._root / f"{self._encoder.fingerprint[:16]}-{serial:04d}"
-

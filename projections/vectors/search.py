@@ -28,9 +28,7 @@ def nearest(
     return [(Position(position), score) for position, score in ranked]
 
 
-def _nearest_in(
-    segment: Segment, query: Vectors, *, k: int, allowed: Positions | None
-) -> list[tuple[int, float]]:
+def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> list[tuple[int, float]]:
     parameters = None
     rows = len(segment.positions)
     if allowed is not None:

@@ -13,7 +13,14 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections.durable import publish_folder, remove_folder, temporary_name, write_synced
 from mnemolog.projections.embeddings import Vectors
-from mnemolog.projections.vectors.manifest import MANIFEST_FILE, MANIFEST_FORMAT, Manifest, read_checked, tag_of, write_manifest
+from mnemolog.projections.vectors.manifest import (
+    MANIFEST_FILE,
+    MANIFEST_FORMAT,
+    Manifest,
+    read_checked,
+    tag_of,
+    write_manifest,
+)
 
 INDEX_FILE: Final = "index.faiss"
 POSITIONS_FILE: Final = "positions.npy"
@@ -51,9 +58,7 @@ class Description(NamedTuple):
     digest_at_upto: str
 
 
-def build(
-    positions: Positions, vectors: Vectors, *, after: Position, upto: Position, dimension: int
-) -> Segment:
+def build(positions: Positions, vectors: Vectors, *, after: Position, upto: Position, dimension: int) -> Segment:
     """Return a segment in memory. `vectors` has shape (len(positions), dimension), rows of length 1."""
     index = faiss.IndexFlatIP(dimension)
     if len(positions):
@@ -113,4 +118,3 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     if not (index.ntotal == len(positions) == manifest.vectors and index.d == manifest.dimension):
         raise errors.ProjectionUnreadable(folder, "counts of index, positions and manifest differ")
     return Segment(manifest.after, manifest.upto, positions, index, folder)
-
