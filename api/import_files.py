@@ -109,7 +109,7 @@ def _record_batch(log: EventLog, batch: list[ImportedTurn], on_refused: OnRefuse
             return log.transact(lambda tx: [_record(tx, turn) for turn in batch])
         except errors.ImportRefused as error:
             at = next(n for n, turn in enumerate(batch) if (turn.path, turn.line) == (error.path, error.line))
-            before = log.transact(lambda tx: [_record(tx, turn) for turn in batch[:at]])
+            before = _record_batch(log, batch[:at], on_refused)
             if on_refused is None:
                 raise
             on_refused(error)

@@ -7,6 +7,7 @@ so a lone caller pays for no hand-over, and while one group is being made durabl
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -16,6 +17,7 @@ from mnemolog.domain import errors
 
 GROUP_MAX: Final = 256
 QUEUE_MAX: Final = 4_096
+YIELDS_MAX: Final = 16
 
 Context = TypeVar("Context")
 Result = TypeVar("Result")
@@ -49,6 +51,7 @@ class GroupCommit(Generic[Context]):
         self._room = threading.Condition(self._mutex)
         self._queue: deque[Request[Context]] = deque()
         self._in_flight = 0
+        self._last_group = 1
         self._closed = False
 
     def submit(self, work: Callable[[Context], Result]) -> Result:
@@ -70,12 +73,9 @@ class GroupCommit(Generic[Context]):
                 request.gate = threading.Lock()
                 request.gate.acquire()
         if leads:
-            self._lead([request], request)
+            self._lead([request] if self._last_group == 1 else self._gather(), request)
         elif self._wait(request):
-            with self._mutex:
-                group = list(islice(queue, GROUP_MAX))
-                self._in_flight = len(group)
-            self._lead(group, request)
+            self._lead(self._gather(), request)
         if request.error is not None:
             raise request.error
         return request.result  # type: ignore[no-any-return]
@@ -110,6 +110,22 @@ class GroupCommit(Generic[Context]):
                 request.orphaned = True
             self._room.notify_all()
 
+    def _gather(self) -> list[Request[Context]]:
+        """Return the group to write: those that wait, after letting those of the last group come back.
+
+        They were woken a moment ago and would find us committing alone; a few yields cost microseconds,
+        a commit costs a hundred.
+        """
+        queue, expected = self._queue, self._last_group
+        for _ in range(min(expected, YIELDS_MAX)):
+            if len(queue) >= expected:
+                break
+            time.sleep(0)
+        with self._mutex:
+            group = list(islice(queue, GROUP_MAX))
+            self._in_flight = len(group)
+        return group
+
     def _lead(self, group: list[Request[Context]], own: Request[Context]) -> None:
         try:
             self._run_group(group)
@@ -117,6 +133,7 @@ class GroupCommit(Generic[Context]):
             queue = self._queue
             with self._mutex:
                 self._in_flight = 0
+                self._last_group = len(group)
                 for _ in group:
                     queue.popleft()
                 if len(group) > 1:

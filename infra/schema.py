@@ -6,6 +6,7 @@ import secrets
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 
 LOG_FORMAT: Final = 1
 APPLICATION_ID: Final = 0x6D6E6C67  # "mnlg", in the header of every log file
@@ -55,7 +56,10 @@ APPEND_ONLY_TRIGGERS: Final = {
     for verb in ("UPDATE", "DELETE")
 }
 
-INSERT_EVENT: Final = str(EVENTS.insert().compile(dialect=sa.dialects.sqlite.dialect(paramstyle="qmark")))
+_INSERT: Final = str(EVENTS.insert().compile(dialect=sqlite.dialect(paramstyle="qmark")))
+_COLUMNS, _ROW = _INSERT.split(" VALUES ")
+INSERT_EVENTS: Final = {n: f"{_COLUMNS} VALUES {', '.join([_ROW] * n)}" for n in (64, 32, 16, 8, 4, 2, 1)}
+"""Insert statements by the number of rows they take. One statement gives up the GIL once, not once a row."""
 
 
 def create_schema(connection: sa.Connection, *, created_at: int) -> None:

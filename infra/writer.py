@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +15,8 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.group_commit import GroupCommit, Request
-from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS, INSERT_EVENT
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS, INSERT_EVENTS
+from mnemolog.infra.transaction import Row, Transaction
 
 Group = Sequence[Request[Transaction]]
 
@@ -88,10 +89,10 @@ class LogWriter:
                 self._roll_back()
                 return False  # An answer without an insert proves nothing: ask again under the lock.
             if len(transaction.rows) == 1:
-                driver.execute(INSERT_EVENT, transaction.rows[0])
+                driver.execute(INSERT_EVENTS[1], transaction.rows[0])
             else:
                 driver.execute("BEGIN IMMEDIATE")
-                driver.executemany(INSERT_EVENT, transaction.rows)
+                _insert(driver, transaction.rows)
                 driver.execute("COMMIT")
         except dbapi2.IntegrityError:
             self._roll_back()
@@ -111,7 +112,7 @@ class LogWriter:
             driver.execute("BEGIN IMMEDIATE")
             self._read_head()
             self._stage(group)
-            driver.executemany(INSERT_EVENT, self._transaction.rows)
+            _insert(driver, self._transaction.rows)
             driver.execute("COMMIT")
         except BaseException as error:
             self._settle_interrupted(group, error, before=before)
@@ -176,10 +177,18 @@ class LogWriter:
     def _connect(self) -> Any:
         # Only the leader of a group comes here, so there is nobody to share the connection with.
         self._connection = self._engine.connect()
-        driver = self._connection.connection.driver_connection
+        driver: Any = self._connection.connection.driver_connection
         found = {row[0] for row in driver.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
         if missing := APPEND_ONLY_TRIGGERS.keys() - found:
             self._failed = errors.LogWriteFailed(f"the log lost its append-only triggers {sorted(missing)}")
             raise self._failed
         self._driver, self._transaction.execute = driver, driver.execute
         return driver
+
+
+def _insert(driver: Any, rows: Sequence[Row]) -> None:
+    start = 0
+    for size, statement in INSERT_EVENTS.items():
+        while len(rows) - start >= size:
+            driver.execute(statement, [*chain.from_iterable(rows[start : start + size])])
+            start += size

@@ -28,7 +28,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     score: float
-    """Higher is better. Compare within one result only: it is made of ranks (docs/recall.md)."""
+    """Higher is better. Compare within one result only: it is the sum of 1 / (5 + rank) over the legs."""
     position: Position
     session: str
     role: Role

@@ -43,7 +43,7 @@ def search(connection: sa.Connection, query: str, *, k: int, filters: Filters) -
     expression = match_expression(query)
     if expression is None:
         return []
-    score = sa.literal_column(f"bm25({TEXT_INDEX})")
+    score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")
     statement = sa.select(_MATCHES.c.rowid).where(
         sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
     )

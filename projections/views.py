@@ -166,7 +166,7 @@ class Views:
         scopes = dict(
             connection.execute(
                 sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(counts))
-            ).all()  # type: ignore[arg-type]
+            ).all()
         )
         connection.execute(TURNS.insert(), [_turn_row(recorded, turn, scopes) for recorded, turn in turns])
         connection.exec_driver_sql(

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
-import click
 import typer
 from typer.core import TyperCommand
 
@@ -33,7 +32,7 @@ app = typer.Typer(
 class StoreCommand(TyperCommand):
     """A command whose first argument is the store's folder, or else comes from the environment."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the folder in front when the first argument does not name one."""
         store = os.environ.get(STORE_VARIABLE)
         if store and not ctx.resilient_parsing and not {"--help", "-h"} & set(args):
@@ -43,10 +42,10 @@ class StoreCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def _first_positional(command: click.Command, ctx: click.Context, args: list[str]) -> str | None:
+def _first_positional(command: TyperCommand, ctx: Any, args: list[str]) -> str | None:
     values, rest, order = command.make_parser(ctx).parse_args(list(args))
     for parameter in order:
-        if isinstance(parameter, click.Argument):
+        if parameter.param_type_name == "argument":
             value = values.get(parameter.name or "")
             if isinstance(value, str):
                 return value

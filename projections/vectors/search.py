@@ -35,14 +35,14 @@ def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions 
         mask = np.isin(segment.positions, allowed, assume_unique=False)
         rows = int(mask.sum())
         bits = np.packbits(mask, bitorder="little")
-        selector = faiss.IDSelectorBitmap(bits)
-        parameters = faiss.SearchParameters(sel=selector)
+        selector = faiss.IDSelectorBitmap(bits)  # type: ignore[call-arg, arg-type]
+        parameters = faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
     if rows == 0:
         return []
     wanted = k
     while True:  # Several chunks of one turn may crowd out others: ask for more until k turns are there.
         wanted = min(wanted, rows)
-        scores, found = segment.index.search(query, wanted, params=parameters)
+        scores, found = segment.faiss_index.search(query, wanted, params=parameters)
         positions = segment.positions[found[0]]
         if wanted == rows or len(np.unique(positions)) >= min(k, rows):
             return [(int(p), float(s)) for p, s in zip(positions, scores[0], strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import faiss
 import numpy as np
@@ -35,17 +35,20 @@ class Segment(NamedTuple):
     after: Position
     upto: Position
     positions: Positions
-    index: faiss.Index
+    faiss_index: Any
     folder: Path | None
     """Where it was read from; None for the tail that is not written yet."""
 
     @property
     def vectors(self) -> Vectors:
         """The exact vectors, shape (rows, dimension)."""
-        count = self.index.ntotal
+        count = self.faiss_index.ntotal
         if count == 0:
-            return np.empty((0, self.index.d), dtype=np.float32)
-        return faiss.rev_swig_ptr(self.index.get_xb(), count * self.index.d).reshape(count, self.index.d)
+            return np.empty((0, self.faiss_index.d), dtype=np.float32)
+        exact: Vectors = faiss.rev_swig_ptr(self.faiss_index.get_xb(), count * self.faiss_index.d).reshape(
+            count, self.faiss_index.d
+        )
+        return exact
 
 
 class Description(NamedTuple):
@@ -74,7 +77,7 @@ def publish(segment: Segment, generation: Path, description: Description) -> Seg
     final = generation / f"{segment.after:012d}-{segment.upto:012d}"
     temporary = generation / temporary_name("segment")
     temporary.mkdir(parents=True)
-    index = faiss.serialize_index(segment.index).tobytes()
+    index = faiss.serialize_index(segment.faiss_index).tobytes()
     positions = segment.positions.astype("<i8").tobytes()
     write_synced(temporary / INDEX_FILE, index)
     write_synced(temporary / POSITIONS_FILE, positions)
@@ -84,7 +87,7 @@ def publish(segment: Segment, generation: Path, description: Description) -> Seg
         fingerprint=description.fingerprint,
         model=description.model,
         recipe=description.recipe,
-        dimension=segment.index.d,
+        dimension=segment.faiss_index.d,
         metric=METRIC,
         after=segment.after,
         upto=segment.upto,

