@@ -1,0 +1,121 @@
+"""Session transcripts of Claude Code: JSON Lines with one event a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.importing.content import blocks_of, calls_text, content_text, fitting_calls
+from mnemolog.importing.keys import KeyMaker
+from mnemolog.importing.roles import role_of
+from mnemolog.importing.source import Source
+from mnemolog.importing.times import parse_time
+from mnemolog.importing.turn import ImportedTurn, checked_turn, text_or_none
+
+TYPES_READ: Final = ("user", "assistant")
+_IDS: Final = {"sessionId", "uuid"}
+_SIDE_FIELDS: Final = {"leafUuid", "parentUuid", "isSnapshotUpdate"}
+_SIDE_TYPES: Final = ("queue-operation", "permission-mode")
+# What the program wrote into the conversation by itself: hints to the model, a summary of what stands above.
+_NOT_SAID: Final = ("isMeta", "isCompactSummary", "isApiErrorMessage")
+_KEPT: Final = ("cwd", "gitBranch", "version")
+
+
+def is_transcript_line(row: dict[str, Any]) -> bool:
+    """Whether a line can only come from such a transcript: somebody speaks."""
+    return row.get("type") in TYPES_READ and isinstance(row.get("message"), dict) and bool(row.keys() & _IDS)
+
+
+def is_side_line(row: dict[str, Any]) -> bool:
+    """Whether a line looks like the bookkeeping of such a transcript."""
+    return isinstance(row.get("type"), str) and (row["type"] in _SIDE_TYPES or bool(row.keys() & _SIDE_FIELDS))
+
+
+def read(source: Source) -> Iterator[ImportedTurn]:
+    """Yield what users, assistants and tools said. Other lines are passed over."""
+    return source.turns_by_line(_TranscriptReader(source).turns)
+
+
+class _TranscriptReader:
+    """Turns lines of one transcript into turns."""
+
+    def __init__(self, source: Source) -> None:
+        self._path, self._stem = source.path, source.stem
+        self._keys = KeyMaker()
+        self._names: dict[str, str] = {}
+
+    def turns(self, line: int, row: dict[str, Any]) -> list[ImportedTurn]:
+        """Return the turns of a line, none for a line in which nobody speaks. Raises `InvalidInput`."""
+        if row.get("type") not in TYPES_READ or any(row.get(flag) for flag in _NOT_SAID):
+            return []
+        message = row.get("message")
+        if not isinstance(message, dict):
+            raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
+        session = self._session(row)
+        said_at = parse_time("timestamp", row.get("timestamp"))
+        uuid = text_or_none("uuid", row.get("uuid"))
+        turns: list[ImportedTurn] = []
+        for role, text, calls, more in _said(row["type"], message):
+            key = f"{uuid}/{len(turns) + 1}" if turns else uuid
+            turns.append(
+                checked_turn(
+                    path=self._path,
+                    line=line,
+                    where=f"line {line}",
+                    session=session,
+                    session_name=self._name(session, row),
+                    role=role,
+                    text=text,
+                    key=key if uuid and key else self._keys.key(session=session, role=role, speaker=None, text=text),
+                    said_at=said_at,
+                    tool_calls=calls,
+                    metadata=_metadata(row, message) | more,
+                )
+            )
+        return turns
+
+    def _session(self, row: dict[str, Any]) -> str:
+        """Return the session; what a subagent did is a session of its own, beside that of its user."""
+        session = text_or_none("sessionId", row.get("sessionId")) or self._stem
+        if not row.get("isSidechain"):
+            return session
+        return f"{session}/{text_or_none('agentId', row.get('agentId')) or 'sidechain'}"
+
+    def _name(self, session: str, row: dict[str, Any]) -> str:
+        """Return the folder worked in and the first letters of the session: titles come too late, if at all."""
+        if session not in self._names:
+            folder = re.split(r"[/\\]", str(row.get("cwd") or "").rstrip("/\\"))[-1]
+            self._names[session] = f"{folder} {session[:8]}" if folder else session
+        return self._names[session]
+
+
+def _said(kind: str, message: dict[str, Any]) -> list[tuple[str, str, list[Any], dict[str, Any]]]:
+    """Return role, text, tool calls and metadata of every turn in a message, results of tools first."""
+    content = message.get("content")
+    said: list[tuple[str, str, list[Any], dict[str, Any]]] = []
+    for result in blocks_of(content, "tool_result"):
+        more = {"tool_use_id": result.get("tool_use_id")}
+        if result.get("is_error"):
+            more["is_error"] = True
+        said.append((role_of("tool"), content_text(result.get("content")), [], more))
+    calls, shortened = fitting_calls(
+        [
+            {name: block[name] for name in ("id", "name", "input") if name in block}
+            for block in blocks_of(content, "tool_use")
+        ]
+    )
+    text = content_text(content)
+    if calls and (not text or text.isspace()):
+        text = calls_text(calls)
+    role = role_of(message.get("role") or kind)
+    said.append((role, text, calls, {"tool_calls_shortened": True} if shortened else {}))
+    return [turn for turn in said if turn[1] and not turn[1].isspace()]
+
+
+def _metadata(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    metadata = {name: row[name] for name in _KEPT if row.get(name)}
+    if message.get("model"):
+        metadata["model"] = message["model"]
+    return metadata

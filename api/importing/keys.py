@@ -1,0 +1,34 @@
+"""Idempotency keys for turns that bring none."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+
+class KeyMaker:
+    """Makes keys from what a turn says, so that the same turn has the same key in every run.
+
+    A key does not depend on the lines around it: a file that grew, or in which a bad line was corrected,
+    keeps the keys of all its other turns. A turn that repeats another word for word in the same session
+    is told apart by counting. Holds some hundred bytes for each turn that it has seen.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def key(self, *, session: str, role: str, speaker: str | None, text: str) -> str:
+        """Return the key of the next turn that reads so."""
+        # A lone surrogate must not end in a traceback: the text is refused right after.
+        said = "\0".join((role, speaker or "", text)).encode(errors="surrogatepass")
+        digest = sha256(said).hexdigest()[:24]
+        # Two turns that share 64 bits by chance only count together, in the same order every time.
+        place = hash_64(session, digest)
+        count = self._seen.get(place, 0) + 1
+        self._seen[place] = count
+        return digest if count == 1 else f"{digest}-{count}"
+
+
+def hash_64(session: str, digest: str) -> int:
+    """Return a number for a turn in a session. Not `hash()`: that one differs from run to run."""
+    named = f"{digest}\0{session}".encode(errors="surrogatepass")
+    return int.from_bytes(sha256(named).digest()[:8], "big")

@@ -1,0 +1,52 @@
+"""The way in: a file of any known format as a stream of turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.importing import chatgpt, claude_code, jsonl, openai
+from mnemolog.importing.detection import CHATGPT, CLAUDE_CODE, FORMATS, JSONL, OPENAI, format_of
+from mnemolog.importing.fields import FieldMap
+from mnemolog.importing.source import OnRefused, Progress, Source
+from mnemolog.importing.turn import ImportedTurn
+
+
+def read_turns(
+    path: Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    fields: FieldMap | None = None,
+    progress: Progress | None = None,
+    on_refused: OnRefused | None = None,
+) -> Iterator[ImportedTurn]:
+    """Yield the turns of a file in its order, each checked by the rules of the log.
+
+    Without `format` the content decides, or `fields`, which only JSON Lines have. JSON Lines and Claude
+    Code transcripts are read line by line; ChatGPT exports and OpenAI documents are held in memory as
+    bytes. `progress` is told bytes done and in all, of the file as it lies on disk.
+
+    Raises `InvalidInput` at once for an unknown format or fields with another format. The first line that
+    cannot be recorded raises `ImportRefused`; with `on_refused` it is handed there and reading goes on.
+    What concerns the file as a whole (not readable, not UTF-8, no known format, a damaged gzip file, a
+    document that is no JSON) raises in any case.
+    """
+    if format is not None and format not in FORMATS:
+        raise InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")
+    if fields is not None and fields.sources and format not in (None, JSONL):
+        raise InvalidInput("field", f"only {JSONL} files have fields to name, not {format}")
+    chosen = JSONL if format is None and fields is not None and fields.sources else format
+    return _read(path, chosen, fields or FieldMap(), progress, on_refused)
+
+
+def _read(
+    path: Path, chosen: str | None, fields: FieldMap, progress: Progress | None, on_refused: OnRefused | None
+) -> Iterator[ImportedTurn]:
+    with Source(path, progress=progress, on_refused=on_refused) as source:
+        found = chosen or format_of(source)
+        yield from jsonl.read(source, fields) if found == JSONL else _READERS[found](source)
+
+
+_READERS: Final = {CLAUDE_CODE: claude_code.read, CHATGPT: chatgpt.read, OPENAI: openai.read}

@@ -1,0 +1,188 @@
+"""A file to import: plain or gzip, read once, line by line or whole."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.importing.decoding import UTF8_BOM, decode, foreign_encoding
+from mnemolog.importing.turn import ImportedTurn
+
+OnRefused = Callable[[ImportRefused], None]
+Progress = Callable[[int, int], None]
+
+LINE_BYTES_MAX: Final = 64 << 20
+DOCUMENT_BYTES_MAX: Final = 4 << 30
+HEAD_BYTES: Final = 1 << 20
+HEAD_LINES: Final = 100
+_PROGRESS_BYTES: Final = 1 << 20
+_BUFFER_BYTES: Final = 1 << 20
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+class Source:
+    """An open file. What concerns the whole file raises `ImportRefused`; a bad line goes to `refuse`."""
+
+    def __init__(self, path: Path, *, progress: Progress | None = None, on_refused: OnRefused | None = None) -> None:
+        self.path = path
+        self._progress, self._on_refused = progress, on_refused
+        self._document: memoryview | None = None
+        with self._failures(line=1):
+            self._raw = path.open("rb")
+            self.size = os.fstat(self._raw.fileno()).st_size
+        try:
+            self._stream, self.is_gzip = self._opened()
+            self.head = self._read_head()
+        except BaseException:
+            self._raw.close()
+            raise
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+        self._raw.close()
+
+    @property
+    def stem(self) -> str:
+        """The name of the file without its endings `.gz`, `.jsonl`, `.json`."""
+        name = self.path.name
+        return Path(name[:-3] if name.lower().endswith(".gz") else name).stem
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing in the file."""
+        return not any(line.strip() for line in self.head)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the file begins like a JSON array."""
+        return next((line for line in self.head if line.strip()), b"").lstrip().startswith(b"[")
+
+    def refuse(self, line: int, why: InvalidInput | str) -> None:
+        """Raise `ImportRefused`, or tell the caller who asked to go on."""
+        refused = ImportRefused(self.path, line, str(why))
+        if self._on_refused is None:
+            raise refused from (why if isinstance(why, InvalidInput) else None)
+        self._on_refused(refused)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield every line that is not blank with its number. A line beyond `LINE_BYTES_MAX` is refused."""
+        self._stream.seek(0)
+        number = done = told = 0
+        while line := self._next_line(number + 1):
+            number += 1
+            done += len(line)
+            if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
+                done += self._skip_rest(number)
+                self.refuse(number, f"the line is longer than {LINE_BYTES_MAX:,} bytes")
+                continue
+            if done - told >= _PROGRESS_BYTES:
+                told = done
+                self.tell(self._raw.tell() if self.is_gzip else done)
+            text = without_mark(line) if number == 1 else line
+            if text and not text.isspace():
+                yield number, text
+        self.tell(self.size)
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the JSON object of every line with its number. Other lines are refused."""
+        for number, line in self.lines():
+            try:
+                row = decode(line)
+                if not isinstance(row, dict):
+                    raise InvalidInput("JSON", f"expected an object on the line, got {type(row).__name__}")
+            except InvalidInput as error:
+                self.refuse(number, error)
+            else:
+                yield number, row
+
+    def turns_by_line(self, parse: Callable[[int, dict[str, Any]], list[ImportedTurn]]) -> Iterator[ImportedTurn]:
+        """Yield the turns that `parse` finds in every line: all of a line, or none when it is refused."""
+        for number, row in self.rows():
+            try:
+                turns = parse(number, row)
+            except InvalidInput as error:
+                self.refuse(number, error)
+            else:
+                yield from turns
+
+    def document(self) -> memoryview:
+        """Return the whole file, which is held in memory. Raises `ImportRefused` beyond `DOCUMENT_BYTES_MAX`."""
+        if self._document is None:
+            with self._failures(line=1):
+                self._stream.seek(0)
+                data = self._stream.read(DOCUMENT_BYTES_MAX + 1)
+            if len(data) > DOCUMENT_BYTES_MAX:
+                raise ImportRefused(self.path, 1, f"the document is larger than {DOCUMENT_BYTES_MAX:,} bytes")
+            self._document = memoryview(data)[len(UTF8_BOM) if data.startswith(UTF8_BOM) else 0 :]
+        return self._document
+
+    def tell(self, done: int) -> None:
+        """Report how many of the file's bytes are behind us."""
+        if self._progress is not None:
+            self._progress(min(done, self.size), self.size)
+
+    def _opened(self) -> tuple[io.BufferedReader, bool]:
+        if not stat.S_ISREG(os.fstat(self._raw.fileno()).st_mode):
+            raise ImportRefused(self.path, 1, "not a regular file; save it to one first")
+        with self._failures(line=1):
+            is_gzip = self._raw.peek(2)[:2] == _GZIP_MAGIC
+        if not is_gzip:
+            return self._raw, False
+        unpacked: Any = gzip.GzipFile(fileobj=self._raw, mode="rb")
+        return io.BufferedReader(unpacked, _BUFFER_BYTES), True
+
+    def _read_head(self) -> list[bytes]:
+        lines: list[bytes] = []
+        size = 0
+        while len(lines) < HEAD_LINES and size < HEAD_BYTES and (line := self._next_line(len(lines) + 1)):
+            lines.append(line if lines else without_mark(line))
+            size += len(line)
+        if lines and (encoding := foreign_encoding(lines[0])):
+            raise ImportRefused(self.path, 1, f"the file is {encoding}; convert it to UTF-8")
+        return lines
+
+    def _next_line(self, number: int) -> bytes:
+        try:
+            return self._stream.readline(LINE_BYTES_MAX + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._unreadable(number, error) from error
+
+    def _skip_rest(self, number: int) -> int:
+        skipped = 0
+        while line := self._next_line(number):
+            skipped += len(line)
+            if line.endswith(b"\n"):
+                break
+        return skipped
+
+    @contextmanager
+    def _failures(self, *, line: int) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._unreadable(line, error) from error
+
+    def _unreadable(self, line: int, error: Exception) -> ImportRefused:
+        if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
+            return ImportRefused(self.path, line, f"the gzip file is damaged or cut short: {error}")
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return ImportRefused(self.path, line, f"the file cannot be read: {reason}")
+
+
+def without_mark(line: bytes) -> bytes:
+    """Return the first line of a file without a UTF-8 byte order mark."""
+    return line.removeprefix(UTF8_BOM)

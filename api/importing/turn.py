@@ -1,0 +1,122 @@
+"""One turn as a file holds it, checked by the rules of the log before anybody sees it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import (
+    LABEL_BYTES_MAX,
+    METADATA_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    checked_json,
+    checked_label,
+    checked_text,
+)
+from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.session import checked_key, checked_session_id
+
+
+class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that was read from a file. Reading the same file again gives the same turn."""
+
+    path: Path
+    line: int
+    """Where it stands, counted from 1. In a JSON document: the how-manieth message, as `where` says."""
+    session: str
+    """The source's own name of the session."""
+    session_name: str
+    """A label for people."""
+    scope: str
+    """Empty when the source names none."""
+    agent: str | None
+    role: str
+    speaker: str | None
+    text: str
+    key: str
+    """Unique within the session, and the same in every run."""
+    said_at: int | None
+    """Microseconds since the Unix epoch, UTC."""
+    tool_calls: list[Any]
+    metadata: dict[str, Any]
+    where: str
+    """`line 12`, or `message 12` when lines mean nothing."""
+
+
+# Sessions, scopes and names repeat from line to line; checking them once is a third of the work.
+_CACHED: Final = 4_096
+_session = lru_cache(_CACHED)(checked_session_id)
+_scope = lru_cache(_CACHED)(parse_scope)
+_label = lru_cache(_CACHED)(checked_label)
+
+
+def checked_turn(
+    *,
+    path: Path,
+    line: int,
+    where: str,
+    session: str,
+    role: str,
+    text: str,
+    key: str,
+    session_name: str | None = None,
+    scope: str = "",
+    agent: str | None = None,
+    speaker: str | None = None,
+    said_at: int | None = None,
+    tool_calls: list[Any] | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> ImportedTurn:
+    """Return the turn if the log can hold it. Raises `InvalidInput`, `LimitExceeded`."""
+    return ImportedTurn(
+        path=path,
+        line=line,
+        where=where,
+        session=_session(session),
+        session_name=as_label(session_name) or session,
+        scope=_scope(scope),
+        agent=None if agent is None else _label("agent", agent),
+        role=role,
+        speaker=None if speaker is None else _label("speaker", speaker),
+        text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
+        key=checked_key(key),
+        said_at=said_at,
+        tool_calls=checked_json("tool_calls", tool_calls, bytes_max=METADATA_BYTES_MAX) if tool_calls else [],
+        metadata=checked_json("metadata", metadata, bytes_max=METADATA_BYTES_MAX) if metadata else {},
+    )
+
+
+@lru_cache(_CACHED)
+def as_label(value: str | None) -> str | None:
+    """Return `value` as a one-line label, cut to the limit; None when nothing printable is left.
+
+    For titles and names that a program made up: they are for people to recognise, not worth a refusal.
+    """
+    if value is None:
+        return None
+    words = "".join(letter if letter.isprintable() else " " for letter in value).split()
+    label = " ".join(words)
+    if len(label.encode(errors="replace")) > LABEL_BYTES_MAX:
+        label = label.encode(errors="replace")[:LABEL_BYTES_MAX].decode(errors="ignore").strip()
+    return label or None
+
+
+def quoted(value: object) -> str:
+    """Return `value` for a message, shortened."""
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
+def text_or_none(field: str, value: object) -> str | None:
+    """Return a text or a number as text, None for nothing. Raises `InvalidInput` for anything else."""
+    if isinstance(value, str):
+        return value or None
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise InvalidInput(field, f"expected text or a number, got {type(value).__name__}: {quoted(value)}")

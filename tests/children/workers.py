@@ -1,0 +1,186 @@
+"""What child processes do in the crash and process tests. Each works at a store of its own opening.
+
+They answer through a pipe: a message is sent whole or not at all, as a line printed and flushed would be.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from mnemolog import MemoryStore, NewTurn, UnknownSession
+from mnemolog.domain import errors
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import Version
+from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.log import EventLog
+
+
+def batch_of(session: str, label: str, size: int, *, keyed: bool = False) -> list[NewTurn]:
+    """A batch whose turns say to which batch they belong, which one of how many they are."""
+    texts = [f"{label}/{n}/{size}" for n in range(size)]
+    return [NewTurn(session=session, role="user", text=text, key=text if keyed else None) for text in texts]
+
+
+def open_store(folder: str | Path, session: str) -> MemoryStore:
+    """Open the store and start the session, unless it is there."""
+    store = MemoryStore.open(folder, model=None)
+    try:
+        store.session(session)
+    except UnknownSession:
+        store.start_session(session, session_id=session)
+    return store
+
+
+def append_until_killed(pipe: Connection, folder: str, label: str, seed: int, keyed: bool) -> None:
+    """Append batches of 1 to 50 turns for ever; after each return tell label, size and positions."""
+    rng = random.Random(seed)
+    pipe.send("opening")
+    store = open_store(folder, "s")
+    number = 0
+    while True:
+        size = rng.randint(1, 50)
+        name = f"{label}.{number}"
+        turns = store.record_many(batch_of("s", name, size, keyed=keyed))
+        pipe.send((name, size, [turn.position for turn in turns]))
+        number += 1
+
+
+class Deadly:
+    """Something to notify after a commit, that ends this process instead."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def set(self) -> None:
+        self._pipe.send("committed")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_between_commit_and_return(pipe: Connection, folder: str, label: str, size: int) -> None:
+    """Append one keyed batch and be killed after its commit, before the call returns."""
+    store = open_store(folder, "s")
+    store._log.recorder.listen(Deadly(pipe))  # type: ignore[arg-type]
+    store.record_many(batch_of("s", label, size, keyed=True))
+    pipe.send("returned")
+
+
+def append_batches(pipe: Connection, folder: str, label: str, seed: int, events: int, ready: Any) -> None:
+    """Append `events` turns in batches of 1 to 20 to the shared session and to one of its own, by turns."""
+    rng = random.Random(seed)
+    try:
+        with open_store(folder, label) as store:
+            ready.wait()
+            number = done = 0
+            while done < events:
+                size = min(rng.randint(1, 20), events - done)
+                turns = store.record_many(batch_of(("all", label)[number % 2], f"{label}.{number}", size))
+                assert [turn.text for turn in turns] == [f"{label}.{number}/{n}/{size}" for n in range(size)]
+                pipe.send((f"{label}.{number}", size, [turn.position for turn in turns]))
+                number, done = number + 1, done + size
+        pipe.send("done")
+    except BaseException as error:
+        pipe.send(f"failed: {error!r}")
+
+
+def race_for_versions(pipe: Connection, folder: str, label: str, rounds: int, together: Any) -> None:
+    """Expect the same version as everybody else, round by round; tell who won."""
+    log = EventLog.open(Path(folder), clock=SystemClock(), create=True)
+    outcomes: list[Any] = []
+    try:
+        for number in range(rounds):
+            together.wait()
+            try:
+                won = log.transact(
+                    lambda tx, number=number: tx.append(  # type: ignore[misc]
+                        "session/race",
+                        TurnRecorded(role="user", text=f"{number}/{label}"),
+                        expected=Version(number),
+                    )
+                )
+                outcomes.append(("won", won.position))
+            except errors.WrongExpectedVersion as error:
+                outcomes.append(("lost", (error.expected, error.actual)))
+            together.wait()
+        pipe.send(outcomes)
+    except BaseException as error:
+        together.abort()
+        pipe.send(f"failed: {error!r}")
+    finally:
+        log.close()
+
+
+def messages(pipe: Connection) -> list[Any]:
+    """What a process sent until it ended."""
+    found: list[Any] = []
+    while True:
+        try:
+            found.append(pipe.recv())
+        except (EOFError, OSError):
+            return found
+
+
+PRELOADED: Sequence[str] = ("pytest", "mnemolog", "mnemolog.bootstrap", "tests.children.workers")
+"""Imported once by the server that forks the children, so that a child begins at once."""
+
+
+class Interrupt(BaseException):
+    """What Ctrl-C does, without a keyboard."""
+
+
+def append_under_interrupts(pipe: Connection, folder: str, seed: int, count: int, helpers: int) -> None:
+    """Append one by one while interrupts hit this thread at random moments, beside helpers whom none hits.
+
+    Tells what was acknowledged; "hangs" when the queue of appends stands still.
+    """
+    rng = random.Random(seed)
+    acknowledged: dict[str, int] = {}
+    failures: list[str] = []
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupt
+
+    def attempt(text: str, lapse_s: float) -> None:
+        try:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, lapse_s)
+                acknowledged[text] = session.record("user", text).position
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except Interrupt:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def help_out(name: int) -> None:
+        for n in range(count):
+            text = f"helper{name}/{n}"
+            try:
+                acknowledged[text] = session.record("user", text).position
+            except Exception as error:
+                failures.append(f"{text}: {error!r}")
+                return
+
+    signal.signal(signal.SIGALRM, interrupt)
+    store = open_store(folder, "s")
+    session = store.session("s")
+    threads = [threading.Thread(target=help_out, args=(n,), daemon=True) for n in range(helpers)]
+    for thread in threads:
+        thread.start()
+    watchdog = threading.Timer(60, lambda: (pipe.send("hangs"), os._exit(1)))
+    watchdog.start()
+    try:
+        for n in range(count):
+            attempt(f"main/{n}", rng.uniform(1e-6, 4e-4))
+        for thread in threads:
+            thread.join()
+        last = session.record("user", "the last one").position
+        store.close()
+        pipe.send((dict(acknowledged), failures, last))
+    except BaseException as error:
+        pipe.send(f"failed: {error!r}")
+    watchdog.cancel()

@@ -1,0 +1,79 @@
+"""Ways to edit a copy of a log from outside. The live file is never touched: SQLite copies it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pysqlite3 import dbapi2
+
+from mnemolog.domain.digest import link
+from mnemolog.infra.log import LOG_FILE, EventLog
+from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS
+
+COLUMNS = ("position", "stream", "version", "topic", "state", "key", "recorded_at", "digest")
+TEXTS = ("stream", "topic", "key")
+
+
+class Tampering:
+    """A plain connection to a copy, with the triggers out of the way."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.connection = dbapi2.connect(path, isolation_level=None)
+        self.connection.text_factory = bytes
+        for name in APPEND_ONLY_TRIGGERS:
+            self.connection.execute(f"DROP TRIGGER {name}")
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        return self.connection.execute(statement, parameters).fetchall()
+
+    def row(self, position: int) -> dict[str, Any]:
+        """The stored bytes of an event, texts as bytes."""
+        (found,) = self.execute(f"SELECT {', '.join(COLUMNS)} FROM events WHERE position = ?", (position,))
+        return dict(zip(COLUMNS, found, strict=True))
+
+    def write(self, at: int, /, **values: Any) -> None:
+        """Overwrite columns of an event; texts are given as bytes and need not be UTF-8."""
+        columns = ", ".join(f"{name} = {'CAST(? AS TEXT)' if name in TEXTS else '?'}" for name in values)
+        self.execute(f"UPDATE events SET {columns} WHERE position = ?", (*values.values(), at))
+
+    def recompute_links(self, *, genesis: bytes) -> None:
+        """Make the chain fit what the rows say now, as somebody would who knows how it is made."""
+        before = genesis
+        for (position,) in self.execute("SELECT position FROM events ORDER BY position"):
+            row = self.row(position)
+            before = link(
+                before,
+                position,
+                row["stream"],
+                row["version"],
+                row["topic"],
+                row["state"],
+                row["key"],
+                row["recorded_at"],
+            )
+            self.write(position, digest=before)
+
+    def put_triggers_back(self) -> None:
+        """Cover the tracks."""
+        for statement in APPEND_ONLY_TRIGGERS.values():
+            self.execute(statement)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def copy_store(log: EventLog, folder: Path) -> Path:
+    """Copy a store into `folder`: the log with the backup API, the projections' segments as files."""
+    folder.mkdir(parents=True)
+    copy = dbapi2.connect(folder / LOG_FILE)
+    with log.recorder.engine.connect() as connection:
+        connection.connection.driver_connection.backup(copy)
+    copy.close()
+    segments = log.path.parent / "projections" / "vectors"
+    if segments.exists():
+        shutil.copytree(segments, folder / "projections" / "vectors")
+    return folder

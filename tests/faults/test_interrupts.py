@@ -1,0 +1,28 @@
+"""Ctrl-C while recording: the process that goes on after it has a store that goes on too."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog import MemoryStore
+from tests.children.workers import append_under_interrupts, messages
+from tests.support import read_all, texts_of
+
+
+@pytest.mark.parametrize("helpers", [0, 3])
+def test_interrupts_leave_a_store_that_records_on(processes, folder, rng, seed, helpers):
+    """Thousands of interrupts: nobody hangs, nothing acknowledged is missing, nothing is there twice."""
+    pipe = processes.start(append_under_interrupts, str(folder), rng.randrange(2**32), 2_000, helpers)[1]
+    (answer,) = messages(pipe)
+    assert isinstance(answer, tuple), f"{answer}, seed {seed}"
+    acknowledged, failures, last = answer
+    assert failures == [], f"seed {seed}"
+    with MemoryStore.open(folder, model=None) as store:
+        events = read_all(store._log)
+        texts = texts_of(events)
+        assert len(texts) == len(set(texts)), f"recorded twice: {sorted({t for t in texts if texts.count(t) > 1})[:5]}"
+        by_position = {event.position: event.event.text for event in events[1:]}
+        assert {by_position.get(position) for position in acknowledged.values()} == acknowledged.keys(), f"seed {seed}"
+        assert events[-1].position == last
+        assert sum(text.startswith("helper") for text in texts) == helpers * 2_000, f"seed {seed}"
+        assert store.verify().findings == (), f"seed {seed}"

@@ -1,0 +1,324 @@
+"""History changed from outside is noticed, and where it was changed (on copies; with the triggers dropped)."""
+
+from __future__ import annotations
+
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import HeadAt, LogDamaged, MemoryStore, NewTurn
+from mnemolog.infra.log import LOG_FILE, EventLog
+from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS
+from mnemolog.projections.verify import Kind, verify
+from tests.faults.tamper import COLUMNS, Tampering, copy_store
+from tests.support import FakeClock, HashEncoder
+
+EVENTS = 14
+EDITED = 7
+
+
+@pytest.fixture
+def witnessed(store):
+    """A store of two sessions and twelve turns, with a segment that has seen all but the last two events."""
+    for name in ("a", "b"):
+        store.start_session(name, session_id=name, scope=f"acme/{name}")
+    turns = [
+        NewTurn(session="ab"[n % 2], role="user", text=f"turn {n} of the history", key=f"k{n}" if n % 3 else None)
+        for n in range(12)
+    ]
+    store.record_many(turns[:10])
+    store.catch_up_vectors()
+    store.record_many(turns[10:])
+    assert store.head().position == EVENTS
+    assert store.verify().sound
+    return store
+
+
+@pytest.fixture
+def head(witnessed):
+    """The head, noted down elsewhere before anybody tampers."""
+    return str(witnessed.head())
+
+
+@pytest.fixture
+def copy(witnessed, tmp_path):
+    """The folder of a copy that may be tampered with."""
+    return copy_store(witnessed._log, tmp_path / "copy")
+
+
+@pytest.fixture
+def tampering(copy):
+    tampering = Tampering(copy / LOG_FILE)
+    yield tampering
+    tampering.close()
+
+
+@pytest.fixture
+def bare(tampering):
+    """The log of the copy, to be verified without any witness."""
+    log = EventLog.open(tampering.path.parent, clock=FakeClock(), create=False)
+    yield log
+    log.close()
+
+
+def findings(tampering, *, expect_head=None):
+    """What an audit of the copied store finds once the triggers are back."""
+    tampering.put_triggers_back()
+    with MemoryStore.open(tampering.path.parent, model=HashEncoder(), create=False) as store:
+        found = store.verify(expect_head=expect_head)
+    assert found.sound == (not found.findings)
+    return [(finding.kind, finding.position) for finding in found.findings]
+
+
+def test_an_untouched_copy_is_sound(tampering, head):
+    """The backup itself changes nothing, and its witnesses agree."""
+    assert findings(tampering, expect_head=head) == []
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"state": b"\x82\xa4role\xa4user\xa4text\xa6forged"},
+        {"recorded_at": 1},
+        {"recorded_at": -1},
+        {"topic": b"session.ended.v1"},
+        {"key": b"another"},
+        {"key": None},
+        {"digest": bytes(32)},
+    ],
+    ids=lambda edit: "-".join(f"{name} {value!r}"[:30] for name, value in edit.items()),
+)
+def test_an_edited_event_is_found_where_it_is(tampering, edit):
+    """One changed column of one event: the first finding names its position."""
+    if edit == {"key": None}:
+        assert tampering.row(EDITED)["key"] is not None
+    tampering.write(EDITED, **edit)
+    found = findings(tampering)
+    assert found[0] == (Kind.CHANGED, EDITED)
+    assert {position for _, position in found} <= {EDITED, EDITED + 1}
+
+
+def test_an_edited_session_start_is_found(tampering):
+    """The first event of all is linked like the others."""
+    state = tampering.row(1)["state"]
+    tampering.write(1, state=state.replace(b"acme/a", b"acme/z"))
+    assert findings(tampering)[0] == (Kind.CHANGED, 1)
+
+
+def test_bytes_that_nobody_can_read_are_found(tampering):
+    """An event that cannot be decoded is named as such too."""
+    tampering.write(EDITED, state=b"\xc1")
+    assert set(findings(tampering)) == {(Kind.CHANGED, EDITED), (Kind.UNDECODABLE, EDITED)}
+
+
+def test_two_swapped_events_are_found(tampering):
+    """The same events in another order are another history, with their digests swapped or not."""
+    one, two = tampering.row(5), tampering.row(6)
+    for row in (one, two):
+        del row["position"]
+    tampering.write(5, stream=b"elsewhere", key=None)
+    tampering.write(6, **one)
+    tampering.write(5, **two)
+    found = findings(tampering)
+    assert found[0] == (Kind.CHANGED, 5)
+    assert (Kind.CHANGED, 6) in found
+
+
+def test_a_changed_order_of_positions_is_found(tampering):
+    """Two rows that exchange their numbers are found as well."""
+    tampering.execute("UPDATE events SET position = 1000 WHERE position = 5")
+    tampering.execute("UPDATE events SET position = 5 WHERE position = 6")
+    tampering.execute("UPDATE events SET position = 6 WHERE position = 1000")
+    assert findings(tampering)[0] == (Kind.CHANGED, 5)
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 1), (5, 5), (5, 8), (2, 13)])
+def test_removed_events_are_found(tampering, first, last):
+    """A hole is named by the first position that is missing."""
+    tampering.execute("DELETE FROM events WHERE position BETWEEN ? AND ?", (first, last))
+    assert findings(tampering)[0] == (Kind.REMOVED, first)
+
+
+def test_removed_events_are_found_though_the_others_moved_up(tampering):
+    """Closing the hole by renumbering breaks every link behind it."""
+    tampering.execute("DELETE FROM events WHERE position = 5")
+    for position in range(6, EVENTS + 1):
+        tampering.execute("UPDATE events SET position = ? WHERE position = ?", (position - 1, position))
+    assert findings(tampering)[0] == (Kind.CHANGED, 5)
+
+
+def test_a_removed_tail_is_found_by_the_number_it_had(tampering, bare):
+    """SQLite remembers the highest position it gave, without any witness of ours."""
+    tampering.execute("DELETE FROM events WHERE position > 12")
+    tampering.put_triggers_back()
+    (found,) = verify(bare).findings
+    assert (found.kind, found.position) == (Kind.REMOVED, 13)
+
+
+def test_a_removed_tail_is_still_found_after_more_was_recorded(tampering):
+    """Recording on does not cover up what was cut off: this log leaves no holes, so a hole is a removal."""
+    tampering.execute("DELETE FROM events WHERE position > 12")
+    tampering.put_triggers_back()
+    try:
+        with MemoryStore.open(tampering.path.parent, model=None, create=False) as store:
+            store.record("a", "user", "later")
+    except LogDamaged:
+        pass  # Refusing to write behind a loss is as good.
+    with MemoryStore.open(tampering.path.parent, model=None, create=False) as store:
+        found = store.verify().findings
+    assert [(finding.kind, finding.position) for finding in found] == [(Kind.REMOVED, 13)]
+
+
+def test_a_removed_tail_without_traces_needs_a_witness(tampering, bare, head):
+    """With the counter set back too, only somebody who remembers can tell: and does."""
+    tampering.execute("DELETE FROM events WHERE position > 12")
+    tampering.execute("UPDATE sqlite_sequence SET seq = 12 WHERE name = 'events'")
+    tampering.put_triggers_back()
+    assert verify(bare).sound, "nothing in the file speaks of what was cut off"
+    with MemoryStore.open(tampering.path.parent, model=None, create=False) as store:
+        (found,) = store.verify(expect_head=head).findings
+    assert (found.kind, found.position) == (Kind.WITNESS, 13)
+
+
+def test_a_segment_witnesses_a_removed_tail(tampering, bare):
+    """The manifest of a vector segment remembers how far the log went."""
+    tampering.execute("DELETE FROM events WHERE position > 10")
+    tampering.execute("UPDATE sqlite_sequence SET seq = 10 WHERE name = 'events'")
+    assert findings(tampering) == [(Kind.WITNESS, 11)]
+    assert verify(bare).sound
+
+
+def test_a_history_rewritten_with_its_chain_is_found_by_the_expected_head(tampering, bare, head):
+    """Who recomputes every link makes a sound log: of another history than the one remembered."""
+    state = tampering.row(13)["state"]
+    tampering.write(13, state=state.replace(b"turn 10", b"turn XX"))
+    tampering.recompute_links(genesis=bare.genesis)
+    assert findings(tampering) == [], "the segment has seen less than position 13"
+    assert verify(bare).sound
+    with MemoryStore.open(tampering.path.parent, model=None, create=False) as store:
+        (found,) = store.verify(expect_head=head).findings
+        assert (found.kind, found.position) == (Kind.WITNESS, EVENTS)
+
+
+def test_a_history_rewritten_with_its_chain_is_found_by_a_segment(tampering, bare):
+    """The manifest's digest is of the history it was made from."""
+    state = tampering.row(3)["state"]
+    tampering.write(3, state=state.replace(b"turn 0", b"turn X"))
+    tampering.recompute_links(genesis=bare.genesis)
+    assert findings(tampering) == [(Kind.WITNESS, 12)]
+    assert verify(bare).sound
+
+
+def test_the_first_head_that_differs_shows_where_a_rewriting_began(tampering, bare, witnessed):
+    """Heads noted down on the way narrow it: up to the edit they agree, from it on none does."""
+    heads = [HeadAt(position=n, digest=witnessed._log.digest_at(n).hex()) for n in range(1, EVENTS + 1)]
+    tampering.write(EDITED, recorded_at=5)
+    tampering.recompute_links(genesis=bare.genesis)
+    tampering.put_triggers_back()
+    with MemoryStore.open(tampering.path.parent, model=None, create=False) as store:
+        disagree = [
+            noted.position
+            for noted in heads
+            if any("expected head" in finding.detail for finding in store.verify(expect_head=str(noted)).findings)
+        ]
+    assert disagree == list(range(EDITED, EVENTS + 1))
+
+
+def test_an_event_inserted_into_the_past_is_found(tampering):
+    """There is no room between two positions, so those behind have to move, and their links break."""
+    for position in range(EVENTS, EDITED - 1, -1):
+        tampering.execute("UPDATE events SET position = ? WHERE position = ?", (position + 1, position))
+    tampering.execute(
+        "INSERT INTO events SELECT ?, 'session/c', 1, topic, state, NULL, recorded_at, digest "
+        "FROM events WHERE position = 1",
+        (EDITED,),
+    )
+    assert findings(tampering)[0] == (Kind.CHANGED, EDITED)
+
+
+@pytest.mark.parametrize("name", sorted(APPEND_ONLY_TRIGGERS))
+def test_a_removed_trigger_is_found(copy, name):
+    """A file that anybody may edit is not sound, though its history still is."""
+    tampering = Tampering(copy / LOG_FILE)
+    tampering.put_triggers_back()
+    tampering.execute(f"DROP TRIGGER {name}")
+    tampering.close()
+    with MemoryStore.open(copy, model=None, create=False) as store:
+        (found,) = store.verify().findings
+    assert found.kind == Kind.UNPROTECTED
+    assert name in found.detail
+
+
+def test_a_trigger_that_was_defused_is_found(copy):
+    """A trigger of the right name that refuses nothing is no protection."""
+    tampering = Tampering(copy / LOG_FILE)
+    tampering.put_triggers_back()
+    tampering.execute("DROP TRIGGER events_refuse_update")
+    tampering.execute("CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events BEGIN SELECT 1; END")
+    tampering.close()
+    with MemoryStore.open(copy, model=None, create=False) as store:
+        assert [finding.kind for finding in store.verify().findings] == [Kind.UNPROTECTED]
+
+
+def test_a_trigger_that_swallows_events_loses_no_acknowledged_turn(copy):
+    """Whatever a file does with an insert, a turn that was not stored is not acknowledged."""
+    tampering = Tampering(copy / LOG_FILE)
+    tampering.put_triggers_back()
+    tampering.execute("CREATE TRIGGER swallow BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END")
+    tampering.close()
+    with MemoryStore.open(copy, model=None, create=False) as store:
+        for _ in range(2):
+            try:
+                position = store.record("a", "user", "is it there?").position
+            except Exception:
+                position = None
+            assert position is None or store.head().position == position
+
+
+def test_a_lost_identity_is_found(copy):
+    """Another log_id means another first link: every history belongs to one log."""
+    tampering = Tampering(copy / LOG_FILE)
+    tampering.execute("UPDATE log SET log_id = ?", ("0" * 32,))
+    assert findings(tampering)[0] == (Kind.CHANGED, 1)
+    tampering.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "position"),
+    [
+        (column, position)
+        for column in COLUMNS
+        for position in (1, EDITED, EVENTS)
+        if not (column == "key" and position == 1)  # The start of a session has no key.
+    ],
+)
+def test_every_flipped_bit_of_an_event_is_found(tampering, bare, column, position):
+    """Single bits of a stored column, each one; found where it is, and gone when it is put right."""
+
+    def found():
+        # The triggers stay away meanwhile: a finding each, known and not counted.
+        return [finding for finding in verify(bare).findings if finding.kind != Kind.UNPROTECTED]
+
+    stored = tampering.row(position)[column]
+    for flipped in flips(stored):
+        try:
+            tampering.write(position, **{column: flipped})
+        except dbapi2.IntegrityError:
+            continue  # Another event has this place: the file itself cannot hold both.
+        findings = found()
+        assert findings, flipped
+        assert findings[0].position == position or (column, findings[0].kind) == ("position", Kind.REMOVED)
+        tampering.write(flipped if column == "position" else position, **{column: stored})
+    assert found() == []
+
+
+def flips(stored):
+    """Every value that differs from `stored` in one bit."""
+    if isinstance(stored, int):
+        for bit in range(64):
+            value = (stored ^ (1 << bit)) & (2**64 - 1)
+            yield value - 2**64 if value >= 2**63 else value
+    else:
+        for bit in range(8 * len(stored)):
+            value = bytearray(stored)
+            value[bit // 8] ^= 1 << bit % 8
+            yield bytes(value)

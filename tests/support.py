@@ -1,0 +1,222 @@
+"""What tests share: a clock that stands still, a model without weights, events to append, child processes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mnemolog.domain.events import SessionStarted, TurnRecorded
+from mnemolog.domain.position import Micros
+from mnemolog.domain.session import session_stream
+from mnemolog.infra.log import EventLog
+from mnemolog.infra.transaction import Transaction
+
+WAIT_S = 60.0
+"""How long a test waits for what must happen. Only a failing test waits that long."""
+
+EPOCH_2024 = 1_704_067_200_000_000
+"""2024-01-01T00:00:00Z in microseconds."""
+
+
+class FakeClock:
+    """Time as the test says. Each `now()` is `step` later than the one before, from `start` on.
+
+    `set` and `advance` move it, backwards too; `step=0` holds it still. Safe for several threads.
+    """
+
+    def __init__(self, start: int = EPOCH_2024, *, step: int = 1_000) -> None:
+        self._time, self.step = start, step
+        self._lock = threading.Lock()
+
+    def now(self) -> Micros:
+        with self._lock:
+            now = self._time
+            self._time += self.step
+            return Micros(now)
+
+    def set(self, time: int) -> None:
+        with self._lock:
+            self._time = time
+
+    def advance(self, *, seconds: float) -> None:
+        with self._lock:
+            self._time += round(seconds * 1_000_000)
+
+
+class HashEncoder:
+    """A model without weights: a text is the sum of its words' vectors, each made of the word's hash.
+
+    Texts that share words are similar, equal texts are equal in every process. `fingerprint` names another
+    model with other vectors when it differs. `calls` holds the batches it was given.
+    """
+
+    name = "hash-words"
+
+    def __init__(self, *, fingerprint: str = "hash-words/1", dimension: int = 384) -> None:
+        self.fingerprint, self.dimension = fingerprint, dimension
+        self.calls: list[list[str]] = []
+        self._words: dict[str, np.ndarray] = {}
+
+    @property
+    def texts_encoded(self) -> int:
+        return sum(len(batch) for batch in self.calls)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        self.calls.append(list(texts))
+        if not texts:
+            return np.empty((0, self.dimension), dtype=np.float32)
+        return np.stack([self._vector(text) for text in texts])
+
+    def _vector(self, text: str) -> np.ndarray:
+        words = re.findall(r"\w+", text.lower()) or [text]
+        total = np.sum([self._word(word) for word in words], axis=0)
+        return (total / np.linalg.norm(total)).astype(np.float32)
+
+    def _word(self, word: str) -> np.ndarray:
+        if word not in self._words:
+            digest = hashlib.sha256(f"{self.fingerprint}\x00{word}".encode()).digest()
+            random = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+            self._words[word] = random.standard_normal(self.dimension)
+        return self._words[word]
+
+
+def turn(text: str = "hello", *, role: str = "user", **fields: Any) -> TurnRecorded:
+    """A turn, unchecked."""
+    return TurnRecorded(role=role, text=text, **fields)
+
+
+def started(name: str = "trip", *, agent: str = "assistant", scope: str = "") -> SessionStarted:
+    """The start of a session, unchecked."""
+    return SessionStarted(name=name, agent=agent, scope=scope)
+
+
+def start(session: str, **fields: Any) -> Callable[[Transaction], int]:
+    """A unit of work that starts a session and returns the position."""
+
+    def work(tx: Transaction) -> int:
+        stream = session_stream(session)
+        return tx.append(stream, started(**fields), expected=tx.version(stream)).position
+
+    return work
+
+
+def append(
+    session: str, *texts: str, keys: Sequence[str | None] = (), expected: int | None = None
+) -> Callable[[Transaction], list[int]]:
+    """A unit of work that appends turns behind `expected` (or whatever is there) and returns positions."""
+
+    def work(tx: Transaction) -> list[int]:
+        stream = session_stream(session)
+        behind = tx.version(stream) if expected is None else expected
+        return [
+            tx.append(stream, turn(text), expected=behind + n, key=keys[n] if keys else None).position
+            for n, text in enumerate(texts)
+        ]
+
+    return work
+
+
+def read_all(log: EventLog, *, after: int = 0) -> list[Any]:
+    """Every event of the log as it is now."""
+    return [event for batch in log.read(after=after, upto=log.head().position) for event in batch]
+
+
+def texts_of(events: Iterable[Any]) -> list[str]:
+    """The texts of the turns among `events`."""
+    return [item.event.text for item in events if isinstance(item.event, TurnRecorded)]
+
+
+def wait_until(condition: Callable[[], bool], *, what: str, timeout_s: float = WAIT_S) -> None:
+    """Return once `condition` holds. Fails the test when it does not within `timeout_s`.
+
+    For what no event announces, such as a thread having begun to wait.
+    """
+    end = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < end, f"waited {timeout_s:g} s for {what}"
+        pause.wait(0.001)
+
+
+def in_thread(function: Callable[[], Any]) -> Outcome:
+    """Start `function` in a thread; `.result()` waits for it and returns or raises what it did."""
+    return Outcome(function)
+
+
+class Outcome:
+    """A function running in a thread of its own."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._value = self._function()
+        except BaseException as error:
+            self._error = error
+
+    @property
+    def running(self) -> bool:
+        return self.thread.is_alive()
+
+    def result(self, timeout_s: float = WAIT_S) -> Any:
+        self.thread.join(timeout_s)
+        assert not self.thread.is_alive(), f"still running after {timeout_s:g} s"
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def start_child(script: Path, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """Start a Python script in a process of its own, with its output piped, line by line."""
+    command = [sys.executable, "-u", str(script), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, **options)
+
+
+def queue_of(log: EventLog) -> Any:
+    """The appends that wait in this process. The one place where tests look behind the log's face."""
+    return log.recorder._writer._queue._queue
+
+
+def wait_for_queue(log: EventLog, length: int) -> None:
+    """Return when `length` appends are in the queue, the ones being written included."""
+    wait_until(lambda: len(queue_of(log)) >= length, what=f"{length} appends in the queue")
+
+
+def append_as_one_group(log: EventLog, works: Sequence[Callable[[Transaction], Any]]) -> list[Outcome]:
+    """Have `works` wait in this order behind one that appends nothing, so that they make one group."""
+    outcomes: list[Outcome] = []
+    log.transact(once(lambda: queue_up(log, works, outcomes)))
+    return outcomes
+
+
+def queue_up(log: EventLog, works: Sequence[Callable[[Transaction], Any]], outcomes: list[Outcome]) -> None:
+    """Put `works` into the queue, each in a thread of its own, behind the one who calls this in its work."""
+    for work in works:
+        outcomes.append(in_thread(lambda work=work: log.transact(work)))
+        wait_for_queue(log, 1 + len(outcomes))
+
+
+def once(effect: Callable[[], Any]) -> Callable[[Transaction], None]:
+    """A unit of work that appends nothing and does `effect` once, however often it is run."""
+    done: list[None] = []
+
+    def work(_: Transaction) -> None:
+        if not done:
+            done.append(None)
+            effect()
+
+    return work

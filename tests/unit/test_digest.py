@@ -1,0 +1,114 @@
+"""The chain's digests, against values that were computed by hand, and against one another."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemolog.domain.digest import DIGEST_BYTES, genesis, link
+
+LOG_ID = "0123456789abcdef0123456789abcdef"
+GENESIS = "ed7ca01617cafca46d703cf4ec05016461e534162ad2154ab044b3614de86c63"
+FIRST = "be332f3a96ff4b329a39216394fd90ed6bdea9cace3811d69b8536e4a378d876"
+SECOND = "5271b5f3562061d7226bc5f0144e0ea01460c8b7b30638b3f32433fef8c3e721"
+"""Constants: were they to change, no log written before would verify."""
+
+FIRST_ROW = (1, b"session/s", 1, b"session.started.v1", b"\x82\xa4name\xa1s\xa5agent\xa1a", None, 1_704_067_200_000_000)
+SECOND_ROW = (2, b"session/s", 2, b"turn.recorded.v1", b"\x82\xa4role\xa4user\xa4text\xa2hi", b"k1", -1)
+
+
+def by_hand(previous, position, stream, version, topic, state, key, recorded_at):
+    """The digest as the module says it is made, written down a second time without its code."""
+    preimage = b"mnemolog/event/1\x00" + previous
+    preimage += b"".join(struct.pack(">q", number) for number in (position, version, recorded_at))
+    lengths = [len(stream), len(topic), len(state), -1 if key is None else len(key)]
+    preimage += b"".join(struct.pack(">i", length) for length in lengths)
+    return hashlib.sha256(preimage + stream + topic + state + (key or b"")).digest()
+
+
+def test_the_golden_digests_stay_what_they_are():
+    """Genesis and two events, as hexadecimal constants."""
+    first = bytes.fromhex(GENESIS)
+    assert genesis(log_id=LOG_ID, log_format=1).hex() == GENESIS
+    assert link(first, *FIRST_ROW).hex() == FIRST
+    assert link(bytes.fromhex(FIRST), *SECOND_ROW).hex() == SECOND
+
+
+def test_the_golden_digests_are_sha256_of_what_the_format_says():
+    """The constants were not copied from the code: hashlib gives them from the written description."""
+    start = b"mnemolog/genesis/1\x00" + struct.pack(">q", 1) + LOG_ID.encode()
+    assert hashlib.sha256(start).hexdigest() == GENESIS
+    assert by_hand(bytes.fromhex(GENESIS), *FIRST_ROW).hex() == FIRST
+    assert by_hand(bytes.fromhex(FIRST), *SECOND_ROW).hex() == SECOND
+
+
+def test_a_digest_has_the_length_that_the_schema_asks_for():
+    """32 bytes, for genesis and events."""
+    assert len(genesis(log_id="", log_format=1)) == len(link(bytes(32), *FIRST_ROW)) == DIGEST_BYTES == 32
+
+
+def test_two_logs_begin_differently():
+    """Log id and format are part of the beginning."""
+    assert len({genesis(log_id=a, log_format=b) for a in ("a", "b", "") for b in (1, 2)}) == 6
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+# Few letters and short texts, so that two rows often agree when their columns are put together.
+BYTES = st.binary(max_size=3) | st.text("ab", max_size=3).map(str.encode)
+ROWS = st.tuples(
+    st.sampled_from([bytes(32), b"\x01" * 32]) | st.binary(min_size=32, max_size=32),
+    st.integers(1, 3) | INT64,
+    BYTES,
+    st.integers(1, 3) | INT64,
+    BYTES,
+    BYTES,
+    st.none() | BYTES,
+    st.integers(-1, 1) | INT64,
+)
+
+
+@settings(max_examples=2_000)
+@given(ROWS, ROWS)
+def test_no_two_rows_share_a_preimage(one, other):
+    """Different rows have different digests: no column can lend a byte to its neighbour."""
+    assert (link(*one) == link(*other)) == (one == other)
+
+
+@settings(max_examples=300)
+@given(ROWS)
+def test_the_digest_is_what_the_format_says(row):
+    """For any row, the code and the written description agree."""
+    assert link(*row) == by_hand(*row)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((b"ab", b"c", b"d", None), (b"a", b"bc", b"d", None)),
+        ((b"a", b"bc", b"d", None), (b"a", b"b", b"cd", None)),
+        ((b"a", b"b", b"cd", None), (b"a", b"b", b"c", b"d")),
+        ((b"a", b"b", b"c", None), (b"a", b"b", b"c", b"")),
+    ],
+)
+def test_a_byte_moved_over_a_border_is_seen(one, other):
+    """The same bytes cut differently, and an absent key beside an empty one."""
+
+    def digest(stream, topic, state, key):
+        return link(bytes(32), 1, stream, 1, topic, state, key, 0)
+
+    assert digest(*one) != digest(*other)
+
+
+@pytest.mark.parametrize("column", range(8))
+def test_every_column_counts(column):
+    """Changing any one of them changes the digest."""
+    row = [bytes(32), 1, b"s", 1, b"t", b"x", b"k", 0]
+    changed = list(row)
+    changed[column] = row[column] + (1 if isinstance(row[column], int) else b"!")
+    if column == 0:
+        changed[0] = b"\x01" + bytes(31)
+    assert link(*row) != link(*changed)

@@ -1,0 +1,404 @@
+"""The queue of a process' appends, without a log behind it: order, groups, hand-over, interrupts, closing."""
+
+from __future__ import annotations
+
+import linecache
+import signal
+import sys
+import threading
+
+import pytest
+
+from mnemolog.domain.errors import StoreClosed
+from mnemolog.infra import group_commit
+from mnemolog.infra.group_commit import GROUP_MAX, QUEUE_MAX, GroupCommit
+from tests.support import in_thread, wait_until
+
+
+class Interrupt(BaseException):
+    """What Ctrl-C does, without a keyboard."""
+
+
+class Groups:
+    """Runs groups as a writer would, and remembers them. `fail` makes the next groups raise."""
+
+    def __init__(self):
+        self.queue = GroupCommit(self.run)
+        self.groups = []
+        self.threads = []
+        self.fail = []
+        self.running = 0
+        self.together_max = 0
+
+    def run(self, group):
+        self.running += 1
+        self.together_max = max(self.together_max, self.running)
+        try:
+            self.groups.append(list(group))
+            self.threads.append(threading.get_ident())
+            if self.fail:
+                error, settle = self.fail.pop(0)
+                for request in group[:settle]:
+                    self.settle(request)
+                raise error
+            for request in group:
+                self.settle(request)
+        finally:
+            self.running -= 1
+
+    def settle(self, request):
+        try:
+            request.result, request.error = request.work(None), None
+        except Exception as error:
+            request.error = error
+        request.settled = True
+
+    @property
+    def waiting(self):
+        return len(self.queue._queue)
+
+    def hold(self):
+        """Occupy the queue. Call what is returned to let go; it returns when that request has returned."""
+        entered, free = threading.Event(), threading.Event()
+
+        def work(_):
+            entered.set()
+            assert free.wait(60)
+            return "held"
+
+        holder = in_thread(lambda: self.queue.submit(work))
+        assert entered.wait(60)
+
+        def let_go():
+            free.set()
+            return holder.result()
+
+        return let_go
+
+    def submit(self, value):
+        """Submit from a thread of its own, and return when it is in the queue."""
+        length = self.waiting
+        outcome = in_thread(lambda: self.queue.submit(lambda _: value() if callable(value) else value))
+        wait_until(lambda: self.waiting > length, what="a request in the queue")
+        return outcome
+
+
+@pytest.fixture
+def groups():
+    return Groups()
+
+
+def test_a_lone_request_is_a_group_of_its_own(groups):
+    """Nobody waits for company, and the caller's own thread does the work."""
+    assert [groups.queue.submit(lambda _, n=n: n) for n in range(3)] == [0, 1, 2]
+    assert [len(group) for group in groups.groups] == [1, 1, 1]
+    assert set(groups.threads) == {threading.get_ident()}
+
+
+def test_what_waits_is_one_group_in_the_order_it_came(groups):
+    """First come, first served; one group for all that gathered behind the one being written."""
+    let_go = groups.hold()
+    ran = []
+    outcomes = [groups.submit(lambda n=n: ran.append(n) or n) for n in range(20)]
+    let_go()
+    assert [outcome.result() for outcome in outcomes] == list(range(20))
+    assert ran == list(range(20))
+    assert [len(group) for group in groups.groups] == [1, 20]
+
+
+def test_the_first_of_a_group_leads_it(groups):
+    """The hand-over goes to who waited longest, in whose thread the group is run."""
+    let_go = groups.hold()
+    outcomes = [groups.submit(n) for n in range(5)]
+    let_go()
+    for outcome in outcomes:
+        outcome.result()
+    assert groups.threads[1] == outcomes[0].thread.ident
+
+
+def test_a_group_has_a_limit(groups):
+    """More than `GROUP_MAX` that wait are several groups, in order."""
+    let_go = groups.hold()
+    outcomes = [groups.submit(n) for n in range(GROUP_MAX + 10)]
+    let_go()
+    assert [outcome.result() for outcome in outcomes] == list(range(GROUP_MAX + 10))
+    assert [len(group) for group in groups.groups] == [1, GROUP_MAX, 10]
+
+
+def test_one_group_runs_at_a_time(groups):
+    """Sixteen threads, three thousand requests, never two groups at once, every answer to whom it belongs."""
+    barrier = threading.Barrier(16)
+
+    def many(name):
+        barrier.wait()
+        return [groups.queue.submit(lambda _, n=n: (name, n)) for n in range(200)]
+
+    outcomes = [in_thread(lambda name=name: many(name)) for name in range(16)]
+    assert [outcome.result() for outcome in outcomes] == [[(name, n) for n in range(200)] for name in range(16)]
+    assert groups.together_max == 1
+    assert sum(map(len, groups.groups)) == 16 * 200
+    assert groups.waiting == 0
+
+
+def test_what_a_work_raises_is_raised_to_its_caller_only(groups):
+    """The others of the group get their results."""
+
+    def refuse():
+        raise ValueError("mine")
+
+    let_go = groups.hold()
+    outcomes = [groups.submit(1), groups.submit(refuse), groups.submit(3)]
+    let_go()
+    assert outcomes[0].result() == 1
+    with pytest.raises(ValueError, match="mine"):
+        outcomes[1].result()
+    assert outcomes[2].result() == 3
+
+
+@pytest.mark.parametrize("settled", [0, 1, 3])
+@pytest.mark.parametrize("error", [Interrupt, RuntimeError])
+def test_what_an_interrupted_group_left_unsettled_runs_again(groups, error, settled):
+    """Who leads gets the interrupt; the others are settled once, by this group or the next."""
+    let_go = groups.hold()
+    ran = []
+    outcomes = [groups.submit(lambda n=n: ran.append(n) or n) for n in range(5)]
+    groups.fail = [(error(), settled)]
+    let_go()
+    ran_by_leader = [0] if settled else []
+    with pytest.raises(error):
+        outcomes[0].result()
+    assert [outcome.result() for outcome in outcomes[1:]] == [1, 2, 3, 4]
+    assert ran == [*ran_by_leader, 1, 2, 3, 4], "each ran once, in order"
+    assert groups.queue.submit(lambda _: "after") == "after"
+
+
+def test_those_who_come_during_an_interrupted_group_stay_behind_its_rest(groups):
+    """The order of the queue outlives an interrupt."""
+    let_go = groups.hold()
+    ran, late = [], []
+
+    def come_late():
+        ran.append(0)
+        late.append(groups.submit(lambda: ran.append("late")))
+
+    outcomes = [groups.submit(come_late), groups.submit(lambda: ran.append(1)), groups.submit(lambda: ran.append(2))]
+    groups.fail = [(Interrupt(), 1)]
+    let_go()
+    with pytest.raises(Interrupt):
+        outcomes[0].result()
+    for outcome in outcomes[1:] + late:
+        outcome.result()
+    assert ran == [0, 1, 2, "late"]
+
+
+def interrupted_while_waiting(groups):
+    """Submit from this (the main) thread behind others, and interrupt it while it waits."""
+    this = threading.get_ident()
+    length = groups.waiting
+
+    def interrupt():
+        wait_until(lambda: groups.waiting > length, what="the request in the queue")
+        wait_until(lambda: waits_at_a_gate(this), what="the main thread waiting")
+        signal.pthread_kill(this, signal.SIGUSR1)
+
+    def raise_it(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        interrupting = in_thread(interrupt)
+        with pytest.raises(Interrupt):
+            groups.queue.submit(lambda _: pytest.fail("the caller has gone"))
+        interrupting.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def waits_at_a_gate(thread):
+    frame = sys._current_frames()[thread]
+    return "acquire" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+
+
+def test_an_interrupt_of_one_who_waits_takes_its_request_back(groups):
+    """It is not run, and nobody waits for it."""
+    let_go = groups.hold()
+    first = groups.submit(1)
+    interrupted_while_waiting(groups)
+    last = groups.submit(3)
+    let_go()
+    assert (first.result(), last.result()) == (1, 3)
+    assert [len(group) for group in groups.groups] == [1, 2]
+
+
+def test_an_interrupt_of_the_next_in_line_hands_over(groups):
+    """The one behind it leads instead."""
+    let_go = groups.hold()
+    interrupted_while_waiting(groups)
+    second = groups.submit(2)
+    let_go()
+    assert second.result() == 2
+
+
+def test_an_interrupt_of_the_only_one_who_waits_leaves_an_empty_queue(groups):
+    """Closing does not wait for it, and the next one leads."""
+    let_go = groups.hold()
+    interrupted_while_waiting(groups)
+    let_go()
+    assert groups.waiting == 0
+    assert groups.queue.submit(lambda _: "next") == "next"
+    in_thread(groups.queue.close).result()
+
+
+def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole(groups):
+    """Its outcome is the group's; the caller is gone, the others get theirs."""
+    let_go = groups.hold()
+    writing, go_on = threading.Event(), threading.Event()
+    leader = groups.submit(lambda: (writing.set(), go_on.wait(60)) and "leader")
+    ran = []
+    this = threading.get_ident()
+
+    def raise_it(*_):
+        raise Interrupt
+
+    def interrupt_while_written():
+        wait_until(lambda: groups.waiting == 3, what="the request in the queue")
+        let_go()
+        assert writing.wait(60)
+        wait_until(lambda: waits_at_a_gate(this), what="the main thread waiting")
+        signal.pthread_kill(this, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        interrupting = in_thread(interrupt_while_written)
+        with pytest.raises(Interrupt):
+            groups.queue.submit(lambda _: ran.append("mine"))
+        interrupting.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    behind = groups.submit("behind")
+    go_on.set()
+    assert (leader.result(), behind.result(), ran) == ("leader", "behind", ["mine"])
+    assert groups.waiting == 0
+
+
+def lines_of_submit():
+    """How many lines of the queue's code a lone request passes through."""
+    counted, queue = [], Groups().queue
+    trace_lines(counted.append, lambda: queue.submit(lambda _: None))
+    return counted
+
+
+def trace_lines(see, call):
+    """Do `call`, and `see` each line of the queue's own code before it is run.
+
+    Not the `with` lines: between taking a lock and being inside, and on the way out, Python takes no signal.
+    """
+
+    def local(frame, event, _):
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not source.startswith("with "):
+            see(frame.f_lineno)
+        return local
+
+    def trace(frame, event, _):
+        return local if frame.f_code.co_filename == group_commit.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return call()
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("at", range(len(lines_of_submit())))
+def test_an_interrupt_at_any_line_leaves_a_queue_that_works(at):
+    """Wherever Ctrl-C hits the one who writes: the next request is served, and closing does not hang."""
+    groups = Groups()
+    groups.queue.submit(lambda _: None)
+    seen = []
+
+    def see(line):
+        seen.append(line)
+        if len(seen) == at + 1:
+            raise Interrupt
+
+    with pytest.raises(Interrupt):
+        trace_lines(see, lambda: groups.queue.submit(lambda _: "mine"))
+    source = linecache.getline(group_commit.__file__, seen[-1]).strip()
+    where = f"interrupted before `{source}`"
+    later = in_thread(lambda: groups.queue.submit(lambda _: "next"))
+    later.thread.join(2)
+    assert not later.running, where
+    assert later.result() == "next"
+    closing = in_thread(groups.queue.close)
+    closing.thread.join(2)
+    assert not closing.running, where
+
+
+def test_a_full_queue_blocks_and_goes_on(groups, monkeypatch):
+    """Beyond `QUEUE_MAX` a caller waits for room, in the end everybody is served, in order."""
+    assert QUEUE_MAX > GROUP_MAX
+    monkeypatch.setattr(group_commit, "QUEUE_MAX", 8)
+    let_go = groups.hold()
+    ran = []
+    inside = [groups.submit(lambda n=n: ran.append(n)) for n in range(7)]
+    assert groups.waiting == 8
+    begun = threading.Semaphore(0)
+
+    def one_more(n):
+        begun.release()
+        return groups.queue.submit(lambda _: ran.append(n))
+
+    outside = [in_thread(lambda n=n: one_more(n)) for n in range(7, 12)]
+    for _ in outside:
+        begun.acquire()
+    wait_until(lambda: len(groups.queue._room._waiters) == 5, what="five that wait for room")
+    assert groups.waiting == 8
+    let_go()
+    for outcome in inside + outside:
+        outcome.result()
+    assert ran[:7] == list(range(7))
+    assert sorted(ran) == list(range(12))
+
+
+def test_closing_serves_what_is_queued_and_refuses_what_comes(groups):
+    """`close()` returns when everything accepted is settled; nothing after it is accepted."""
+    let_go = groups.hold()
+    outcomes = [groups.submit(n) for n in range(5)]
+    closing = in_thread(groups.queue.close)
+    wait_until(lambda: groups.queue._closed, what="closing to begin")
+    with pytest.raises(StoreClosed):
+        groups.queue.submit(lambda _: "late")
+    assert closing.running
+    let_go()
+    closing.result()
+    assert [outcome.result() for outcome in outcomes] == list(range(5))
+    with pytest.raises(StoreClosed):
+        groups.queue.submit(lambda _: "later")
+
+
+def test_closing_wakes_those_who_wait_for_room(groups, monkeypatch):
+    """Who was not in the queue when it closed is told so, instead of being left to wait."""
+    monkeypatch.setattr(group_commit, "QUEUE_MAX", 2)
+    let_go = groups.hold()
+    inside = groups.submit("inside")
+    outside = in_thread(lambda: groups.queue.submit(lambda _: "outside"))
+    wait_until(lambda: groups.queue._room._waiters, what="one that waits for room")
+    closing = in_thread(groups.queue.close)
+    with pytest.raises(StoreClosed):
+        outside.result()
+    let_go()
+    closing.result()
+    assert inside.result() == "inside"
+
+
+def test_closing_twice_and_from_two_threads_is_fine(groups):
+    """Both return when the queue is empty."""
+    let_go = groups.hold()
+    closing = [in_thread(groups.queue.close) for _ in range(2)]
+    wait_until(lambda: groups.queue._closed, what="closing to begin")
+    let_go()
+    for outcome in closing:
+        outcome.result()
+    groups.queue.close()

@@ -1,0 +1,218 @@
+"""What a field map says, and what JSON Lines hold under it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.importing import FieldMap, parse_field_map, read_turns
+from mnemolog.importing.fields import DEFAULT_FIELDS
+
+NAMES = st.text(st.characters(blacklist_characters=",=+", blacklist_categories=("Cs",)), min_size=1).filter(
+    lambda name: name == name.strip()
+)
+MAPS = st.dictionaries(
+    st.sampled_from(sorted(set(DEFAULT_FIELDS) - {"role"})), st.lists(NAMES, min_size=1, max_size=4).map(tuple)
+)
+# What the log takes as text; the session of a file with these lines is its stem.
+TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), min_size=1).filter(
+    lambda text: not text.isspace()
+)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Writes rows to a file and reads them back as turns."""
+
+    def read(*rows, fields=(), name="talk.jsonl", **options):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return list(read_turns(path, fields=parse_field_map(fields) if fields else None, **options))
+
+    return read
+
+
+def one(rows, row, *fields):
+    (turn,) = rows(row, fields=fields)
+    return turn
+
+
+@settings(deadline=None)
+@given(MAPS)
+def test_a_field_map_survives_being_written_as_an_option(sources):
+    """What an option says is what the map holds, in order."""
+    fields = FieldMap(sources)
+    assert parse_field_map([fields.option()] if sources else []) == fields
+
+
+def test_options_may_repeat():
+    """Several options make one map."""
+    assert parse_field_map(["text=a+b, time = at", "session=room"]).sources == {
+        "text": ("a", "b"),
+        "time": ("at",),
+        "session": ("room",),
+    }
+
+
+@pytest.mark.parametrize(
+    "option", ["", "text", "text=", "text=a+", "=a", "colour=a", "text=a,", "text=a,text=b", "role=a+b"]
+)
+def test_a_field_option_that_says_nothing_clear_is_refused(option):
+    """Unknown, empty, doubled: each is an error, never a guess."""
+    with pytest.raises(InvalidInput, match="field: "):
+        parse_field_map([option])
+
+
+def test_an_unknown_target_is_answered_with_those_there_are():
+    """The error names every target."""
+    with pytest.raises(InvalidInput) as caught:
+        parse_field_map(["txt=a"])
+    assert all(target in str(caught.value) for target in DEFAULT_FIELDS)
+
+
+def test_fields_are_for_json_lines_only(tmp_path):
+    """Naming fields of another format is refused at the call."""
+    with pytest.raises(InvalidInput, match="only jsonl"):
+        read_turns(tmp_path / "any", format="chatgpt", fields=parse_field_map(["text=a"]))
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS, max_size=5))
+def test_any_text_comes_back_as_it_was_written(tmp_path_factory, texts):
+    """Line separators, controls, combining marks: a line of JSON carries them all."""
+    for ascii_only in (True, False):
+        path = tmp_path_factory.mktemp("texts") / "talk.jsonl"
+        lines = [json.dumps({"text": text}, ensure_ascii=ascii_only) for text in texts]
+        path.write_bytes("\n".join(lines).encode())
+        assert [turn.text for turn in read_turns(path)] == texts
+
+
+def test_the_default_names_fill_every_field(rows):
+    """A line under the documented names needs no map."""
+    turn = one(
+        rows,
+        {
+            "text": "hello",
+            "role": "assistant",
+            "session": "s",
+            "session_name": "a\tlabel",
+            "scope": "acme/ada",
+            "agent": "helper",
+            "speaker": "Bo",
+            "key": "k",
+            "time": "2024-03-01T09:00:00+01:00",
+            "tool_calls": [{"name": "x"}],
+            "metadata": {"n": 1},
+        },
+    )
+    assert (turn.text, turn.role, turn.session, turn.session_name) == ("hello", "assistant", "s", "a label")
+    assert (turn.scope, turn.agent, turn.speaker, turn.key) == ("acme/ada", "helper", "Bo", "k")
+    assert turn.said_at == 1_709_280_000_000_000
+    assert (turn.tool_calls, turn.metadata, turn.line, turn.where) == ([{"name": "x"}], {"n": 1}, 1, "line 1")
+
+
+def test_several_fields_join_into_one(rows):
+    """Texts and speakers with a space, sessions, scopes and keys with a slash; what is missing is passed over."""
+    fields = "text=said+caption,session=room+day,scope=org+room,speaker=first+last,key=room+n,time=date+clock"
+    row = {"said": "hi", "room": "r", "day": 1, "org": "o", "first": "A", "last": "B", "n": 2}
+    turn = one(rows, row | {"date": "2024-03-01", "clock": "09:00"}, fields)
+    assert (turn.text, turn.session, turn.scope, turn.speaker, turn.key) == ("hi", "r/1", "o/r", "A B", "r/2")
+    assert turn.said_at == 1_709_283_600_000_000
+    assert one(rows, row | {"caption": "a boat"}, fields).text == "hi a boat"
+
+
+def test_a_dotted_name_reaches_into_objects(rows):
+    """A path is followed; a field that really has a dot in its name comes first."""
+    assert one(rows, {"message": {"content": "deep"}}, "text=message.content").text == "deep"
+    assert one(rows, {"a.b": "flat", "a": {"b": "deep"}}, "text=a.b").text == "flat"
+
+
+def test_targets_without_a_map_keep_their_default_names(rows):
+    """Naming one field leaves the others as documented."""
+    turn = one(rows, {"body": "hi", "session": "s", "key": 0}, "text=body")
+    assert (turn.text, turn.session, turn.key) == ("hi", "s", "0")
+
+
+def test_metadata_takes_named_fields(rows):
+    """Objects are merged, other values keep their names."""
+    assert one(rows, {"text": "hi", "lang": "en", "m": {"a": 1}}, "metadata=m+lang").metadata == {"a": 1, "lang": "en"}
+
+
+@pytest.mark.parametrize(
+    ("row", "role", "speaker"),
+    [
+        ({}, "user", None),
+        ({"speaker": "Ada"}, "user", "Ada"),
+        ({"speaker": "Assistant"}, "assistant", None),
+        ({"speaker": "bot", "role": "user"}, "user", "bot"),
+        ({"role": "human"}, "user", None),
+        ({"role": "AI"}, "assistant", None),
+        ({"role": "model"}, "assistant", None),
+        ({"role": "developer"}, "system", None),
+        ({"role": "function"}, "tool", None),
+    ],
+)
+def test_roles_are_understood_in_the_words_of_providers(rows, row, role, speaker):
+    """A role word means a role; a speaker who is called like one is that role."""
+    turn = one(rows, {"text": "hi"} | row)
+    assert (turn.role, turn.speaker) == (role, speaker)
+
+
+def test_the_file_names_the_session_when_no_field_does(rows):
+    """The stem, without `.jsonl` and `.gz`."""
+    assert rows({"text": "hi"}, name="monday.jsonl")[0].session == "monday"
+    assert rows({"text": "hi"}, name="tuesday.jsonl.gz")[0].session == "tuesday"
+
+
+def test_content_blocks_and_bare_tool_calls_are_text(rows):
+    """Logs of chat interfaces, a message a line, read without a map."""
+    assert one(rows, {"role": "user", "content": [{"type": "text", "text": "hi"}]}).text == "hi"
+    assert one(rows, {"text": None, "tool_calls": [{"name": "Bash"}]}, "text=text").text == "[tool call: Bash]"
+
+
+def test_a_key_comes_from_what_was_said_and_not_from_the_lines_around(rows):
+    """A corrected line elsewhere leaves all other keys alone; a repetition has a key of its own."""
+    hello, bye = {"text": "hello"}, {"text": "bye"}
+    first = [turn.key for turn in rows(hello, bye, hello)]
+    assert len(set(first)) == 3
+    assert [turn.key for turn in rows(hello, {"text": "new"}, bye, hello) if turn.text != "new"] == first
+    assert first[:1] == ["d3c0561ea32e53dbbf386b83"]  # For ever: another recipe would import everything again.
+    assert rows(hello, name="other.jsonl")[0].key == first[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"body": "hi"}, "text: no field 'text' or 'content' on the line, which has 'body'"),
+        ({"text": ""}, "text: empty in 'text'"),
+        ({"text": " \n"}, "text: empty"),
+        ({"text": 5}, "text: expected text in 'text', got int: 5"),
+        ({"text": "a\0b"}, "text: holds a NUL character at 1"),
+        ({"text": "x" * (1 << 20) + "y"}, "text: 1,048,577 bytes of UTF-8"),
+        ({"text": "\ud800"}, "JSON: not valid Unicode: lone surrogate \\ud800"),
+        ({"text": "hi", "role": "boss"}, "role: 'boss' is none of user"),
+        ({"text": "hi", "scope": "a//b"}, "scope: 'a//b' has an empty segment"),
+        ({"text": "hi", "scope": "a/../b"}, "scope: "),
+        ({"text": "hi", "session": ["s"]}, "session: expected text or a number, got list"),
+        ({"text": "hi", "session": True}, "session: expected text or a number, got bool"),
+        ({"text": "hi", "session": "s" * 257}, "session: 257 bytes"),
+        ({"text": "hi", "speaker": "a\nb"}, "speaker: holds control characters"),
+        ({"text": "hi", "key": "k" * 513}, "key: 513 bytes"),
+        ({"text": "hi", "time": "soon"}, "time: 'soon' is not understood as a time"),
+        ({"text": "hi", "metadata": [1]}, "metadata: expected an object"),
+        ({"text": "hi", "metadata": {"n": 1 << 64}}, "metadata: cannot be stored"),
+        ({"text": "hi", "tool_calls": "Bash"}, "tool_calls: expected a list"),
+        (["hi"], "JSON: expected an object on the line, got list"),
+    ],
+)
+def test_a_line_the_log_could_not_hold_is_refused_with_its_place(rows, tmp_path, row, why):
+    """Every refusal names file, line and reason."""
+    with pytest.raises(ImportRefused) as caught:
+        rows({"text": "fine"}, row, format="jsonl")
+    assert (caught.value.path, caught.value.line) == (tmp_path / "talk.jsonl", 2)
+    assert why in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'talk.jsonl'}:2: ")

@@ -1,0 +1,279 @@
+"""Transcripts and exports of other programs, as turns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.role import ROLES
+from mnemolog.importing import FORMATS, detect_format, read_turns
+
+DATA = Path(__file__).parent / "data" / "importing"
+KETTLE = "5e55104a-0000-4000-8000-000000000001"
+
+
+def brief(turns):
+    return [(turn.session, turn.role, turn.text) for turn in turns]
+
+
+def written(path, value):
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("turns.jsonl", "jsonl"),
+        ("claude_code.jsonl", "claude-code"),
+        ("chatgpt.json", "chatgpt"),
+        ("openai.json", "openai"),
+        ("openai.jsonl", "openai"),
+    ],
+)
+def test_the_content_tells_the_format_whatever_the_name(tmp_path, name, expected):
+    """A file without an ending is recognised all the same."""
+    path = tmp_path / "file"
+    path.write_bytes((DATA / name).read_bytes())
+    assert detect_format(path) == expected
+    assert brief(read_turns(path, format=expected)) == brief(read_turns(path))
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted(DATA.iterdir())])
+def test_reading_twice_gives_the_same_turns_with_keys_of_their_own(name):
+    """Keys are stable, and unique within their session."""
+    turns = list(read_turns(DATA / name))
+    assert turns == list(read_turns(DATA / name))
+    assert len({(turn.session, turn.key) for turn in turns}) == len(turns) > 0
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "jsonl"),
+        ("\n \n", "jsonl"),
+        ("[]", "openai"),
+        ('[{"role": "user", "content": "hi"}]', "openai"),
+        ('[{"messages": []}]', "openai"),
+        ('{"mapping": {}}', "chatgpt"),
+        ('{"role": "user", "content": "hi"}\n', "jsonl"),
+        ('{"type": "message", "sessionId": "s", "content": "hi"}\n', "jsonl"),
+        ('{"type": "queue-operation", "operation": "dequeue", "sessionId": "s"}\n', "claude-code"),
+        ('{"text": "a"\n{"text": "b"}\n', "jsonl"),
+    ],
+)
+def test_detection_in_unusual_cases(tmp_path, content, expected):
+    """Empty files, bare arrays, a bad first line, bookkeeping only."""
+    assert detect_format(written(tmp_path / "file", content)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"body": "hi", "at": 1}\n', "the first line has the fields 'body', 'at'"),
+        ("hello there\n", "the first line is no JSON object"),
+        ("session,text\na,b\n", "the first line is no JSON object"),
+        ("[1, 2]", "one JSON array"),
+        ('[{"text": "hi"}]', "write each of its elements on a line of its own"),
+    ],
+)
+def test_an_unknown_format_is_refused_with_a_way_out(tmp_path, content, why):
+    """The error names the formats and the option that helps."""
+    with pytest.raises(ImportRefused) as caught:
+        detect_format(written(tmp_path / "file", content))
+    assert caught.value.line == 1
+    assert why in str(caught.value)
+    assert all(name in str(caught.value) for name in (*FORMATS, "--field"))
+
+
+def test_a_format_that_does_not_exist_is_refused_at_the_call(tmp_path):
+    """No file is opened for it."""
+    with pytest.raises(InvalidInput, match="format: 'csv' is none of jsonl"):
+        read_turns(tmp_path / "missing", format="csv")
+
+
+def test_json_lines_hold_turns_of_many_sessions():
+    """Each line says its session, speaker, key and time."""
+    turns = list(read_turns(DATA / "turns.jsonl"))
+    assert [(turn.session, turn.role, turn.speaker, turn.key, turn.line) for turn in turns] == [
+        ("tea", "user", "Ada", "t1", 1),
+        ("tea", "assistant", None, "t2", 2),
+        ("boat", "user", None, "7", 4),
+    ]
+    assert [turn.said_at for turn in turns] == [
+        1_709_283_600_000_000,
+        1_709_283_605_000_000,
+        1_709_370_000_000_000,
+    ]
+
+
+def test_a_claude_code_transcript_holds_what_was_said():
+    """Thinking, hints of the program and bookkeeping stay out; a subagent has a session of its own."""
+    turns = list(read_turns(DATA / "claude_code.jsonl"))
+    assert brief(turns) == [
+        (KETTLE, "user", "Why does the kettle test fail?"),
+        (KETTLE, "assistant", "I will run it.\nOne moment."),
+        (KETTLE, "assistant", "[tool call: Bash]"),
+        (KETTLE, "tool", "1 failed: lid open"),
+        (KETTLE, "user", "Close the lid first."),
+        (f"{KETTLE}/a1", "user", "Look up the lid sensor."),
+        (KETTLE, "user", "[image]"),
+    ]
+    assert [turn.key for turn in turns] == ["u-1", "u-3", "u-4", "u-5", "u-5/2", "u-6", "u-8"]
+    assert [turn.line for turn in turns] == [4, 6, 7, 8, 8, 9, 11]
+    assert {turn.session_name for turn in turns} == {"kettle 5e55104a"}
+
+
+def test_a_claude_code_turn_keeps_its_calls_and_circumstances():
+    """Tool calls with their input, results with the call they answer, and where the work was done."""
+    _, said, called, result, *_ = read_turns(DATA / "claude_code.jsonl")
+    assert called.tool_calls == [{"id": "toolu_1", "name": "Bash", "input": {"command": "make test"}}]
+    where = {"cwd": "/home/ada/kettle", "gitBranch": "main", "version": "2.1.0"}
+    assert said.metadata == where | {"model": "a-model"}
+    assert result.metadata == where | {"tool_use_id": "toolu_1", "is_error": True}
+    assert said.said_at == 1_738_396_803_000_000
+
+
+def test_a_tool_call_too_large_for_the_log_is_shortened_and_says_so(tmp_path):
+    """A call that writes a big file does not cost what was said around it."""
+    block = {"type": "tool_use", "id": "t", "name": "Write", "input": {"path": "a", "content": "x" * 100_000}}
+    message = {"role": "assistant", "content": [{"type": "text", "text": "Writing."}, block]}
+    row = {"type": "assistant", "sessionId": "s", "uuid": "u", "message": message}
+    (turn,) = read_turns(written(tmp_path / "t.jsonl", row))
+    assert turn.text == "Writing."
+    assert turn.metadata == {"tool_calls_shortened": True}
+    assert turn.tool_calls[0]["input"]["path"] == "a"
+    assert turn.tool_calls[0]["input"]["content"].endswith("x [97,952 characters left out]")
+
+
+def test_a_chatgpt_export_gives_the_branch_that_is_shown():
+    """From the current node up, or the newest branch; hidden and empty messages stay out."""
+    turns = list(read_turns(DATA / "chatgpt.json"))
+    assert brief(turns) == [
+        ("conv-1", "user", "What do I pack?"),
+        ("conv-1", "assistant", "A rain coat.\nAnd boots."),
+        ("conv-1", "user", "[image]"),
+        ("conv-1", "tool", "Rain at noon."),
+        ("conv-2", "user", "The newer branch."),
+    ]
+    assert [turn.key for turn in turns] == ["m1", "m3", "m4", "m5", "c"]
+    assert [turn.where for turn in turns] == [f"message {number}" for number in (2, 3, 4, 5, 6)]
+    assert [turn.session_name for turn in turns] == ["Packing for the ferry"] * 4 + ["conv-2"]
+    assert turns[0].said_at == 1_709_370_001_250_000
+    assert (turns[1].metadata, turns[3].speaker) == ({"model": "a-model"}, "browser")
+
+
+def test_a_damaged_chatgpt_tree_ends(tmp_path):
+    """Parents in a circle are walked once."""
+    say = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": ["round"]}}
+    mapping = {"a": {"parent": "b", "message": say}, "b": {"parent": "a", "message": say}}
+    path = written(tmp_path / "c.json", [{"id": "c", "current_node": "a", "mapping": mapping}])
+    assert [turn.key for turn in read_turns(path)] == ["b", "a"]
+
+
+def test_a_bad_conversation_does_not_hide_the_others(tmp_path):
+    """With somebody to tell, reading goes on behind what is refused."""
+    good = {"id": "ok", "mapping": {"a": {"message": {"author": {"role": "user"}, "content": {"parts": ["hi"]}}}}}
+    odd = {"id": "odd", "mapping": {"a": {"message": {"author": {"role": "boss"}, "content": {"parts": ["hi"]}}}}}
+    path = written(tmp_path / "c.json", [good, {"id": "bad", "mapping": 5}, odd, good | {"id": "last"}])
+    refused = []
+    assert [turn.session for turn in read_turns(path, on_refused=refused.append)] == ["ok", "last"]
+    assert "conversation 2: mapping: expected an object of nodes" in str(refused[0])
+    assert "message 2, in conversation 'odd': role: 'boss'" in str(refused[1])
+
+
+def test_an_openai_document_is_one_session():
+    """Blocks, names, tool calls and their results are kept; an empty message is passed over."""
+    turns = list(read_turns(DATA / "openai.json"))
+    assert brief(turns) == [
+        ("openai", "system", "Be brief."),
+        ("openai", "user", "Will it rain?"),
+        ("openai", "assistant", "[tool call: forecast]"),
+        ("openai", "tool", "rain"),
+        ("openai", "assistant", "Yes."),
+    ]
+    assert (turns[1].speaker, turns[1].session_name) == ("Ada", "Weather")
+    assert turns[2].tool_calls[0]["function"]["name"] == "forecast"
+    assert turns[3].metadata == {"tool_call_id": "call_1"}
+
+
+def test_openai_lines_are_a_session_each():
+    """Named by their id, or by file and line."""
+    assert brief(read_turns(DATA / "openai.jsonl")) == [
+        ("openai-1", "user", "Two plus two?"),
+        ("openai-1", "assistant", "Four."),
+        ("request-9", "user", "Three plus three?"),
+    ]
+
+
+def test_a_bad_message_refuses_its_whole_line(tmp_path):
+    """A line is recorded or refused, never half."""
+    lines = [{"messages": [{"role": "user", "content": "hi"}, {"role": "boss", "content": "no"}]}]
+    lines.append({"messages": [{"role": "user", "content": "fine"}]})
+    path = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, lines)))
+    refused = []
+    assert brief(read_turns(path, on_refused=refused.append)) == [("t-2", "user", "fine")]
+    assert [error.line for error in refused] == [1]
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ("hi", "expected an object, got str"),
+        ({"content": "hi"}, "role: None is none of"),
+        ({"role": "user"}, "content: missing"),
+        ({"role": "user", "content": 5}, "content: expected text or a list of blocks, got int"),
+        ({"role": "user", "content": [5]}, "content: expected every block"),
+        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "content: expected a text block to hold text"),
+        ({"role": "user", "content": None, "tool_calls": {}}, "tool_calls: expected a list"),
+    ],
+)
+def test_a_message_without_sense_is_refused_with_its_number(tmp_path, message, why):
+    """In a document the number of the message stands for the line."""
+    path = written(tmp_path / "t.json", [{"role": "user", "content": "hi"}, message])
+    with pytest.raises(ImportRefused) as caught:
+        list(read_turns(path))
+    assert caught.value.line == 2
+    assert "message 2, in conversation 't': " in str(caught.value)
+    assert why in str(caught.value)
+
+
+NAMES = st.sampled_from(["type", "message", "role", "content", "text", "messages", "mapping", "current_node", "author"])
+NAMES |= st.sampled_from(
+    ["parts", "uuid", "sessionId", "timestamp", "id", "create_time", "tool_calls", "name", "input"]
+)
+NAMES |= st.sampled_from(["parent", "children", "metadata", "content_type", "tool_use_id", "body", "title", "agentId"])
+WORDS = st.sampled_from(["user", "assistant", "text", "tool_use", "tool_result", "image", "a", "2024-03-01", "\0"])
+WORDS |= st.text(max_size=3)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
+    max_leaves=20,
+)
+MESSAGES = st.fixed_dictionaries({}, optional={"role": WORDS, "content": VALUES, "id": VALUES, "tool_calls": VALUES})
+NODES = st.fixed_dictionaries({}, optional={"message": MESSAGES | VALUES, "parent": WORDS, "children": VALUES})
+ROWS = (
+    VALUES
+    | st.fixed_dictionaries({"type": st.just("user"), "message": MESSAGES, "uuid": VALUES})
+    | st.fixed_dictionaries({"messages": st.lists(MESSAGES, max_size=3)})
+    | st.fixed_dictionaries({"mapping": st.dictionaries(WORDS, NODES, max_size=3), "current_node": WORDS})
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=3), st.booleans(), st.sampled_from([None, *FORMATS]))
+def test_whatever_a_file_holds_it_is_turns_or_refusals(tmp_path_factory, rows, as_array, form):
+    """No file makes a reader stumble: nothing but `ImportRefused` comes out."""
+    path = tmp_path_factory.mktemp("any") / "file"
+    path.write_text(json.dumps(rows) if as_array else "\n".join(map(json.dumps, rows)), encoding="utf-8")
+    refused = []
+    try:
+        turns = list(read_turns(path, format=form, on_refused=refused.append))
+    except ImportRefused:
+        return
+    assert all(turn.text and turn.session and turn.key and turn.role in ROLES for turn in turns)

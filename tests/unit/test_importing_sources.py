@@ -1,0 +1,166 @@
+"""Files as they come: packed, marked, cut off, in other encodings."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import pytest
+
+from mnemolog.domain.errors import ImportRefused
+from mnemolog.importing import detect_format, read_turns, source
+
+THREE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes bytes to a file."""
+
+    def write(data, name="talk.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+def texts(path, **options):
+    return [turn.text for turn in read_turns(path, **options)]
+
+
+def refusal(path, **options):
+    with pytest.raises(ImportRefused) as caught:
+        texts(path, **options)
+    assert caught.value.path == path
+    return caught.value.line, str(caught.value).removeprefix(f"{path}:{caught.value.line}: ")
+
+
+def test_a_gzip_file_is_known_by_its_content(file):
+    """The name does not matter."""
+    assert texts(file(gzip.compress(THREE), "talk.txt")) == ["one", "two", "three"]
+    assert texts(file(THREE, "talk.jsonl.gz")) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("data", [b"\xef\xbb\xbf" + THREE, THREE.replace(b"\n", b"\r\n\r\n"), THREE[:-1]])
+def test_marks_blank_lines_and_line_ends_do_not_matter(file, data):
+    """A byte order mark, Windows line ends, no last line end."""
+    assert texts(file(data)) == ["one", "two", "three"]
+
+
+def test_a_marked_document_is_read(file):
+    """A byte order mark in front of an array is passed over too."""
+    assert texts(file(b'\xef\xbb\xbf [{"role": "user", "content": "hi"}]')) == ["hi"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_another_encoding_is_named(file, encoding):
+    """The mark in front tells which."""
+    assert refusal(file(THREE.decode().encode(encoding))) == (
+        1,
+        f"the file is {encoding.upper()}; convert it to UTF-8",
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (b'{"text": "caf\xe9"}', "JSON: not UTF-8: byte 0xe9 at byte 13"),
+        (b'{"text": "two"', "JSON: invalid JSON: Expecting ',' delimiter at column 15"),
+        (rb'{"text": "\ud83d"}', r"JSON: not valid Unicode: lone surrogate \ud83d"),
+        (rb'{"text": "two", "m\udc00": 1}', r"JSON: not valid Unicode: lone surrogate \udc00"),
+        (b'{"text": "two", "n": NaN}', "JSON: invalid JSON: "),
+        (b'{"text": "two", "n": 1e999}', "JSON: invalid JSON: Number out of range"),
+        (b'{"text": ' + b"[" * 100_000, "JSON: nested too deeply"),
+    ],
+)
+def test_a_line_that_is_no_json_is_refused_and_may_be_passed_over(file, bad, why):
+    """The reason is told, once by raising, once to whoever asked to go on."""
+    path = file(THREE.replace(b'{"text": "two"}', bad))
+    line, told = refusal(path)
+    assert line == 2
+    assert told.startswith(why)
+    refused = []
+    assert texts(path, on_refused=refused.append) == ["one", "three"]
+    assert [error.line for error in refused] == [2]
+
+
+def test_turns_before_a_refused_line_are_handed_out(file):
+    """Reading streams: the good lines come first, then the error."""
+    turns = read_turns(file(THREE + b"{\n"))
+    assert [next(turns).text for _ in range(3)] == ["one", "two", "three"]
+    with pytest.raises(ImportRefused):
+        next(turns)
+
+
+def test_a_line_without_end_is_refused_and_passed_over(file, monkeypatch):
+    """No line is held in memory beyond the limit."""
+    monkeypatch.setattr(source, "LINE_BYTES_MAX", 50)
+    path = file(THREE.replace(b"two", b"2" * 200))
+    refused = []
+    assert texts(path, on_refused=refused.append) == ["one", "three"]
+    assert "2: the line is longer than 50 bytes" in str(refused[0])
+
+
+def test_a_document_beyond_the_limit_is_refused(file, monkeypatch):
+    """A document is held in memory whole, so it has a limit as well."""
+    monkeypatch.setattr(source, "DOCUMENT_BYTES_MAX", 20)
+    assert refusal(file(b'[{"role": "user", "content": "hi"}]'))[1] == "the document is larger than 20 bytes"
+
+
+@pytest.mark.parametrize("cut", [5, -12, -5])
+def test_a_damaged_gzip_file_is_refused_whoever_listens(file, cut):
+    """What is behind the damage is unknown, so there is no going on."""
+    path = file(gzip.compress(THREE * 2_000)[:cut])
+    with pytest.raises(ImportRefused, match="the gzip file is damaged or cut short"):
+        texts(path, on_refused=lambda error: None)
+
+
+def test_a_broken_document_names_the_line_it_breaks_at(file):
+    """Lines of the text, for an editor to find."""
+    path = file(b'[\n  {"role": "user", "content": "hi"},\n  oops\n]\n', "talk.json")
+    assert refusal(path)[0] == 3
+    path = file(b'{\n  "messages": [\n    {"role": "user" "content": "hi"}\n  ]\n}\n', "talk.json")
+    line, why = refusal(path, format="openai")
+    assert line == 3
+    assert "Expecting ',' delimiter" in why
+
+
+@pytest.mark.parametrize("form", ["jsonl", "claude-code", "chatgpt", "openai"])
+def test_an_empty_file_holds_no_turns(file, form):
+    """In whatever format."""
+    for data in (b"", b"\n\n", b"\xef\xbb\xbf"):
+        assert texts(file(data), format=form) == []
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    """Missing, a folder, a pipe."""
+    assert refusal(tmp_path / "missing")[1] == "the file cannot be read: No such file or directory"
+    assert refusal(tmp_path)[1] == "the file cannot be read: Is a directory"
+    os.mkfifo(tmp_path / "pipe")
+    keep_open = os.open(tmp_path / "pipe", os.O_RDWR)  # Else opening it to read would wait for a writer.
+    try:
+        assert refusal(tmp_path / "pipe")[1] == "not a regular file; save it to one first"
+    finally:
+        os.close(keep_open)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_progress_rises_to_the_size_of_the_file(file, pack):
+    """Bytes as they lie on disk, packed or not."""
+    path = file(pack(THREE * 30_000))
+    told = []
+    texts(path, progress=lambda done, total: told.append((done, total)))
+    size = path.stat().st_size
+    assert told == sorted(told)
+    assert len(told) > 1
+    assert told[-1] == (size, size)
+    assert {total for _, total in told} == {size}
+
+
+def test_a_reader_left_early_closes_its_file(file):
+    """Warnings are errors: a file left open would fail here."""
+    turns = read_turns(file(THREE))
+    next(turns)
+    turns.close()
+    assert detect_format(file(THREE)) == "jsonl"

@@ -1,0 +1,107 @@
+"""Times as people and programs write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.importing.times import parse_time
+
+MAY_8 = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
+UNIX = 1_683_554_160
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2023-05-08T13:56:00Z",
+        "2023-05-08 13:56",
+        " 2023-05-08T15:56:00+02:00 ",
+        "1:56 pm on 8 May, 2023",
+        "Mon, 08 May 2023 13:56:00 +0000",
+        "2023/05/08 (Mon) 13:56",
+        "May 8, 2023 13:56 UTC",
+        "20230508T135600",
+        "20230508135600",
+        UNIX,
+        float(UNIX),
+        UNIX * 1_000,
+        UNIX * 1_000_000,
+        UNIX * 1_000_000_000,
+        str(UNIX),
+        f"{UNIX}.0",
+        str(UNIX * 1_000),
+    ],
+)
+def test_a_moment_is_read_in_every_common_form(value):
+    """ISO 8601, written forms and Unix time; UTC without a zone."""
+    assert to_datetime(parse_time("time", value)) == MAY_8
+
+
+def test_a_day_first_is_understood_when_it_can_be_nothing_else():
+    """25/12/2023 has one reading."""
+    assert to_datetime(parse_time("time", "25/12/2023")) == datetime(2023, 12, 25, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_no_time_is_no_error(value):
+    """Many turns have none."""
+    assert parse_time("time", value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("8/5 13:56 2023", "may have its day or its month first"),
+        ("13:56", "does not say year"),
+        ("May 8", "does not say year"),
+        ("May 2023", "does not say year"),
+        ("2023", "does not say year"),
+        ("Saturday 13:56", "does not say year"),
+        ("8 May 23", "does not say year"),
+        ("5/8/2023", "may have its day or its month first"),
+        ("2023-05-08 13:56 EST", "zone 'EST'"),
+        ("May 8, 2023 13:56 IST", "zone 'IST'"),
+        ("yesterday", "is not understood"),
+        ("2023-02-30", "is not understood"),
+        ("9" * 60, "is not understood"),
+        ("x" * 101, "too long"),
+        (2023, "no Unix time"),
+        (20230508, "no Unix time"),
+        (20230508135600, "no Unix time"),
+        (-5, "no Unix time"),
+        (10**30, "no Unix time"),
+        (float("nan"), "no Unix time"),
+        (True, "is no time"),
+        ([2023], "is no time"),
+    ],
+)
+def test_what_is_unclear_is_refused_and_never_guessed(value, why):
+    """No year from the calendar on the wall, no zone out of three."""
+    with pytest.raises(InvalidInput) as caught:
+        parse_time("time", value)
+    assert why in str(caught.value)
+
+
+@settings(deadline=None)
+@given(st.datetimes(min_value=datetime(1902, 1, 1), timezones=st.timezones() | st.just(UTC)))
+def test_iso_times_keep_every_microsecond(moment):
+    """What Python writes is read back exactly."""
+    if moment.year < 9998:
+        assert to_datetime(parse_time("time", moment.isoformat())) == moment.astimezone(UTC)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=120) | st.from_regex(r"[0-9/:., TZamp+-]{1,40}", fullmatch=True))
+def test_any_text_is_a_time_or_refused(text):
+    """Nothing of the parser below comes through."""
+    try:
+        said_at = parse_time("time", text)
+    except InvalidInput:
+        return
+    assert said_at is None or to_datetime(said_at).year > 1
