@@ -103,18 +103,27 @@ def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
 
 
 def _record_batch(log: EventLog, batch: list[ImportedTurn], on_refused: OnRefused | None) -> list[Recorded]:
-    """Record a batch in one transaction; if a line is refused, those before it in one of their own."""
+    """Record a batch in one transaction; if a turn is refused, those before it in one of their own."""
+    recorded: list[Recorded] = []
     while batch:
+        reached = 0
+
+        def work(tx: Transaction, batch: list[ImportedTurn] = batch) -> list[Recorded]:
+            nonlocal reached
+            made = []
+            for reached, turn in enumerate(batch):  # noqa: B007
+                made.append(_record(tx, turn))
+            return made
+
         try:
-            return log.transact(lambda tx: [_record(tx, turn) for turn in batch])
+            return recorded + log.transact(work)
         except errors.ImportRefused as error:
-            at = next(n for n, turn in enumerate(batch) if (turn.path, turn.line) == (error.path, error.line))
-            before = _record_batch(log, batch[:at], on_refused)
+            recorded += _record_batch(log, batch[:reached], None)
             if on_refused is None:
                 raise
             on_refused(error)
-            return before + _record_batch(log, batch[at + 1 :], on_refused)
-    return []
+            batch = batch[reached + 1 :]
+    return recorded
 
 
 def _record(tx: Transaction, turn: ImportedTurn) -> Recorded:

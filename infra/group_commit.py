@@ -29,7 +29,6 @@ class Request(Generic[Context]):
     result: Any = None
     error: BaseException | None = None
     settled = False
-    promoted = False
     orphaned = False
     gate: threading.Lock | None = None
 
@@ -42,7 +41,7 @@ class GroupCommit(Generic[Context]):
 
     `run_group` gets 1 to `GROUP_MAX` requests and settles each: sets `result` or `error`, and `settled`.
     It runs in the thread of one of the submitters. What it leaves unsettled by raising is run again as
-    part of the next group.
+    part of the next group. An interrupt (Ctrl-C) may hit a submitter anywhere: whoever leads hands over.
     """
 
     def __init__(self, run_group: Callable[[Sequence[Request[Context]]], None]) -> None:
@@ -50,6 +49,7 @@ class GroupCommit(Generic[Context]):
         self._mutex = threading.Lock()
         self._room = threading.Condition(self._mutex)
         self._queue: deque[Request[Context]] = deque()
+        self._leader: Request[Context] | None = None
         self._in_flight = 0
         self._last_group = 1
         self._closed = False
@@ -60,22 +60,27 @@ class GroupCommit(Generic[Context]):
         Blocks while `QUEUE_MAX` requests wait. Raises what `work` raises, `StoreClosed` after `close()`.
         """
         request: Request[Context] = Request(work)
-        queue = self._queue
-        with self._mutex:
-            while len(queue) >= QUEUE_MAX and not self._closed:
-                self._room.wait()
-            if self._closed:
-                raise errors.StoreClosed
-            queue.append(request)
-            if leads := len(queue) == 1:
-                self._in_flight = 1
+        try:
+            with self._mutex:
+                while len(self._queue) >= QUEUE_MAX and not self._closed:
+                    self._room.wait()
+                if self._closed:
+                    raise errors.StoreClosed
+                if self._leader is None:
+                    self._leader, self._in_flight = request, 1
+                else:
+                    request.gate = threading.Lock()
+                    request.gate.acquire()
+                self._queue.append(request)
+            if request.gate is None:
+                self._lead([request] if self._last_group == 1 else self._gather(), request)
             else:
-                request.gate = threading.Lock()
-                request.gate.acquire()
-        if leads:
-            self._lead([request] if self._last_group == 1 else self._gather(), request)
-        elif self._wait(request):
-            self._lead(self._gather(), request)
+                request.gate.acquire()  # Opened when this request is settled, or the next to lead.
+                if not request.settled:
+                    self._lead(self._gather(), request)
+        except BaseException:
+            self._leave(request)
+            raise
         if request.error is not None:
             raise request.error
         return request.result  # type: ignore[no-any-return]
@@ -87,28 +92,6 @@ class GroupCommit(Generic[Context]):
             self._room.notify_all()
             while self._queue:
                 self._room.wait()
-
-    def _wait(self, request: Request[Context]) -> bool:
-        """Wait behind others. True when it is this request's turn to lead."""
-        assert request.gate is not None
-        try:
-            request.gate.acquire()
-        except BaseException:
-            self._leave(request)
-            raise
-        return not request.settled
-
-    def _leave(self, request: Request[Context]) -> None:
-        """Take back a request whose caller was interrupted while it waited, so that nobody waits for it."""
-        with self._mutex:
-            if request.promoted:
-                self._queue.popleft()
-                self._promote_next()
-            elif request in list(self._queue)[self._in_flight :]:
-                self._queue.remove(request)
-            else:  # It is being written now: its outcome is the group's.
-                request.orphaned = True
-            self._room.notify_all()
 
     def _gather(self) -> list[Request[Context]]:
         """Return the group to write: those that wait, after letting those of the last group come back.
@@ -127,29 +110,41 @@ class GroupCommit(Generic[Context]):
         return group
 
     def _lead(self, group: list[Request[Context]], own: Request[Context]) -> None:
-        try:
-            self._run_group(group)
-        finally:
-            queue = self._queue
-            with self._mutex:
-                self._in_flight = 0
-                self._last_group = len(group)
-                for _ in group:
-                    queue.popleft()
-                if len(group) > 1:
-                    # Ours leaves whatever happened; others stay if an interrupt left them unsettled.
-                    queue.extendleft([r for r in reversed(group) if not (r.settled or r is own or r.orphaned)])
-                    for request in group:
-                        if request.settled and request is not own and request.gate is not None:
-                            request.gate.release()
-                if queue:
-                    self._promote_next()
-                if self._closed or len(queue) >= QUEUE_MAX - len(group):
-                    self._room.notify_all()
+        self._run_group(group)
+        with self._mutex:
+            self._hand_over(own)
 
-    def _promote_next(self) -> None:
-        if self._queue:
-            request = self._queue[0]
-            request.promoted = True
-            if request.gate is not None:
-                request.gate.release()
+    def _leave(self, request: Request[Context]) -> None:
+        """Take back the request of a caller who was interrupted, so that nobody waits for it."""
+        with self._mutex:
+            if self._leader is request:
+                self._hand_over(request)
+            elif request in islice(self._queue, self._in_flight):
+                request.orphaned = True  # It is being written now: its outcome is the group's.
+            elif request in self._queue:
+                self._queue.remove(request)
+            self._room.notify_all()
+
+    def _hand_over(self, own: Request[Context]) -> None:
+        """Let go of who is settled, and have the next one lead. May be done again after an interrupt."""
+        queue, written = self._queue, self._in_flight
+        if len(queue) == 1 and queue[0] is own:
+            queue = deque()
+        else:
+            for request in islice(queue, self._in_flight):
+                if request.settled and request is not own:
+                    _open(request)
+            # Ours leaves whatever happened; others stay if an interrupt left them unsettled.
+            queue = deque(r for r in queue if not (r.settled or r is own or r.orphaned))
+        if queue:
+            _open(queue[0])
+        self._last_group = max(1, written)
+        self._queue, self._in_flight, self._leader = queue, 0, queue[0] if queue else None
+        if self._closed or len(queue) >= QUEUE_MAX - written:
+            self._room.notify_all()
+
+
+def _open(request: Request[Any]) -> None:
+    # Open already: its caller has not come to it yet. Closed again: it has passed, and does not come back.
+    if request.gate is not None and request.gate.locked():
+        request.gate.release()

@@ -20,11 +20,12 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.mapper import decode
 from mnemolog.infra.recorder import SqliteRecorder
 from mnemolog.infra.schema import (
-    APPEND_ONLY_TRIGGERS,
     APPLICATION_ID,
     LOG_FORMAT,
+    SELECT_TRIGGERS,
     create_schema,
     forbid_rewriting,
+    unlike_ours,
 )
 from mnemolog.infra.transaction import SELECT_SPARSE, Evolve, State, Transaction
 
@@ -185,8 +186,7 @@ class EventLog:
     def missing_triggers(self) -> list[str]:
         """Return the append-only triggers that this file should have and has not."""
         with self._reading() as driver:
-            found = {row[0] for row in driver.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-        return sorted(APPEND_ONLY_TRIGGERS.keys() - found)
+            return unlike_ours(dict(driver.execute(SELECT_TRIGGERS)))
 
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, the WAL not counted."""

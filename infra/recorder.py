@@ -5,6 +5,7 @@ Why our own: docs/adr/0002-our-recorder-on-sqlalchemy-core.md.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from eventsourcing import persistence
 from eventsourcing.persistence import ApplicationRecorder, Notification, StoredEvent, Subscription
 from pysqlite3 import dbapi2
 
+from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
 from mnemolog.infra import sqlite
 from mnemolog.infra.schema import EVENTS
@@ -55,6 +57,7 @@ class SqliteRecorder(ApplicationRecorder):
     ) -> None:
         self.engine = engine
         self._path = path
+        self._pid, self._closed = os.getpid(), False
         self._originator_id_type = originator_id_type
         self._listeners: set[threading.Event] = set()
         self._listeners_lock = threading.Lock()
@@ -72,12 +75,21 @@ class SqliteRecorder(ApplicationRecorder):
     def close(self) -> None:
         """Finish what is queued and close every connection."""
         self._writer.close()
+        self._closed = True
+        self._notify_listeners()  # Subscriptions wake up, find the log closed, and end with `StoreClosed`.
         self.engine.dispose()
+
+    def _require_usable(self) -> None:
+        if self._closed:
+            raise errors.StoreClosed
+        if os.getpid() != self._pid:
+            raise errors.StoreForked(opened_in=self._pid, used_in=os.getpid())
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
         """Append all of `stored_events` or none. Raises the library's `IntegrityError` on a taken version."""
         if not stored_events:
             return []
+        self._require_usable()
         streams = [_text(stored.originator_id) for stored in stored_events]
         try:
             return self._writer.transact(lambda tx: tx.append_stored(stored_events, streams))
@@ -153,6 +165,7 @@ class SqliteRecorder(ApplicationRecorder):
                     event.set()
 
     def _reading(self) -> sa.Connection:
+        self._require_usable()
         return self.engine.connect()
 
     def _id(self, stream: str) -> UUID | str:

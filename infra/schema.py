@@ -75,10 +75,19 @@ def create_schema(connection: sa.Connection, *, created_at: int) -> None:
 
 
 # Action codes of sqlite3_set_authorizer, from sqlite3.h.
-_DELETE, _PRAGMA, _UPDATE, _ATTACH = 9, 19, 23, 24
-_SCHEMA_CHANGES: Final = frozenset({10, 11, 12, 13, 14, 15, 16, 17, 26, 30})  # DROP *, ALTER TABLE
+_DELETE, _INSERT_ROW, _PRAGMA, _UPDATE = 9, 18, 19, 23
+_SCHEMA_CHANGES: Final = frozenset({*range(1, 9), *range(10, 18), 26, 29, 30})  # CREATE *, DROP *, ALTER TABLE
 _OK, _DENY = 0, 1
 _HARMLESS_PRAGMAS: Final = frozenset({"wal_checkpoint", "integrity_check", "quick_check", "table_info"})
+
+
+SELECT_TRIGGERS: Final = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+
+
+def unlike_ours(found: dict[str, str]) -> list[str]:
+    """Return the names of triggers that are missing, altered or not ours, given those of a file."""
+    names = APPEND_ONLY_TRIGGERS.keys() | found.keys()
+    return sorted(name for name in names if found.get(name) != APPEND_ONLY_TRIGGERS.get(name))
 
 
 def forbid_rewriting(driver_connection: Any) -> None:
@@ -92,7 +101,7 @@ def forbid_rewriting(driver_connection: Any) -> None:
 def _authorize(action: int, first: str | None, second: str | None, _db: str | None, _trigger: str | None) -> int:
     if action in _SCHEMA_CHANGES:
         return _DENY
-    if action in (_UPDATE, _DELETE) and first in ("sqlite_master", "sqlite_sequence"):
+    if action in (_INSERT_ROW, _UPDATE, _DELETE) and first in ("sqlite_master", "sqlite_sequence"):
         return _DENY
     # A pragma with a value changes the connection: recursive_triggers=OFF or writable_schema=ON open doors.
     if action == _PRAGMA and second is not None and first not in _HARMLESS_PRAGMAS:

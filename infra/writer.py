@@ -15,7 +15,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.group_commit import GroupCommit, Request
-from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS, INSERT_EVENTS
+from mnemolog.infra.schema import INSERT_EVENTS, SELECT_TRIGGERS, unlike_ours
 from mnemolog.infra.transaction import Row, Transaction
 
 Group = Sequence[Request[Transaction]]
@@ -45,6 +45,8 @@ class LogWriter:
         self._driver: Any = None
         self._transaction = Transaction(clock)
         self._knows_head = False
+        self._in_doubt: tuple[Group, int] | None = None
+        """The group that is being written, with the changes counted before it; stays after an interrupt."""
         self._failed: errors.LogWriteFailed | None = None
         self._queue: GroupCommit[Transaction] = GroupCommit(self._run_group)
         self.transact = self._queue.submit
@@ -62,18 +64,36 @@ class LogWriter:
             self._connection = self._driver = None
 
     def _run_group(self, group: Group) -> None:
+        if self._in_doubt is not None:
+            self._recover(*self._in_doubt)
+            group = [request for request in group if not request.settled]
+        if group:
+            self._run(group)
+
+    def _recover(self, group: Group, before: int) -> None:
+        """Find out what an interrupt left: a group that is committed stands, what is half done is undone."""
+        driver = self._driver
+        if driver is not None:
+            if self._transaction.rows and not driver.in_transaction and driver.total_changes > before:
+                self._settle(group)
+            self._roll_back()
+        self._in_doubt = None
+
+    def _run(self, group: Group) -> None:
+        self._in_doubt = group, self._driver.total_changes if self._driver is not None else 0
         try:
             if not (self._knows_head and self._write_on_what_is_known(group)):
                 self._write_under_lock(group)
         except (sa.exc.SQLAlchemyError, dbapi2.Error, errors.MnemologError) as error:
             if len(group) > 1 and sqlite.is_constraint_violation(error):
                 for request in group:  # One of them is to blame: find out which, spare the others.
-                    self._run_group([request])
+                    self._run([request])
             else:
                 meaning = self._meaning_of(error)
                 for request in group:
                     request.error = request.error or meaning
                     request.settled = True
+        self._in_doubt = None
 
     def _write_on_what_is_known(self, group: Group) -> bool:
         """Stage on the head as we left it and insert at the position behind it. False: nothing was done.
@@ -89,7 +109,8 @@ class LogWriter:
                 self._roll_back()
                 return False  # An answer without an insert proves nothing: ask again under the lock.
             if len(transaction.rows) == 1:
-                driver.execute(INSERT_EVENTS[1], transaction.rows[0])
+                if driver.execute(INSERT_EVENTS[1], transaction.rows[0]).rowcount != 1:
+                    raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
             else:
                 driver.execute("BEGIN IMMEDIATE")
                 _insert(driver, transaction.rows)
@@ -143,9 +164,9 @@ class LogWriter:
 
     def _settle(self, group: Group) -> None:
         wrote = bool(self._transaction.rows)
-        self._transaction.committed()
         for request in group:
             request.settled = True
+        self._transaction.committed()  # Last: what is staged tells `_recover` that a commit stands.
         if wrote:
             self._committed()
 
@@ -178,9 +199,8 @@ class LogWriter:
         # Only the leader of a group comes here, so there is nobody to share the connection with.
         self._connection = self._engine.connect()
         driver: Any = self._connection.connection.driver_connection
-        found = {row[0] for row in driver.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-        if missing := APPEND_ONLY_TRIGGERS.keys() - found:
-            self._failed = errors.LogWriteFailed(f"the log lost its append-only triggers {sorted(missing)}")
+        if changed := unlike_ours(dict(driver.execute(SELECT_TRIGGERS))):
+            self._failed = errors.LogWriteFailed(f"the log's triggers are not as they were made: {changed}")
             raise self._failed
         self._driver, self._transaction.execute = driver, driver.execute
         return driver
@@ -190,5 +210,6 @@ def _insert(driver: Any, rows: Sequence[Row]) -> None:
     start = 0
     for size, statement in INSERT_EVENTS.items():
         while len(rows) - start >= size:
-            driver.execute(statement, [*chain.from_iterable(rows[start : start + size])])
+            if driver.execute(statement, [*chain.from_iterable(rows[start : start + size])]).rowcount != size:
+                raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
             start += size

@@ -119,7 +119,8 @@ class _Chain:
         versions, decoders = self.versions, _DECODERS
         before, digest = self.position, self.digest
         for position, stream, version, topic, state, key, recorded_at, stored in rows:
-            if link(digest, position, stream, version, topic, state, key, recorded_at) != stored:
+            sound = link(digest, position, stream, version, topic, state, key, recorded_at) == stored
+            if not sound or position != before + 1:  # Appends leave no holes: a hole is a removal.
                 self._report_break(before, position, stream)
             if version != (known := versions.get(stream, 0)) + 1:
                 self._report(Kind.VERSION, position, stream, f"version {version} follows {known}")

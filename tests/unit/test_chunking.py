@@ -146,9 +146,7 @@ def count_tokens():
 def long_texts() -> list[str]:
     seed = 20_240_607
     draw = random.Random(seed)
-    prose = " ".join(
-        draw.choice(["memory", "offset", "antidisestablishmentarianism", "x"]) for _ in range(3_000)
-    )
+    prose = " ".join(draw.choice(["memory", "offset", "antidisestablishmentarianism", "x"]) for _ in range(3_000))
     anything = "".join(chr(draw.choice([draw.randrange(32, 0xD7FF), 32, 97])) for _ in range(5_000))
     return [
         prose,

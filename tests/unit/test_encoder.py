@@ -41,9 +41,7 @@ def reference():
     return SentenceTransformer(str(resolve_model(NAME)), device="cpu")
 
 
-def tiny_model(
-    root: Path, *, pooling: str = "mean", dtype: str = "float32", settings: dict | None = None
-) -> Path:
+def tiny_model(root: Path, *, pooling: str = "mean", dtype: str = "float32", settings: dict | None = None) -> Path:
     """A BERT of one small layer with MiniLM's tokenizer and weights from a fixed seed."""
     import torch
     from transformers import BertConfig, BertModel
@@ -202,9 +200,7 @@ def test_a_prompt_goes_before_every_text_and_counts_in_the_window(tmp_path):
     with_default, without = SentenceTransformerEncoder(folder), SentenceTransformerEncoder(folder, prompt="")
     stated = SentenceTransformerEncoder(folder, prompt="passage of the memory: ")
     assert np.array_equal(with_default.encode(["tea"]), stated.encode(["tea"]))
-    assert np.allclose(
-        with_default.encode(["tea"]), without.encode(["passage of the memory: tea"]), atol=1e-6
-    )
+    assert np.allclose(with_default.encode(["tea"]), without.encode(["passage of the memory: tea"]), atol=1e-6)
     assert with_default.fingerprint == stated.fingerprint != without.fingerprint
     [pieces] = with_default.chunks(["tea " * 200])
     assert len(pieces) > len(without.chunks(["tea " * 200])[0])

@@ -13,9 +13,7 @@ from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.infra.model_files import read_profile, resolve_model
 
 NAME = "all-MiniLM-L6-v2"
-needs_library = pytest.mark.skipif(
-    find_spec("sentence_transformers") is None, reason="needs mnemolog[minilm]"
-)
+needs_library = pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="needs mnemolog[minilm]")
 
 
 @pytest.fixture
@@ -112,9 +110,7 @@ def test_each_part_changes_the_dimension_in_turn(tmp_path):
 
 def test_a_static_model_tells_its_dimension_in_its_weights(tmp_path):
     """The header of the file is enough; any number of tokens fits."""
-    header = json.dumps(
-        {"embedding.weight": {"dtype": "F32", "shape": [9, 5], "data_offsets": [0, 180]}}
-    ).encode()
+    header = json.dumps({"embedding.weight": {"dtype": "F32", "shape": [9, 5], "data_offsets": [0, 180]}}).encode()
     (tmp_path / "static").mkdir()
     (tmp_path / "static" / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     profile = profile_of(tmp_path, modules=modules(static="StaticEmbedding"))

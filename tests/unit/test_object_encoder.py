@@ -138,9 +138,7 @@ def test_an_object_that_lacks_something_is_refused_at_once(model):
 
 def test_the_error_says_what_is_needed():
     """A SentenceTransformer handed over as it is lacks only a fingerprint."""
-    with pytest.raises(
-        InvalidInput, match=r"Nameless has no fingerprint; .* changes whenever a vector would"
-    ):
+    with pytest.raises(InvalidInput, match=r"Nameless has no fingerprint; .* changes whenever a vector would"):
         ObjectEncoder(without_fingerprint())
 
 

@@ -1,0 +1,381 @@
+"""The promises of the store, asked from outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pysqlite3 import dbapi2
+
+import mnemolog
+from mnemolog import MemoryStore, NewTurn
+from mnemolog.domain.limits import TEXT_BYTES_MAX
+from tests.support import HashEncoder
+
+TOPICS = ["lisbon flat", "dog nero vet", "invoice error", "flight copenhagen", "peanut allergy", "database migration"]
+
+
+def fill(store: MemoryStore, *, turns: int = 60) -> list[mnemolog.Turn]:
+    """Record turns in three sessions under two scopes."""
+    sessions = [store.start_session(f"s{n}", scope=f"acme/{'ab'[n % 2]}", session_id=f"s{n}") for n in range(3)]
+    return [
+        sessions[n % 3].record("user", f"turn {n} about {TOPICS[n % 6]} number{n}", key=f"k{n}") for n in range(turns)
+    ]
+
+
+def queries() -> list[str]:
+    return [f"{topic} number{n}" for n in range(9) for topic in TOPICS][:50]
+
+
+class Broken:
+    """A model that cannot embed."""
+
+    fingerprint, dimension = "broken/1", 384
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        raise RuntimeError("no memory left on the device")
+
+
+def test_a_recall_right_after_record_returns_that_turn_by_text_and_by_vector(store):
+    """Read your writes, without any projection having been asked to run."""
+    session = store.start_session("trip", scope="acme")
+    turn = session.record("user", "the ferry leaves at noon")
+    for mode in ("text", "vector", "hybrid"):
+        answer = store.recall("when does the ferry leave", mode=mode)
+        assert [hit.position for hit in answer.hits] == [turn.position], mode
+        assert answer.head == turn.position
+
+
+def test_another_store_object_sees_what_was_just_recorded(store, folder, encoder):
+    """Two processes on one log share nothing but the files."""
+    session = store.start_session("trip")
+    store.recall("warm up")
+    with MemoryStore.open(folder, model=encoder) as other:
+        turn = session.record("user", "the ferry leaves at noon")
+        assert other.recall("ferry").hits[0].position == turn.position
+
+
+def test_more_new_turns_than_a_recall_embeds_are_found_by_text_and_said_to_be(store):
+    """The vectors' reach is in the answer; what lies beyond it is not lost."""
+    session = store.start_session("long")
+    last = [session.record("user", f"note number{n}") for n in range(200)][-1]
+    answer = store.recall("number199")
+    assert {hit.position: hit.ranks for hit in answer.hits}[last.position] == {"text": 1}
+    assert answer.vectors_to < answer.head == last.position
+    store.catch_up_vectors()
+    assert store.recall("number199").vectors_to == last.position
+
+
+@pytest.mark.parametrize("model", [None, Broken(), "no/such-model-anywhere"])
+def test_without_a_working_model_text_answers_and_says_so(folder, model):
+    """A missing model costs the vector leg, never the answer."""
+    with MemoryStore.open(folder, model=model) as store:
+        store.start_session("trip").record("user", "the ferry leaves at noon")
+        answer = store.recall("ferry")
+        assert len(answer.hits) == 1
+        assert answer.legs == ("text",)
+        assert answer.vectors_to is None
+        assert answer.not_answering["vector"]
+        with pytest.raises(mnemolog.ModelError):
+            store.recall("ferry", mode="vector")
+
+
+def test_deleting_the_projections_loses_nothing(folder):
+    """Same answers from nothing but the log."""
+    with MemoryStore.open(folder, model=HashEncoder()) as store:
+        fill(store)
+        store.catch_up_vectors()
+        before = [store.recall(query, k=10) for query in queries()]
+    shutil.rmtree(folder / "projections")
+    with MemoryStore.open(folder, model=HashEncoder()) as store:
+        store.catch_up_vectors()
+        after = [store.recall(query, k=10) for query in queries()]
+    for old, new in zip(before, after, strict=True):
+        assert [hit.position for hit in new.hits] == [hit.position for hit in old.hits]
+        assert [hit.score for hit in new.hits] == pytest.approx([hit.score for hit in old.hits], abs=1e-5)
+
+
+def test_another_model_of_the_same_dimension_never_uses_the_first_ones_vectors(folder):
+    """Identity is the fingerprint, not the dimension."""
+    first, second = HashEncoder(fingerprint="one"), HashEncoder(fingerprint="two")
+    with MemoryStore.open(folder, model=first) as store:
+        turns = fill(store)
+        store.catch_up_vectors()
+        first_model = store.recall("dog").model
+    with MemoryStore.open(folder, model=second) as store:
+        store.catch_up_vectors()
+        assert second.texts_encoded >= len(turns)
+        for turn in turns[:10]:
+            answer = store.recall(turn.text, mode="vector", k=1)
+            assert answer.hits[0].position == turn.position
+            assert answer.hits[0].similarity == pytest.approx(1.0, abs=1e-5)
+            assert answer.model != first_model
+        assert len(store.status().vectors) == 2
+
+
+def test_a_rebuild_of_vectors_calls_no_model_and_answers_the_same(store, encoder):
+    """The embedding cache knows every text."""
+    fill(store)
+    store.catch_up_vectors()
+    before = [store.recall(query).hits for query in queries()[:10]]
+    calls = encoder.texts_encoded
+    (planned,) = store.rebuild("vectors", dry_run=True)
+    (report,) = store.rebuild("vectors")
+    assert (planned.encoded_texts, report.encoded_texts) == (0, 0)
+    assert report.complete
+    assert report.built_turns == report.expected_turns == 60
+    assert encoder.texts_encoded == calls
+    assert [store.recall(query).hits for query in queries()[:10]] == before
+
+
+def test_many_turns_are_recorded_all_or_none(store):
+    """One transaction across sessions: a bad last turn takes the others with it."""
+    store.start_session("a", session_id="a")
+    store.start_session("b", session_id="b").end()
+    head = store.head()
+    with pytest.raises(mnemolog.SessionEnded):
+        store.record_many([NewTurn(session="a", role="user", text="x"), NewTurn(session="b", role="user", text="y")])
+    assert store.head() == head
+    made = store.record_many([NewTurn(session="a", role="user", text=f"x{n}") for n in range(250)])
+    assert [turn.version for turn in made] == list(range(2, 252))
+    assert store.verify().sound
+
+
+def test_a_retry_adds_nothing_and_other_content_is_refused(store):
+    """A key names one turn for ever."""
+    session = store.start_session("trip")
+    first = session.record("user", "hello", key="k")
+    assert session.record("user", "hello", key="k") == first
+    head = store.head()
+    with pytest.raises(mnemolog.DuplicateKey) as caught:
+        session.record("user", "other", key="k")
+    assert caught.value.position == first.position
+    assert store.head() == head
+    session.end()
+    assert session.record("user", "hello", key="k") == first
+
+
+BAD_TURNS = {
+    "empty text": ({"text": ""}, mnemolog.InvalidInput),
+    "blank text": ({"text": " \n"}, mnemolog.InvalidInput),
+    "NUL": ({"text": "a\x00b"}, mnemolog.InvalidInput),
+    "a lone surrogate": ({"text": "a\ud800b"}, mnemolog.InvalidInput),
+    "a surrogate in the metadata": ({"metadata": {"a": "\ud800"}}, mnemolog.InvalidInput),
+    "text over the limit": ({"text": "x" * (TEXT_BYTES_MAX + 1)}, mnemolog.LimitExceeded),
+    "multi-byte text over the limit": ({"text": "é" * (TEXT_BYTES_MAX // 2 + 1)}, mnemolog.LimitExceeded),
+    "an unknown role": ({"role": "robot"}, mnemolog.InvalidInput),
+    "a time without zone": ({"said_at": datetime(2026, 1, 1)}, mnemolog.InvalidInput),
+    "NaN": ({"metadata": {"a": float("nan")}}, mnemolog.InvalidInput),
+    "metadata over the limit": ({"metadata": {"a": "x" * 70_000}}, mnemolog.LimitExceeded),
+    "an object in the metadata": ({"metadata": {"a": object()}}, mnemolog.InvalidInput),
+    "an empty key": ({"key": ""}, mnemolog.InvalidInput),
+}
+
+
+@pytest.mark.parametrize("what", BAD_TURNS)
+def test_bad_input_is_refused_with_a_hint_and_nothing_is_written(store, what):
+    """Every refusal is of our tree and leaves the head where it was."""
+    fields, expected = BAD_TURNS[what]
+    session = store.start_session("trip")
+    head = store.head()
+    arguments = {"role": "user", "text": "fine"} | fields
+    with pytest.raises(expected) as caught:
+        session.record(arguments.pop("role"), arguments.pop("text"), **arguments)
+    assert caught.value.hint
+    assert store.head() == head
+    session.record("user", "still works")
+
+
+def test_text_at_the_limit_comes_back_whole(store):
+    """The limit itself is allowed."""
+    text = "x" * TEXT_BYTES_MAX
+    session = store.start_session("trip")
+    session.record("user", text)
+    assert session.turns()[0].text == text
+
+
+@pytest.mark.parametrize("scope", ["/acme", "acme/", "a//b", "a/../b", "acme/*", "a\nb", "x" * 600])
+def test_a_wrong_scope_is_refused(store, scope):
+    """A scope is a plain path, for recording and for asking."""
+    head = store.head()
+    for call in (lambda: store.start_session("s", scope=scope), lambda: store.recall("q", scope=scope)):
+        with pytest.raises(mnemolog.InvalidInput):
+            call()
+    assert store.head() == head
+
+
+def test_a_scope_covers_what_is_below_it_and_no_namesake(store):
+    """acme/support is not acme/supportive."""
+    for scope in ("acme/support/alice", "acme/supportive", "acme/support", "acme"):
+        store.start_session("s", scope=scope).record("user", f"tea in {scope}")
+    for mode in ("text", "vector", "hybrid"):
+        found = store.recall("tea", scope="acme/support", k=10, mode=mode).hits
+        assert {hit.scope for hit in found} == {"acme/support/alice", "acme/support"}, mode
+
+
+def test_an_unknown_session_is_an_error_everywhere(store):
+    """Nothing is guessed and nothing is written."""
+    head = store.head()
+    for call in (
+        lambda: store.record("nope", "user", "x"),
+        lambda: store.session("nope"),
+        lambda: store.end_session("nope"),
+        lambda: store.turns("nope"),
+        lambda: store.recall("x", session="nope"),
+        lambda: store.replay(session="nope"),
+    ):
+        with pytest.raises(mnemolog.UnknownSession):
+            call()
+    assert store.head() == head
+
+
+@pytest.mark.parametrize("query", ["", "  ", "a\x00b", "\ud800"])
+def test_an_empty_or_broken_query_is_refused(store, query):
+    """Said clearly instead of answered by chance."""
+    with pytest.raises(mnemolog.InvalidInput):
+        store.recall(query)
+
+
+def test_a_folder_that_is_no_store_is_left_as_it_was(tmp_path):
+    """Neither a folder of files, nor a file, nor another program's database is touched."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.txt").write_text("mine")
+    (tmp_path / "plain").write_text("a file")
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "log.db").write_bytes(b"no database at all" * 100)
+    (tmp_path / "foreign").mkdir()
+    foreign = dbapi2.connect(str(tmp_path / "foreign" / "log.db"))
+    foreign.execute("CREATE TABLE theirs (a)")
+    foreign.commit()
+    foreign.close()
+    before = (tmp_path / "foreign" / "log.db").read_bytes()
+    for name in ("files", "plain", "junk", "foreign"):
+        with pytest.raises(mnemolog.NotAStore):
+            MemoryStore.open(tmp_path / name, model=None)
+    assert (tmp_path / "foreign" / "log.db").read_bytes() == before
+    assert sorted(path.name for path in (tmp_path / "files").iterdir()) == ["a.txt"]
+    with pytest.raises(mnemolog.StoreNotFound):
+        MemoryStore.open(tmp_path / "missing", model=None, create=False)
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_log_of_a_newer_format_is_refused(store, folder):
+    """An old program must not write into what it does not understand."""
+    store.close()
+    outside = dbapi2.connect(str(folder / "log.db"))
+    outside.execute("DROP TRIGGER log_refuse_update")
+    outside.execute("UPDATE log SET format = 99")
+    outside.commit()
+    outside.close()
+    with pytest.raises(mnemolog.FormatTooNew) as caught:
+        MemoryStore.open(folder, model=None)
+    assert caught.value.found == 99
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX file systems")
+def test_a_read_only_folder_is_a_clear_error():
+    """For a new store, and for one that exists."""
+    root = Path(tempfile.mkdtemp())
+    try:
+        root.chmod(0o755)
+        MemoryStore.open(root / "memory", model=None).close()
+        for path in (root, root / "memory"):
+            path.chmod(0o555)
+        (root / "memory" / "log.db").chmod(0o444)
+        with unprivileged():
+            with pytest.raises(mnemolog.StoreNotWritable) as caught:
+                MemoryStore.open(root / "new", model=None)
+            assert caught.value.hint
+            with pytest.raises(mnemolog.StoreNotWritable):
+                with MemoryStore.open(root / "memory", model=None) as store:
+                    store.start_session("trip")
+    finally:
+        for path in (root, root / "memory"):
+            path.chmod(0o755)
+        shutil.rmtree(root)
+
+
+class unprivileged:  # noqa: N801
+    """File modes bind nobody who is root: be somebody else for a moment."""
+
+    def __enter__(self) -> None:
+        self._was = os.geteuid()
+        if self._was == 0:
+            os.seteuid(65534)
+
+    def __exit__(self, *_: object) -> None:
+        if self._was == 0:
+            os.seteuid(0)
+
+
+def test_a_closed_store_says_that_it_is_closed(store):
+    """After close every call is the same clear error."""
+    session = store.start_session("trip")
+    store.close()
+    for call in (lambda: session.record("user", "x"), store.head, store.status, lambda: store.recall("x")):
+        with pytest.raises(mnemolog.StoreClosed):
+            call()
+
+
+def test_replay_shows_at_every_position_what_was_there(store):
+    """Replay equals a plain fold, at each offset."""
+    turns = fill(store, turns=12)
+    store.end_session("s1")
+    for position in range(store.head().position + 1):
+        replayed = store.replay(to=position)
+        seen = sorted(turn.position for session in replayed.sessions for turn in session.turns)
+        assert seen == [turn.position for turn in turns if turn.position <= position]
+        assert replayed.position == position
+    assert store.replay(session="s1").sessions[0].ended_at is not None
+    with pytest.raises(mnemolog.InvalidInput):
+        store.replay(to=store.head().position + 1)
+
+
+def test_filters_of_role_and_time_hold_in_every_leg(store):
+    """Two turns with the same words, told apart by role and by when they were said."""
+    session = store.start_session("trip")
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    early = session.record("user", "tea please", said_at=noon)
+    late = session.record("assistant", "tea please", said_at=noon + timedelta(days=2))
+    for mode in ("text", "vector"):
+        assert [h.position for h in store.recall("tea", roles=["user"], mode=mode).hits] == [early.position]
+        since = store.recall("tea", since=noon + timedelta(days=1), mode=mode)
+        until = store.recall("tea", until=noon + timedelta(days=1), mode=mode)
+        assert [h.position for h in since.hits] == [late.position]
+        assert [h.position for h in until.hits] == [early.position]
+
+
+def test_status_tells_how_far_each_projection_follows(store):
+    """Behind is said, and then it is not."""
+    fill(store, turns=9)
+    before = store.status()
+    assert (before.views.state, before.views.behind_events) == ("missing", before.head)
+    store.recall("dog")
+    store.catch_up_vectors()
+    after = store.status()
+    assert (after.views.state, after.sessions, after.turns) == ("current", 3, 9)
+    assert [item.state for item in after.vectors] == ["current"]
+    store.record("s0", "user", "one more")
+    assert (store.status().views.behind_events, store.status().vectors[0].state) == (1, "behind")
+
+
+def test_threads_recording_into_one_session_lose_nothing(store):
+    """8 threads, one session: each turn once, versions without a hole."""
+    session = store.start_session("busy")
+    threads = [
+        threading.Thread(target=lambda n=n: [session.record("user", f"t{n}-{i}") for i in range(50)]) for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    turns = session.turns()
+    assert sorted(turn.text for turn in turns) == sorted(f"t{n}-{i}" for n in range(8) for i in range(50))
+    assert [turn.version for turn in turns] == list(range(2, 402))
+    assert store.verify().sound

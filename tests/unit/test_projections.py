@@ -1,0 +1,240 @@
+"""Views, embeddings and vectors: disposable, tagged, never trusted beyond their tag."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemolog import MemoryStore, ProjectionUnreadable
+from mnemolog.bootstrap import open_engine
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections import text_search
+from mnemolog.projections.catch_up import catch_up
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.fusion import fuse
+from mnemolog.projections.queries import Filters
+from mnemolog.projections.vectors.generation import SEGMENTS_MAX
+from mnemolog.projections.views import TEXT_INDEX, TURNS, Views
+from tests.support import HashEncoder
+
+
+def fill(store, count=40, *, start=0):
+    """Record turns into one session."""
+    try:
+        session = store.session("s")
+    except Exception:
+        session = store.start_session("s", scope="acme", session_id="s")
+    return [session.record("user", f"note number{n} on topic{n % 5}") for n in range(start, start + count)]
+
+
+@pytest.fixture
+def views(store, folder, log):
+    """Views of `log`, caught up with a few turns."""
+    fill(store)
+    path = folder / "own-views.db"
+    engine = open_engine(path)
+    views = Views(ProjectionDatabase(engine, path), log)
+    catch_up(log, views, upto=log.head().position)
+    yield views
+    engine.dispose()
+
+
+def dump(views):
+    """Everything the views hold."""
+    with views.database.reading() as connection:
+        return [connection.exec_driver_sql(f"SELECT * FROM {t}").all() for t in ("sessions", "turns", "tracking")]
+
+
+def test_events_applied_twice_change_nothing(views, log):
+    """A batch that comes again is recognised by its positions."""
+    before = dump(views)
+    for batch in log.read(after=ORIGIN, upto=log.head().position):
+        views.apply(batch)
+    assert dump(views) == before
+
+
+def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, monkeypatch):
+    """A failure half way leaves neither."""
+    before = dump(views)
+    fill(store, 3, start=100)
+    events = next(log.read(after=views.position(), upto=log.head().position))
+    with monkeypatch.context() as patched:
+        patched.setattr("mnemolog.projections.tracking.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
+        with pytest.raises(OSError, match="disk"):
+            views.apply(events)
+    assert dump(views) == before
+    views.apply(events)
+    assert views.position() == log.head().position
+
+
+def test_views_of_another_log_are_begun_anew(views, tmp_path, log):
+    """The tag decides, not the file's name or age."""
+    views.database.engine.dispose()
+    with MemoryStore.open(tmp_path / "other", model=None) as other:
+        other.start_session("x").record("user", "only here")
+        engine = open_engine(views.database.path)
+        mine = Views(ProjectionDatabase(engine, views.database.path), other._log)
+        assert mine.position() == 0
+        catch_up(other._log, mine, upto=other._log.head().position)
+        with mine.database.reading() as connection:
+            assert connection.execute(sa.select(TURNS.c.text)).scalars().all() == ["only here"]
+        engine.dispose()
+
+
+def test_a_rebuild_of_views_removes_what_the_log_does_not_tell(views, log):
+    """Planted rows vanish, in the table and in the text index."""
+    before = dump(views)
+    with views.database.writing() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO turns (position, session, version, scope, role, text, recorded_at) "
+            "VALUES (999, 's', 999, 'acme', 'user', 'ghost', 1)"
+        )
+        connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (999, 'ghost')")
+    assert views.rebuild(upto=log.head().position) == 40
+    assert dump(views) == before
+    with views.database.reading() as connection:
+        assert text_search.search(connection, "ghost", k=5, filters=Filters()) == []
+
+
+@pytest.mark.parametrize("name", ["views.db", "embeddings.db"])
+def test_a_damaged_database_is_set_aside_and_made_anew(store, folder, encoder, name):
+    """Nobody is asked, nothing is lost, and the reason is kept."""
+    fill(store)
+    store.catch_up_vectors()
+    before = store.recall("number7").hits
+    store.close()
+    path = folder / "projections" / name
+    for suffix in ("-wal", "-shm"):
+        path.with_name(name + suffix).unlink(missing_ok=True)
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    with MemoryStore.open(folder, model=encoder) as again:
+        assert again.recall("number7").hits == before
+        assert again.status().quarantined >= 1
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=200))
+def test_no_query_is_a_syntax_error(query):
+    """Whatever somebody types is words, not FTS5."""
+    engine = sa.create_engine("sqlite://", module=__import__("pysqlite3").dbapi2)
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"CREATE VIRTUAL TABLE {TEXT_INDEX} USING fts5(body)")
+        text_search.search(connection, query, k=5, filters=Filters())
+    engine.dispose()
+
+
+@pytest.mark.parametrize("query", ['"', "*", "NEAR(a b)", "-a", "a AND", "___", "😀", "col:x", "x" * 10_000, "( ) ^ +"])
+def test_fts_syntax_in_a_query_is_only_words(views, query):
+    """The usual traps, against the real index."""
+    with views.database.reading() as connection:
+        text_search.search(connection, query, k=5, filters=Filters())
+
+
+def test_fusion_prefers_agreement_and_breaks_ties_by_position():
+    """1/(5+rank) summed over the legs; equal scores go to the earlier turn."""
+    first, second, third = Position(1), Position(2), Position(3)
+    fused = fuse({"text": [second, first], "vector": [first, third]}, k=3)
+    assert [position for position, _ in fused] == [1, 2, 3]
+    assert fused[0][1] == pytest.approx(1 / 7 + 1 / 6)
+    assert [p for p, _ in fuse({"text": [third], "vector": [second]}, k=2)] == [2, 3]
+
+
+def brute_force(store, encoder, query, k, allowed=None):
+    """Cosine similarity to every turn, by numpy."""
+    turns = [t for t in store.turns("s", limit=10_000) if allowed is None or t.position in allowed]
+    matrix = np.stack([encoder.encode([t.text])[0] for t in turns])
+    scores = matrix @ encoder.encode([query])[0]
+    order = sorted(range(len(turns)), key=lambda n: (-scores[n], turns[n].position))[:k]
+    return [turns[n].position for n in order]
+
+
+def test_segments_and_tail_together_answer_like_brute_force(store, encoder, folder):
+    """However the vectors are spread over segments and memory, the answer is exact."""
+    for n in range(3):
+        fill(store, 30, start=30 * n)
+        store.catch_up_vectors()
+    fill(store, 20, start=90)
+    for query in ("number5 topic0", "number95", "note on topic3"):
+        answer = store.recall(query, k=10, mode="vector")
+        assert [hit.position for hit in answer.hits] == brute_force(store, encoder, query, 10)
+    assert len(list((folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*"))) == 3
+
+
+def test_a_filter_restricts_before_the_best_are_taken(store, encoder):
+    """A rare session is found among many better matches elsewhere."""
+    fill(store, 50)
+    rare = store.start_session("rare", session_id="rare").record("user", "note number1 elsewhere")
+    answer = store.recall("note number1 on topic1", session="rare", mode="vector", k=3)
+    assert [hit.position for hit in answer.hits] == [rare.position]
+
+
+def test_segments_are_merged_when_they_become_many(store, encoder, folder):
+    """The number of segments stays bounded, the vectors stay all there."""
+    for n in range(2 * SEGMENTS_MAX + 3):
+        fill(store, 2, start=2 * n)
+        store.catch_up_vectors()
+        assert len(list((folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*"))) <= SEGMENTS_MAX + 1
+    (status,) = store.status().vectors
+    assert (status.state, status.vectors) == ("current", 2 * (2 * SEGMENTS_MAX + 3))
+
+
+def damage_flip(segment, name):
+    data = bytearray((segment / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (segment / name).write_bytes(data)
+
+
+DAMAGES = {
+    "one bit of the index": lambda s: damage_flip(s, "index.faiss"),
+    "one bit of the positions": lambda s: damage_flip(s, "positions.npy"),
+    "one bit of the manifest": lambda s: damage_flip(s, "manifest.json"),
+    "a truncated index": lambda s: (s / "index.faiss").write_bytes((s / "index.faiss").read_bytes()[:-9]),
+    "an empty index": lambda s: (s / "index.faiss").write_bytes(b""),
+    "a missing index": lambda s: (s / "index.faiss").unlink(),
+    "a missing manifest": lambda s: (s / "manifest.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_damaged_segment_is_set_aside_and_made_anew_without_the_model(store, folder, encoder, what):
+    """Checked before FAISS parses a byte, rebuilt from the cache, answers unchanged."""
+    fill(store)
+    store.catch_up_vectors()
+    before = store.recall("number7", mode="vector").hits
+    store.close()
+    (segment,) = (folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*")
+    DAMAGES[what](segment)
+    fresh = HashEncoder()
+    with MemoryStore.open(folder, model=fresh) as again:
+        assert again.recall("number7", mode="vector").hits == before
+        assert fresh.calls[:-1] == [] or all("number7" in text for batch in fresh.calls for text in batch)
+        assert again.status().quarantined == 1
+        assert again.verify().sound
+
+
+def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, encoder):
+    """A log restored from before the vectors: they know a future that did not happen."""
+    fill(store, 5)
+    store.catch_up_vectors()
+    store.close()
+    with MemoryStore.open(tmp_path / "older", model=encoder) as older:
+        older.start_session("s", session_id="s").record("user", "another history")
+    shutil.copytree(folder / "projections" / "vectors", tmp_path / "older" / "projections" / "vectors")
+    with MemoryStore.open(tmp_path / "older", model=encoder) as older:
+        assert [item.state for item in older.status().vectors] == ["other-log"]
+        assert [hit.text for hit in older.recall("number1 history", mode="vector").hits] == ["another history"]
+        assert older.status().quarantined == 1
+
+
+def test_a_broken_generation_manifest_names_its_path(tmp_path):
+    """The error says which file, for the operator."""
+    from mnemolog.projections.vectors.manifest import read_manifest
+
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(ProjectionUnreadable) as caught:
+        read_manifest(tmp_path)
+    assert caught.value.path == tmp_path / "manifest.json"

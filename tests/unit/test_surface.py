@@ -1,0 +1,102 @@
+"""The public names, the error tree, the stored events: what users and old logs rely on."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pysqlite3 import dbapi2
+
+import mnemolog
+from mnemolog.domain import errors
+from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.infra import sqlite
+from mnemolog.infra.mapper import decode, encode
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "events.json").read_text())
+CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.MnemologError)]
+
+
+def test_the_public_surface_is_exactly_what_we_promise():
+    """Nothing leaks, nothing is missing."""
+    public = {n for n, v in vars(mnemolog).items() if not n.startswith("_") and not inspect.ismodule(v)}
+    assert public == set(mnemolog.__all__)
+
+
+@pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
+def test_every_error_is_drawn_documented_and_public(error):
+    """A user sees at the top of the module which except clause to write."""
+    assert re.search(rf"\b{error.__name__}\b", errors.__doc__ or "")
+    assert error.__doc__
+    assert error.__name__ in mnemolog.__all__
+    children = [other for other in CLASSES if error in other.__bases__]
+    assert children or error.hint
+
+
+DRIVER_ERRORS = [
+    v for v in vars(dbapi2).values() if inspect.isclass(v) and issubclass(v, dbapi2.Error) and v is not dbapi2.Error
+]
+
+
+@pytest.mark.parametrize("code", range(1, 29))
+@pytest.mark.parametrize("kind", DRIVER_ERRORS, ids=lambda kind: kind.__name__)
+def test_every_error_of_the_driver_becomes_one_of_ours(tmp_path, kind, code):
+    """No SQLite exception crosses the public edge raw."""
+    error = kind("something")
+    error.sqlite_errorcode = code
+    assert isinstance(sqlite.map_error(error, tmp_path), errors.MnemologError)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (5, errors.LogBusy),
+        (261, errors.LogBusy),
+        (8, errors.StoreNotWritable),
+        (14, errors.StoreNotWritable),
+        (13, errors.StorageFull),
+        (10, errors.LogWriteFailed),
+        (1034, errors.LogWriteFailed),
+        (11, errors.LogDamaged),
+        (26, errors.LogDamaged),
+        (23, errors.AppendOnly),
+    ],
+)
+def test_the_codes_that_callers_act_on_have_their_own_class(tmp_path, code, expected):
+    """Busy may be retried, a full disk cleared, a damaged file kept; extended codes count as their base."""
+    error = dbapi2.OperationalError("something")
+    error.sqlite_errorcode = code
+    assert type(sqlite.map_error(error, tmp_path)) is expected
+
+
+@pytest.mark.parametrize("sample", GOLDEN, ids=lambda sample: sample["topic"])
+def test_stored_bytes_of_every_topic_still_mean_the_same(sample):
+    """Bytes written by 0.1.0 decode to what was recorded then, and are what we would write now."""
+    event = decode(sample["topic"], bytes.fromhex(sample["state"]), position=1)
+    assert {name: getattr(event, name) for name in event.__struct_fields__} == sample["fields"]
+    assert encode(event).hex() == sample["state"]
+
+
+def test_every_topic_has_a_golden_sample_and_a_chosen_name():
+    """A new event cannot be added without its stored bytes."""
+    assert {sample["topic"] for sample in GOLDEN} == set(EVENT_TYPES)
+    assert all(re.fullmatch(r"[a-z]+\.[a-z_]+\.v\d+", topic) for topic in EVENT_TYPES)
+
+
+def test_fields_of_a_newer_writer_are_passed_over_and_missing_ones_get_defaults():
+    """What the rules of evolution rest on."""
+    import msgspec
+
+    state = msgspec.msgpack.encode({"role": "user", "text": "hi", "mood": "bright"})
+    event = decode("turn.recorded.v1", state, position=1)
+    assert (event.text, event.speaker, event.metadata) == ("hi", None, {})
+
+
+def test_an_unknown_topic_names_its_position():
+    """Skipping it would make every projection wrong for ever."""
+    with pytest.raises(errors.UndecodableEvent) as caught:
+        decode("turn.sung.v1", b"\x80", position=7)
+    assert (caught.value.position, caught.value.topic) == (7, "turn.sung.v1")
