@@ -107,8 +107,10 @@ def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s
 
 def settings_of(connection: Any) -> dict[str, object]:
     """Return the settings that a driver connection has now, by pragma name."""
-    names = ["journal_mode", "synchronous", "busy_timeout", "foreign_keys", "recursive_triggers", "secure_delete", "mmap_size"]
-    return {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
+    names = ("journal_mode", "synchronous", "busy_timeout", "foreign_keys", "recursive_triggers", "secure_delete")
+    return {
+        name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in (*names, "mmap_size", "trusted_schema")
+    }
 
 
 @contextmanager

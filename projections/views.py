@@ -163,11 +163,8 @@ class Views:
             return
         counts = Counter(str(session_of(recorded.stream)) for recorded, _ in turns)
         last = {str(session_of(recorded.stream)): recorded.position for recorded, _ in turns}
-        scopes = dict(
-            connection.execute(
-                sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(counts))
-            ).all()
-        )
+        known = sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(counts))
+        scopes: dict[str, str] = {session: scope for session, scope in connection.execute(known)}
         connection.execute(TURNS.insert(), [_turn_row(recorded, turn, scopes) for recorded, turn in turns])
         connection.exec_driver_sql(
             f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)",

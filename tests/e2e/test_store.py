@@ -292,9 +292,8 @@ def test_a_read_only_folder_is_a_clear_error():
             with pytest.raises(mnemolog.StoreNotWritable) as caught:
                 MemoryStore.open(root / "new", model=None)
             assert caught.value.hint
-            with pytest.raises(mnemolog.StoreNotWritable):
-                with MemoryStore.open(root / "memory", model=None) as store:
-                    store.start_session("trip")
+            with pytest.raises(mnemolog.StoreNotWritable), MemoryStore.open(root / "memory", model=None) as store:
+                store.start_session("trip")
     finally:
         for path in (root, root / "memory"):
             path.chmod(0o755)

@@ -1,0 +1,175 @@
+"""The command line as a person meets it: parse, call, print, exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import MemoryStore
+
+COMMANDS = "init import record recall sessions show status rebuild replay verify head".split()  # noqa: SIM905
+SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
+
+
+def run(*arguments: object, store: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the real command in a process of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMOLOG")}
+    if store is not None:
+        environment["MNEMOLOG_STORE"] = str(store)
+    command = [sys.executable, "-m", "mnemolog", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, check=False)
+
+
+@pytest.fixture
+def memory(folder):
+    """A store with a few turns, closed."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("trip", scope="acme/support/alice", session_id="trip-1")
+        for n, text in enumerate(("I moved to Lisbon in March.", "The dog is called Nero.", "ERR_42 came up again.")):
+            session.record("user", text, key=f"t{n}")
+    return folder
+
+
+def refused(ran: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one line that an error is, after checking that it is one, with a hint and no traceback."""
+    assert ran.returncode == code, ran.stderr
+    assert ran.stdout == ""
+    error, hint = ran.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert hint.startswith("hint: ")
+    return error
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command):
+    """One screen that shows how it is used."""
+    ran = run(command, "--help")
+    assert ran.returncode == 0
+    assert f"Example: mnemolog {command}" in ran.stdout
+
+
+READS = {
+    "recall": ("recall", "where is the dog", "--model", "none"),
+    "sessions": ("sessions",),
+    "show": ("show", "trip"),
+    "status": ("status",),
+    "head": ("head",),
+    "replay": ("replay", "--to", "3"),
+    "verify": ("verify",),
+    "rebuild --dry-run": ("rebuild", "views", "--dry-run"),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_every_read_gives_json_and_takes_the_store_from_the_environment(memory, what):
+    """The same answer with the folder first and with MNEMOLOG_STORE."""
+    command, *rest = READS[what]
+    named = run(command, memory, *rest, "--json")
+    ambient = run(command, *rest, "--json", store=memory)
+    assert named.returncode == ambient.returncode == 0, named.stderr + ambient.stderr
+    first, second = json.loads(named.stdout), json.loads(ambient.stdout)
+    if what == "rebuild --dry-run":
+        first[0].pop("seconds"), second[0].pop("seconds")
+    assert first == second
+    plain = run(command, memory, *rest)
+    assert plain.returncode == 0
+    assert plain.stdout
+
+
+def test_record_and_import_take_the_store_from_the_environment_too(memory, tmp_path):
+    """Writing commands follow the same rule."""
+    file = tmp_path / "more.jsonl"
+    file.write_text('{"session": "x", "text": "hello", "key": "1"}\n')
+    assert run("init", store=tmp_path / "new").returncode == 0
+    assert run("record", "trip", "more", store=memory).returncode == 0
+    assert run("import", file, "--no-vectors", store=memory).returncode == 0
+    assert json.loads(run("head", memory, "--json").stdout)["position"] == 4 + 1 + 2
+
+
+def test_record_reads_standard_input_starts_a_session_and_repeats_safely(tmp_path):
+    """What a shell script needs."""
+    assert run("init", tmp_path / "m").returncode == 0
+    assert run("init", tmp_path / "m").returncode == 0
+    arguments = ("record", tmp_path / "m", "notes", "-", "--start", "--scope", "me", "--key", "k", "--json")
+    first, second = (json.loads(run(*arguments, stdin="from a pipe").stdout) for _ in range(2))
+    assert first == second
+    assert (first["text"], first["scope"]) == ("from a pipe", "me")
+
+
+def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path):
+    """No traceback, nothing on stdout."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a").write_text("")
+    assert "there is no store" in refused(run("status", tmp_path / "missing"), 1)
+    assert "not a mnemolog store" in refused(run("status", tmp_path / "files"), 1)
+    assert "no session 'nope'" in refused(run("show", memory, "nope"), 1)
+    assert "scope" in refused(run("recall", memory, "q", "--scope", "/x", "--model", "none"), 1)
+    assert "query" in refused(run("recall", memory, "", "--model", "none"), 1)
+    assert "mode" in refused(run("recall", memory, "q", "--mode", "psychic", "--model", "none"), 1)
+    assert "not in this log" in refused(run("replay", memory, "--to", "99"), 1)
+    assert "POSITION:DIGEST" in refused(run("verify", memory, "--expect-head", "what"), 1)
+    assert "JSON object" in refused(run("record", memory, "trip", "x", "--metadata", "[1]"), 1)
+    assert "cannot be loaded" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
+
+
+def test_wrong_usage_is_exit_code_2(memory):
+    """An unknown command, an unknown option, a missing argument."""
+    for arguments in (("sing",), ("status", memory, "--loud"), ("recall",)):
+        assert run(*arguments).returncode == 2
+
+
+def test_verify_exits_3_and_names_the_position_when_history_was_changed(memory):
+    """A row edited from outside, and a head that was noted before."""
+    noted = run("head", memory).stdout.strip()
+    assert run("verify", memory, "--expect-head", noted).returncode == 0
+    outside = dbapi2.connect(str(memory / "log.db"))
+    outside.executescript("DROP TRIGGER events_refuse_update; UPDATE events SET recorded_at = 1 WHERE position = 3")
+    outside.close()
+    ran = run("verify", memory, "--json")
+    assert ran.returncode == 3
+    assert {(f["kind"], f["position"]) for f in json.loads(ran.stdout)["findings"]} >= {("changed", 3)}
+    assert "position 3" in run("verify", memory).stdout
+
+
+def test_an_import_runs_twice_and_names_what_it_refuses(memory, tmp_path):
+    """Keys make it safe; file and line make it repairable."""
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+    lines = [json.dumps({"room": "r", "day": n % 2, "body": f"line {n}", "id": n}) for n in range(700)]
+    good.write_text("\n".join(lines))
+    mapping = ("--field", "text=body,session=room+day,key=id", "--no-vectors", "--json")
+    first = json.loads(run("import", memory, good, *mapping).stdout)
+    second = json.loads(run("import", memory, good, *mapping).stdout)
+    assert (first["recorded"], first["sessions"]) == (700, 2)
+    assert (second["recorded"], second["already_there"]) == (0, 700)
+    changed = json.dumps({"room": "r", "day": 0, "body": "other words", "id": 0})
+    bad.write_text("\n".join([*(line.replace('"r"', '"q"') for line in lines[:3]), changed, "{broken", lines[5]]))
+    assert f"{bad}:4: key '0'" in refused(run("import", memory, bad, *mapping[:3]), 1)
+    report = json.loads(run("import", memory, bad, *mapping, "--skip-bad").stdout)
+    assert (report["recorded"], report["already_there"]) == (0, 4)
+    assert sorted(line.split(": ")[0] for line in report["refused"]) == [f"{bad}:4", f"{bad}:5"]
+
+
+def test_the_sample_conversation_is_imported_and_answered_by_text(tmp_path):
+    """What `make demo` shows, without the model."""
+    run("init", tmp_path / "m")
+    assert run("import", tmp_path / "m", SAMPLE, "--no-vectors").returncode == 0
+    answer = json.loads(run("recall", tmp_path / "m", "ERR_42", "--model", "none", "--json").stdout)
+    assert "ERR_42" in answer["hits"][0]["text"]
+    assert json.loads(run("status", tmp_path / "m", "--json").stdout)["turns"] >= 60
+
+
+@pytest.mark.model
+def test_the_real_model_answers_in_other_words_than_were_said(memory):
+    """MiniLM, FAISS and SQLite together, through the command line."""
+    answer = json.loads(run("recall", memory, "what is the pet's name?", "--mode", "vector", "--json").stdout)
+    assert answer["hits"][0]["text"] == "The dog is called Nero."
+    assert answer["vectors_to"] == answer["head"]
+    rebuilt = json.loads(run("rebuild", memory, "all", "--json").stdout)
+    assert [report["built_turns"] for report in rebuilt] == [3, 3]
+    assert rebuilt[1]["encoded_texts"] == 0
