@@ -164,7 +164,7 @@ class Views:
         counts = Counter(str(session_of(recorded.stream)) for recorded, _ in turns)
         last = {str(session_of(recorded.stream)): recorded.position for recorded, _ in turns}
         known = sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(counts))
-        scopes: dict[str, str] = {session: scope for session, scope in connection.execute(known)}
+        scopes: dict[str, str] = {session: scope for session, scope in connection.execute(known)}  # noqa: C416
         connection.execute(TURNS.insert(), [_turn_row(recorded, turn, scopes) for recorded, turn in turns])
         connection.exec_driver_sql(
             f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)",
