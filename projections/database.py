@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
 
-EngineFactory = Callable[[Path], sa.Engine]
-"""Opens (or creates) the database at a path, with the connection settings of the project."""
+_FULL: Final = 13  # SQLITE_FULL
 
 
 class ProjectionDatabase(NamedTuple):
@@ -49,4 +48,7 @@ class ProjectionDatabase(NamedTuple):
             yield
         except sa.exc.SQLAlchemyError as error:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+            code = getattr(cause, "sqlite_errorcode", None)
+            if code is not None and code & 0xFF == _FULL:
+                raise errors.StorageFull(self.path) from error
             raise errors.ProjectionUnreadable(self.path, str(cause)) from error

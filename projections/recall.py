@@ -108,7 +108,7 @@ def recall(
             similarity = dict(found)
             legs["vector"] = list(similarity)
             model = leg.fingerprint
-        except (errors.ModelError, errors.ProjectionError) as error:
+        except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
             if mode == "vector":
                 raise
             vectors_to, not_answering["vector"] = None, str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,6 +112,8 @@ def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
 
 
 def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: str) -> str:
+    with suppress(errors.UnknownSession):
+        return store.session(name).id  # By its id: asks the log, needs no projection.
     try:
         return store.find_session(name).session
     except errors.UnknownSession:

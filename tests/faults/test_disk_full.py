@@ -1,0 +1,43 @@
+"""A disk without room: a clear error, nothing half written, and everything works once there is room."""
+
+from __future__ import annotations
+
+import resource
+import signal
+
+import pytest
+
+import mnemolog
+from mnemolog import MemoryStore
+
+
+@pytest.fixture
+def file_limit():
+    """Set how large a file of this process may become; lifted afterwards."""
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, was[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, was)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("room", range(0, 64 * 1024, 4096))
+def test_an_append_without_room_writes_nothing_and_works_again_later(folder, file_limit, room):
+    """The limit moves in steps of a page over the whole append."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("trip")
+        first = session.record("user", "before")
+        size = max(path.stat().st_size for path in folder.iterdir())
+        file_limit(size + room)
+        failed: mnemolog.MnemologError | None = None
+        try:
+            session.record("user", "x" * 60_000, key="k")
+        except mnemolog.AppendError as error:
+            failed = error
+        file_limit(resource.RLIM_INFINITY)
+    with MemoryStore.open(folder, model=None) as store:
+        again = store.record(session.id, "user", "x" * 60_000, key="k")
+        assert [turn.position for turn in store.turns(session.id)] == [first.position, again.position]
+        assert store.verify().sound
+    assert failed is None or failed.hint
+    assert failed is not None or room >= 60_000  # It cannot have fitted into less.
