@@ -11,8 +11,8 @@ rm -rf "$store"
 step init "$store"
 step import "$store" examples/sample.jsonl
 step sessions "$store"
-step recall "$store" "where does Alice live now?" --scope acme/support --k 3
-step recall "$store" "which error code did the invoice page show?" --scope acme/support --k 3
+step recall "$store" "what is her new address?" --scope acme/support --k 4
+step recall "$store" "why was the database upgrade put off?" --scope acme/engineering --k 3
 step status "$store"
 step record "$store" demo "The demo ran to this point." --start --scope acme/demo
 noted=$("$mnemolog" head "$store")

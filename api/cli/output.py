@@ -28,7 +28,8 @@ def console() -> Console:
     """Return the console for answers."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    piped = not sys.stdout.isatty()  # A pipe has no width: do not fold ids to the usual 80 columns.
+    return Console(highlight=False, soft_wrap=True, width=200 if piped else None)
 
 
 def show_recall(answer: Recall) -> None:
@@ -137,7 +138,7 @@ def _table(*columns: str) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in ("turns", "to", "behind") else "left")
+        table.add_column(column, justify="right" if column in ("turns", "to", "behind") else "left", overflow="fold")
     return table
 
 
