@@ -50,7 +50,7 @@ bench-recall: install  ## recall on LoCoMo: make bench-recall DATA=path/to/locom
 	$(BIN)/python benchmarks/locomo.py $(DATA)
 
 faults: install  ## the fault suites at the larger scale
-	$(BIN)/python -m pytest tests/faults --kills 2000 -q
+	$(BIN)/python -m pytest tests/faults --kills 2000 --timeout 7200 -q
 
 clean:  ## remove the virtual environment and everything made
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
