@@ -29,10 +29,10 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.domain.session import new_turn
 from mnemolog.infra.mapper import encode
-from mnemolog.infra.schema import INSERT_EVENTS
 
 TEXT = "I moved to Lisbon in March, and the dog came along; could you change the address on the invoice? " * 2
 BLOCKS, BLOCK = 20, 100
+BARE_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Figure(NamedTuple):
@@ -88,7 +88,7 @@ def measure_single(folder: Path) -> Figure:
         for _ in range(BLOCKS):
             ours += timed(lambda: handle.record("user", TEXT), BLOCK)
             rows = iter([bare.row() for _ in range(BLOCK)])
-            theirs += timed(lambda rows=rows: bare.connection.execute(INSERT_EVENTS[1], next(rows)), BLOCK)
+            theirs += timed(lambda rows=rows: bare.connection.execute(BARE_INSERT, next(rows)), BLOCK)
     a, b = median(ours) * 1e6, median(theirs) * 1e6
     return Figure("one turn, synchronous=FULL, p50", a, b, "us", a / b, "<= 1.5", a / b <= 1.5)
 
@@ -161,7 +161,7 @@ def timed(call: Callable[[], Any], times: int) -> list[float]:
 def insert_many(connection: Any, rows: list[tuple[Any, ...]]) -> None:
     """Insert rows in one transaction of bare SQLite."""
     connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(INSERT_EVENTS[1], rows)
+    connection.executemany(BARE_INSERT, rows)
     connection.execute("COMMIT")
 
 

@@ -16,7 +16,8 @@ from typing import Final
 
 DIGEST_BYTES: Final = 32
 _GENESIS_TAG: Final = b"mnemolog/genesis/1\x00"
-_EVENT_TAG: Final = b"mnemolog/event/1\x00"
+_EVENT: Final = sha256(b"mnemolog/event/1\x00")
+"""The state of the hash behind the tag: to copy it costs less than to look the algorithm up again."""
 _HEADER: Final = Struct(">qqqiiii")
 
 
@@ -45,4 +46,6 @@ def link(
         len(state),
         -1 if key is None else len(key),
     )
-    return sha256(b"".join((_EVENT_TAG, previous, header, stream, topic, state, key or b""))).digest()
+    chained = _EVENT.copy()
+    chained.update(b"".join((previous, header, stream, topic, state, key or b"")))
+    return chained.digest()

@@ -26,14 +26,14 @@ Result = TypeVar("Result")
 class Request(Generic[Context]):
     """One unit of work in the queue, with its outcome once `settled`."""
 
-    result: Any = None
-    error: BaseException | None = None
-    settled = False
-    orphaned = False
-    gate: threading.Lock | None = None
+    __slots__ = ("error", "gate", "orphaned", "result", "settled", "work")
 
     def __init__(self, work: Callable[[Context], Any]) -> None:
         self.work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.settled = self.orphaned = False
+        self.gate: threading.Lock | None = None
 
 
 class GroupCommit(Generic[Context]):
@@ -73,11 +73,13 @@ class GroupCommit(Generic[Context]):
                     request.gate.acquire()
                 self._queue.append(request)
             if request.gate is None:
-                self._lead([request] if self._last_group == 1 else self._gather(), request)
+                self._run_group([request] if self._last_group == 1 else self._gather())
+                self._hand_over(request)
             else:
                 request.gate.acquire()  # Opened when this request is settled, or the next to lead.
                 if not request.settled:
-                    self._lead(self._gather(), request)
+                    self._run_group(self._gather())
+                    self._hand_over(request)
         except BaseException:
             self._leave(request)
             raise
@@ -109,17 +111,12 @@ class GroupCommit(Generic[Context]):
             self._in_flight = len(group)
         return group
 
-    def _lead(self, group: list[Request[Context]], own: Request[Context]) -> None:
-        self._run_group(group)
-        with self._mutex:
-            self._hand_over(own)
-
     def _leave(self, request: Request[Context]) -> None:
         """Take back the request of a caller who was interrupted, so that nobody waits for it."""
+        if self._leader is request:
+            self._hand_over(request)
         with self._mutex:
-            if self._leader is request:
-                self._hand_over(request)
-            elif request in islice(self._queue, self._in_flight):
+            if request in islice(self._queue, self._in_flight):
                 request.orphaned = True  # It is being written now: its outcome is the group's.
             elif request in self._queue:
                 self._queue.remove(request)
@@ -127,21 +124,22 @@ class GroupCommit(Generic[Context]):
 
     def _hand_over(self, own: Request[Context]) -> None:
         """Let go of who is settled, and have the next one lead. May be done again after an interrupt."""
-        queue, written = self._queue, self._in_flight
-        if len(queue) == 1 and queue[0] is own:
-            queue = deque()
-        else:
-            for request in islice(queue, self._in_flight):
-                if request.settled and request is not own:
-                    _open(request)
-            # Ours leaves whatever happened; others stay if an interrupt left them unsettled.
-            queue = deque(r for r in queue if not (r.settled or r is own or r.orphaned))
-        if queue:
-            _open(queue[0])
-        self._last_group = max(1, written)
-        self._queue, self._in_flight, self._leader = queue, 0, queue[0] if queue else None
-        if self._closed or len(queue) >= QUEUE_MAX - written:
-            self._room.notify_all()
+        with self._mutex:
+            queue, written = self._queue, self._in_flight
+            if len(queue) == 1 and queue[0] is own:
+                queue = deque()
+            else:
+                for request in islice(queue, self._in_flight):
+                    if request.settled and request is not own:
+                        _open(request)
+                # Ours leaves whatever happened; others stay if an interrupt left them unsettled.
+                queue = deque(r for r in queue if not (r.settled or r is own or r.orphaned))
+            if queue:
+                _open(queue[0])
+            self._last_group = max(1, written)
+            self._queue, self._in_flight, self._leader = queue, 0, queue[0] if queue else None
+            if self._closed or len(queue) >= QUEUE_MAX - written:
+                self._room.notify_all()
 
 
 def _open(request: Request[Any]) -> None:

@@ -17,6 +17,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.infra import sqlite
+from mnemolog.infra.forks import Birth
 from mnemolog.infra.mapper import decode
 from mnemolog.infra.recorder import SqliteRecorder
 from mnemolog.infra.schema import (
@@ -65,7 +66,7 @@ class EventLog:
     def __init__(self, path: Path, identity: Identity, recorder: SqliteRecorder, genesis: bytes) -> None:
         self.path, self.identity, self.recorder, self.genesis = path, identity, recorder, genesis
         self._submit = recorder.transact
-        self._pid = os.getpid()
+        self._birth = Birth()
         self._closed = False
 
     @classmethod
@@ -100,7 +101,7 @@ class EventLog:
 
     def close(self) -> None:
         """Finish queued appends and close the file. Appends after this raise `StoreClosed`."""
-        if not self._closed and os.getpid() == self._pid:
+        if not self._closed and self._birth.here:
             self._closed = True
             self.recorder.close()
 
@@ -110,7 +111,7 @@ class EventLog:
         Raises what `work` raises, `LogBusy`, `StorageFull`, `StoreNotWritable` (nothing written), or
         `LogWriteFailed` (outcome unknown).
         """
-        if self._closed or os.getpid() != self._pid:
+        if self._closed or not self._birth.here:
             self._require_usable()
         return self._submit(work)
 
@@ -203,8 +204,7 @@ class EventLog:
     def _require_usable(self) -> None:
         if self._closed:
             raise errors.StoreClosed
-        if os.getpid() != self._pid:
-            raise errors.StoreForked(opened_in=self._pid, used_in=os.getpid())
+        self._birth.require_here()
 
 
 def _find(folder: Path) -> Identity | None:

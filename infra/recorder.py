@@ -5,7 +5,6 @@ Why our own: docs/adr/0002-our-recorder-on-sqlalchemy-core.md.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
 from mnemolog.infra import sqlite
+from mnemolog.infra.forks import Birth
 from mnemolog.infra.schema import EVENTS
 from mnemolog.infra.subscription import SqliteSubscription
 from mnemolog.infra.writer import LogWriter
@@ -57,7 +57,7 @@ class SqliteRecorder(ApplicationRecorder):
     ) -> None:
         self.engine = engine
         self._path = path
-        self._pid, self._closed = os.getpid(), False
+        self._birth, self._closed = Birth(), False
         self._originator_id_type = originator_id_type
         self._listeners: set[threading.Event] = set()
         self._listeners_lock = threading.Lock()
@@ -82,8 +82,7 @@ class SqliteRecorder(ApplicationRecorder):
     def _require_usable(self) -> None:
         if self._closed:
             raise errors.StoreClosed
-        if os.getpid() != self._pid:
-            raise errors.StoreForked(opened_in=self._pid, used_in=os.getpid())
+        self._birth.require_here()
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
         """Append all of `stored_events` or none. Raises the library's `IntegrityError` on a taken version."""

@@ -56,10 +56,21 @@ APPEND_ONLY_TRIGGERS: Final = {
     for verb in ("UPDATE", "DELETE")
 }
 
-_INSERT: Final = str(EVENTS.insert().compile(dialect=sqlite.dialect(paramstyle="qmark")))
-_COLUMNS, _ROW = _INSERT.split(" VALUES ")
-INSERT_EVENTS: Final = {n: f"{_COLUMNS} VALUES {', '.join([_ROW] * n)}" for n in (64, 32, 16, 8, 4, 2, 1)}
+_COLUMNS: Final = ("position", "stream", "version", "topic", "state", "recorded_at", "digest")
+
+
+def _insert_statements(columns: tuple[str, ...]) -> dict[int, str]:
+    row = f"({', '.join('?' * len(columns))})"
+    return {
+        n: f"INSERT INTO events ({', '.join(columns)}) VALUES {', '.join([row] * n)}" for n in (64, 32, 16, 8, 4, 2, 1)
+    }
+
+
+INSERT_EVENTS: Final = _insert_statements((*_COLUMNS, "key"))
 """Insert statements by the number of rows they take. One statement gives up the GIL once, not once a row."""
+
+INSERT_KEYLESS: Final = _insert_statements(_COLUMNS)
+"""The same for rows without an idempotency key: to bind a None, pysqlite3 first looks for an adapter of it."""
 
 
 def create_schema(connection: sa.Connection, *, created_at: int) -> None:

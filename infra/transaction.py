@@ -16,8 +16,11 @@ from mnemolog.infra.schema import NOT_A_TURN
 
 State = TypeVar("State")
 Evolve = Callable[[State | None, Event], State | None]
-Row = tuple[int, str, int, str, bytes, str | None, int, bytes]
-"""The columns of a stored event, in the order of the table."""
+Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
+"""The columns of a stored event as INSERT_EVENTS takes them.
+
+Blobs are bytearrays: pysqlite3 binds those as they are, where for bytes it first looks for an adapter.
+"""
 
 STREAMS_CACHED_MAX: Final = 10_000
 
@@ -73,7 +76,7 @@ class Transaction:
         """Return the event of `stream` that carries the idempotency key, if there is one."""
         staged = self._keys.get((stream, key))
         if staged is not None:
-            position, _, version, topic, state, _, recorded_at, _ = staged
+            position, _, version, topic, state, recorded_at, _, _ = staged
         else:
             found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
             if found is None:
@@ -102,17 +105,21 @@ class Transaction:
         if expected is not None and version != expected:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=version)
         recorded_at = self._clock.now()
-        version = Version(version + 1)
-        position = self._stage(stream, version, event.topic, encode(event), key, recorded_at)
+        position = self._stage(stream, version + 1, event.topic, encode(event), key, recorded_at)
         return RecordedEvent(
-            position=position, stream=stream, version=version, recorded_at=recorded_at, key=key, event=event
+            position=position,
+            stream=stream,
+            version=Version(version + 1),
+            recorded_at=recorded_at,
+            key=key,
+            event=event,
         )
 
     def append_stored(self, stored_events: Sequence[StoredEvent], streams: Sequence[str]) -> list[int]:
         """Stage events of the eventsourcing library under the versions they carry."""
         now = self._clock.now()
         return [
-            self._stage(stream, Version(stored.originator_version), stored.topic, stored.state, None, now)
+            self._stage(stream, stored.originator_version, stored.topic, stored.state, None, now)
             for stored, stream in zip(stored_events, streams, strict=True)
         ]
 
@@ -122,7 +129,7 @@ class Transaction:
         self.forget()
         self.head, self.head_digest, self.rows = head, head_digest, rows
         self._versions.update((row[1], Version(row[2])) for row in rows)
-        self._keys.update(((row[1], row[5]), row) for row in rows if row[5] is not None)
+        self._keys.update(((row[1], row[7]), row) for row in rows if row[7] is not None)
         self._sparse.extend(row for row in rows if row[3] != _TURN)
 
     def forget(self) -> None:
@@ -144,7 +151,7 @@ class Transaction:
             self.forget()
 
     def _stage(
-        self, stream: str, version: Version, topic: str, state: bytes, key: str | None, recorded_at: Micros
+        self, stream: str, version: int, topic: str, state: bytes, key: str | None, recorded_at: Micros
     ) -> Position:
         position = Position(self.head + 1)
         linked = digest.link(
@@ -157,10 +164,10 @@ class Transaction:
             None if key is None else key.encode(),
             recorded_at,
         )
-        row = (position, stream, version, topic, state, key, recorded_at, linked)
+        row = (position, stream, version, topic, bytearray(state), recorded_at, bytearray(linked), key)
         self.rows.append(row)
         self.head, self.head_digest = position, linked
-        self._versions[stream] = version
+        self._versions[stream] = Version(version)
         if topic != _TURN:
             self._sparse.append(row)
             self._states.pop(stream, None)

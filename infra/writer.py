@@ -15,11 +15,13 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.group_commit import GroupCommit, Request
-from mnemolog.infra.schema import INSERT_EVENTS, SELECT_TRIGGERS, unlike_ours
+from mnemolog.infra.schema import INSERT_EVENTS, INSERT_KEYLESS, SELECT_TRIGGERS, unlike_ours
 from mnemolog.infra.transaction import Row, Transaction
 
 Group = Sequence[Request[Transaction]]
 
+_INSERT: Final = INSERT_EVENTS[1]
+_INSERT_KEYLESS: Final = INSERT_KEYLESS[1]
 _SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
 _SELECT_LAST_GIVEN: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 
@@ -80,9 +82,10 @@ class LogWriter:
         self._in_doubt = None
 
     def _run(self, group: Group) -> None:
-        self._in_doubt = group, self._driver.total_changes if self._driver is not None else 0
+        before = 0 if self._driver is None else self._driver.total_changes
+        self._in_doubt = group, before
         try:
-            if not (self._knows_head and self._write_on_what_is_known(group)):
+            if not (self._knows_head and self._write_on_what_is_known(group, before)):
                 self._write_under_lock(group)
         except (sa.exc.SQLAlchemyError, dbapi2.Error, errors.MnemologError) as error:
             if len(group) > 1 and sqlite.is_constraint_violation(error):
@@ -95,7 +98,7 @@ class LogWriter:
                     request.settled = True
         self._in_doubt = None
 
-    def _write_on_what_is_known(self, group: Group) -> bool:
+    def _write_on_what_is_known(self, group: Group, before: int) -> bool:
         """Stage on the head as we left it and insert at the position behind it. False: nothing was done.
 
         The insert itself proves the staging right: had another process appended since, the position would
@@ -103,14 +106,12 @@ class LogWriter:
         as BEGIN IMMEDIATE does, with two statements less.
         """
         driver, transaction = self._driver, self._transaction
-        before = driver.total_changes
         try:
             if not self._stage(group) or not transaction.rows:
                 self._roll_back()
                 return False  # An answer without an insert proves nothing: ask again under the lock.
             if len(transaction.rows) == 1:
-                if driver.execute(INSERT_EVENTS[1], transaction.rows[0]).rowcount != 1:
-                    raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
+                _insert_one(driver, transaction.rows[0])
             else:
                 driver.execute("BEGIN IMMEDIATE")
                 _insert(driver, transaction.rows)
@@ -207,9 +208,21 @@ class LogWriter:
 
 
 def _insert(driver: Any, rows: Sequence[Row]) -> None:
+    keyed = any(row[-1] is not None for row in rows)
+    statements, columns = (INSERT_EVENTS, None) if keyed else (INSERT_KEYLESS, -1)
     start = 0
-    for size, statement in INSERT_EVENTS.items():
+    for size, statement in statements.items():
         while len(rows) - start >= size:
-            if driver.execute(statement, [*chain.from_iterable(rows[start : start + size])]).rowcount != size:
-                raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
+            values = [*chain.from_iterable([row[:columns] for row in rows[start : start + size]])]
+            _require_inserted(driver.execute(statement, values).rowcount, size)
             start += size
+
+
+def _insert_one(driver: Any, row: Row) -> None:
+    cursor = driver.execute(_INSERT_KEYLESS, row[:-1]) if row[-1] is None else driver.execute(_INSERT, row)
+    _require_inserted(cursor.rowcount, 1)
+
+
+def _require_inserted(count: int, wanted: int) -> None:
+    if count != wanted:
+        raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
