@@ -102,7 +102,7 @@ def new_turn(
 ) -> TurnRecorded:
     """Return the event that records a turn, checked. Raises `InvalidInput`, `LimitExceeded`."""
     return TurnRecorded(
-        role=parse_role(role).value,
+        role=parse_role(role)._value_,
         text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
         speaker=None if speaker is None else checked_label("speaker", speaker),
         said_at=None if said_at is None else to_micros("said_at", said_at),

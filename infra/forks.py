@@ -1,38 +1,36 @@
-"""Whether this process is still the one that opened a log.
+"""Noticing a fork, so that a child never touches its parent's log.
 
-A child of a fork has the log's file descriptors and none of its locks: to use them would take the parent's
-locks away (https://www.sqlite.org/howtocorrupt.html, section 2.6). Asking for the process id at every
-append would be a system call each; the interpreter tells of a fork once.
+A child has the file descriptors of its parent and none of its locks; closing one of them takes the parent's
+locks away (https://www.sqlite.org/howtocorrupt.html, section 2.6). The interpreter tells of a fork once;
+asking for the process id would be a system call at every append.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-
-from mnemolog.domain import errors
-
-_born_here: weakref.WeakSet[Birth] = weakref.WeakSet()
+from typing import Protocol
 
 
-class Birth:
-    """Remembers in which process it was made. `here` is False in every child."""
+class Forkable(Protocol):
+    """What wants to know that it is in a child now."""
 
-    def __init__(self) -> None:
-        self.here = True
-        self._pid = os.getpid()
-        _born_here.add(self)
+    def forked(self) -> None:
+        """Called in the child, before anything else runs there."""
+        ...
 
-    def require_here(self) -> None:
-        """Raise `StoreForked` in a child process."""
-        if not self.here:
-            raise errors.StoreForked(opened_in=self._pid, used_in=os.getpid())
+
+_watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def watch(item: Forkable) -> None:
+    """Call `item.forked()` in every child forked from now on, as long as `item` lives."""
+    _watched.add(item)
 
 
 def _in_child() -> None:
-    for birth in _born_here:
-        birth.here = False
-    _born_here.clear()
+    for item in list(_watched):
+        item.forked()
 
 
 os.register_at_fork(after_in_child=_in_child)

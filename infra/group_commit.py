@@ -10,14 +10,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final, Generic, TypeVar
 
 from mnemolog.domain import errors
 
 GROUP_MAX: Final = 256
 QUEUE_MAX: Final = 4_096
-YIELDS_MAX: Final = 16
+GATHER_S_MAX: Final = 0.001
 
 Context = TypeVar("Context")
 Result = TypeVar("Result")
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 class Request(Generic[Context]):
     """One unit of work in the queue, with its outcome once `settled`."""
 
-    __slots__ = ("error", "gate", "orphaned", "result", "settled", "work")
+    __slots__ = ("error", "gate", "orphaned", "result", "settled", "wakes", "work")
 
     def __init__(self, work: Callable[[Context], Any]) -> None:
         self.work = work
@@ -34,6 +34,8 @@ class Request(Generic[Context]):
         self.error: BaseException | None = None
         self.settled = self.orphaned = False
         self.gate: threading.Lock | None = None
+        self.wakes: Request[Context] | None = None
+        """Who is settled too and to be woken by us: one after the other, they do not fight for the GIL."""
 
 
 class GroupCommit(Generic[Context]):
@@ -51,6 +53,10 @@ class GroupCommit(Generic[Context]):
         self._queue: deque[Request[Context]] = deque()
         self._leader: Request[Context] | None = None
         self._in_flight = 0
+        self._awaited = 0
+        """The length of the queue that a leader waits for, who then waits for `_company` to be opened."""
+        self._company = threading.Lock()
+        self._patience_s = 0.0
         self._last_group = 1
         self._closed = False
 
@@ -72,14 +78,20 @@ class GroupCommit(Generic[Context]):
                     request.gate = threading.Lock()
                     request.gate.acquire()
                 self._queue.append(request)
-            if request.gate is None:
-                self._run_group([request] if self._last_group == 1 else self._gather())
-                self._hand_over(request)
-            else:
+                if len(self._queue) == self._awaited:
+                    self._awaited = 0
+                    self._company.release()
+            if request.gate is not None:
                 request.gate.acquire()  # Opened when this request is settled, or the next to lead.
+                if request.wakes is not None:
+                    _open(request.wakes)
                 if not request.settled:
-                    self._run_group(self._gather())
-                    self._hand_over(request)
+                    self._lead(request)
+            elif self._last_group > 1:
+                self._lead(request)
+            else:
+                self._run_group([request])
+                self._hand_over(request)
         except BaseException:
             self._leave(request)
             raise
@@ -95,24 +107,34 @@ class GroupCommit(Generic[Context]):
             while self._queue:
                 self._room.wait()
 
+    def _lead(self, own: Request[Context]) -> None:
+        group = self._gather()
+        began = time.monotonic()
+        self._run_group(group)
+        self._patience_s = min(time.monotonic() - began, GATHER_S_MAX)
+        self._hand_over(own)
+
     def _gather(self) -> list[Request[Context]]:
         """Return the group to write: those that wait, after letting those of the last group come back.
 
-        They were woken a moment ago and would find us committing alone; a few yields cost microseconds,
-        a commit costs a hundred.
+        They were woken a moment ago and would find us writing alone. We wait no longer than writing takes.
         """
-        queue, expected = self._queue, self._last_group
-        for _ in range(min(expected, YIELDS_MAX)):
-            if len(queue) >= expected:
-                break
-            time.sleep(0)
         with self._mutex:
-            group = list(islice(queue, GROUP_MAX))
+            missing = self._last_group - len(self._queue)
+            if missing > 0:
+                self._awaited = self._last_group
+                self._company = company = threading.Lock()
+                company.acquire()
+        if missing > 0:
+            company.acquire(timeout=self._patience_s)
+        with self._mutex:
+            self._awaited = 0
+            group = list(islice(self._queue, GROUP_MAX))
             self._in_flight = len(group)
         return group
 
     def _leave(self, request: Request[Context]) -> None:
-        """Take back the request of a caller who was interrupted, so that nobody waits for it."""
+        """Take back the request of a caller who was interrupted, so that nobody waits for it or through it."""
         if self._leader is request:
             self._hand_over(request)
         with self._mutex:
@@ -121,6 +143,8 @@ class GroupCommit(Generic[Context]):
             elif request in self._queue:
                 self._queue.remove(request)
             self._room.notify_all()
+        if request.wakes is not None:
+            _open(request.wakes)
 
     def _hand_over(self, own: Request[Context]) -> None:
         """Let go of who is settled, and have the next one lead. May be done again after an interrupt."""
@@ -129,14 +153,16 @@ class GroupCommit(Generic[Context]):
             if len(queue) == 1 and queue[0] is own:
                 queue = deque()
             else:
-                for request in islice(queue, self._in_flight):
-                    if request.settled and request is not own:
-                        _open(request)
+                done = [r for r in islice(queue, written) if r.settled and not (r is own or r.orphaned)]
+                for request, following in pairwise(done):
+                    request.wakes = following
+                for request in done[:1]:
+                    _open(request)
                 # Ours leaves whatever happened; others stay if an interrupt left them unsettled.
                 queue = deque(r for r in queue if not (r.settled or r is own or r.orphaned))
             if queue:
                 _open(queue[0])
-            self._last_group = max(1, written)
+            self._last_group, self._awaited = max(1, written), 0
             self._queue, self._in_flight, self._leader = queue, 0, queue[0] if queue else None
             if self._closed or len(queue) >= QUEUE_MAX - written:
                 self._room.notify_all()

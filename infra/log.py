@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -16,8 +16,7 @@ from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.infra import sqlite
-from mnemolog.infra.forks import Birth
+from mnemolog.infra import forks, sqlite
 from mnemolog.infra.mapper import decode
 from mnemolog.infra.recorder import SqliteRecorder
 from mnemolog.infra.schema import (
@@ -45,6 +44,14 @@ _SELECT_STREAM: Final = (
 )
 
 
+class Transact(Protocol):
+    """Runs a unit of work under the write lock."""
+
+    def __call__(self, work: Callable[[Transaction], Result]) -> Result:
+        """Return what `work` returns, when what it staged is durable."""
+        ...
+
+
 class Identity(NamedTuple):
     """What a log says of itself."""
 
@@ -65,9 +72,16 @@ class EventLog:
 
     def __init__(self, path: Path, identity: Identity, recorder: SqliteRecorder, genesis: bytes) -> None:
         self.path, self.identity, self.recorder, self.genesis = path, identity, recorder, genesis
-        self._submit = recorder.transact
-        self._birth = Birth()
-        self._closed = False
+        self.transact: Transact = recorder.transact
+        """Run a unit of work alone under the write lock; return its result when it is durable.
+
+        Raises what the work raises, `LogBusy`, `StorageFull`, `StoreNotWritable`, `StoreClosed`,
+        `StoreForked` (nothing written), or `LogWriteFailed` (outcome unknown).
+        """
+        self._opened_in: int | None = None
+        """The process that opened the log, once we are in a child of it."""
+        self._pid, self._closed = os.getpid(), False
+        forks.watch(self)
 
     @classmethod
     def open(
@@ -101,19 +115,14 @@ class EventLog:
 
     def close(self) -> None:
         """Finish queued appends and close the file. Appends after this raise `StoreClosed`."""
-        if not self._closed and self._birth.here:
+        if not self._closed and self._opened_in is None:
             self._closed = True
             self.recorder.close()
 
-    def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Run `work` alone under the write lock; return its result when it is durable.
-
-        Raises what `work` raises, `LogBusy`, `StorageFull`, `StoreNotWritable` (nothing written), or
-        `LogWriteFailed` (outcome unknown).
-        """
-        if self._closed or not self._birth.here:
-            self._require_usable()
-        return self._submit(work)
+    def forked(self) -> None:
+        """Refuse everything from now on: this is a child of the process that opened the log."""
+        self._opened_in = self._pid
+        self.transact = self._refuse
 
     def head(self) -> LogHead:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
@@ -204,7 +213,12 @@ class EventLog:
     def _require_usable(self) -> None:
         if self._closed:
             raise errors.StoreClosed
-        self._birth.require_here()
+        if self._opened_in is not None:
+            raise errors.StoreForked(opened_in=self._opened_in, used_in=os.getpid())
+
+    def _refuse(self, work: Callable[[Transaction], Result]) -> Result:
+        self._require_usable()
+        raise AssertionError("unreachable")
 
 
 def _find(folder: Path) -> Identity | None:

@@ -5,6 +5,7 @@ Why our own: docs/adr/0002-our-recorder-on-sqlalchemy-core.md.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
-from mnemolog.infra import sqlite
-from mnemolog.infra.forks import Birth
+from mnemolog.infra import forks, sqlite
 from mnemolog.infra.schema import EVENTS
 from mnemolog.infra.subscription import SqliteSubscription
 from mnemolog.infra.writer import LogWriter
@@ -57,7 +57,9 @@ class SqliteRecorder(ApplicationRecorder):
     ) -> None:
         self.engine = engine
         self._path = path
-        self._birth, self._closed = Birth(), False
+        self._opened_in: int | None = None
+        self._pid, self._closed = os.getpid(), False
+        forks.watch(self)
         self._originator_id_type = originator_id_type
         self._listeners: set[threading.Event] = set()
         self._listeners_lock = threading.Lock()
@@ -79,10 +81,15 @@ class SqliteRecorder(ApplicationRecorder):
         self._notify_listeners()  # Subscriptions wake up, find the log closed, and end with `StoreClosed`.
         self.engine.dispose()
 
+    def forked(self) -> None:
+        """Refuse everything from now on: this is a child of the process that opened the file."""
+        self._opened_in = self._pid
+
     def _require_usable(self) -> None:
         if self._closed:
             raise errors.StoreClosed
-        self._birth.require_here()
+        if self._opened_in is not None:
+            raise errors.StoreForked(opened_in=self._opened_in, used_in=os.getpid())
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
         """Append all of `stored_events` or none. Raises the library's `IntegrityError` on a taken version."""

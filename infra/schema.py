@@ -6,7 +6,6 @@ import secrets
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 
 LOG_FORMAT: Final = 1
 APPLICATION_ID: Final = 0x6D6E6C67  # "mnlg", in the header of every log file
@@ -56,18 +55,21 @@ APPEND_ONLY_TRIGGERS: Final = {
     for verb in ("UPDATE", "DELETE")
 }
 
+ROWS_MAX: Final = 64
+"""Rows that one statement inserts at most."""
+
 _COLUMNS: Final = ("position", "stream", "version", "topic", "state", "recorded_at", "digest")
 
 
 def _insert_statements(columns: tuple[str, ...]) -> dict[int, str]:
     row = f"({', '.join('?' * len(columns))})"
-    return {
-        n: f"INSERT INTO events ({', '.join(columns)}) VALUES {', '.join([row] * n)}" for n in (64, 32, 16, 8, 4, 2, 1)
-    }
+    start = f"INSERT INTO events ({', '.join(columns)}) VALUES "
+    return {n: start + ", ".join([row] * n) for n in range(1, ROWS_MAX + 1)}
 
 
 INSERT_EVENTS: Final = _insert_statements((*_COLUMNS, "key"))
-"""Insert statements by the number of rows they take. One statement gives up the GIL once, not once a row."""
+"""Insert statements by the number of rows they take. One statement gives up the GIL once, not once a row, and
+is a transaction of its own."""
 
 INSERT_KEYLESS: Final = _insert_statements(_COLUMNS)
 """The same for rows without an idempotency key: to bind a None, pysqlite3 first looks for an adapter of it."""

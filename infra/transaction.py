@@ -68,7 +68,7 @@ class Transaction:
             state = evolve(state, decode(topic, stored, position=position))
         for row in self._sparse:
             if row[1] == stream:
-                state = evolve(state, decode(row[3], row[4], position=row[0]))
+                state = evolve(state, decode(row[3], bytes(row[4]), position=row[0]))
         self._states[stream] = state
         return state
 
@@ -88,7 +88,7 @@ class Transaction:
             version=Version(version),
             recorded_at=Micros(recorded_at),
             key=key,
-            event=decode(topic, state, position=position),
+            event=decode(topic, bytes(state), position=position),
         )
 
     def append(
@@ -140,8 +140,9 @@ class Transaction:
         self._keys.clear()
         self._sparse.clear()
 
-    def committed(self) -> None:
-        """Begin a new group: what was staged is stored now."""
+    def committed(self) -> bool:
+        """Begin a new group: what was staged is stored now. Say whether that was anything."""
+        wrote = bool(self.rows)
         self.rows = []
         if self._keys:
             self._keys.clear()
@@ -149,6 +150,7 @@ class Transaction:
             self._sparse.clear()
         if len(self._versions) > STREAMS_CACHED_MAX or len(self._states) > STREAMS_CACHED_MAX:
             self.forget()
+        return wrote
 
     def _stage(
         self, stream: str, version: int, topic: str, state: bytes, key: str | None, recorded_at: Micros

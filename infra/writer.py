@@ -15,14 +15,13 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.group_commit import GroupCommit, Request
-from mnemolog.infra.schema import INSERT_EVENTS, INSERT_KEYLESS, SELECT_TRIGGERS, unlike_ours
+from mnemolog.infra.schema import INSERT_EVENTS, INSERT_KEYLESS, ROWS_MAX, SELECT_TRIGGERS, unlike_ours
 from mnemolog.infra.transaction import Row, Transaction
 
 Group = Sequence[Request[Transaction]]
 
-_INSERT: Final = INSERT_EVENTS[1]
-_INSERT_KEYLESS: Final = INSERT_KEYLESS[1]
 _SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
+_SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
 _SELECT_LAST_GIVEN: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 
 
@@ -47,8 +46,8 @@ class LogWriter:
         self._driver: Any = None
         self._transaction = Transaction(clock)
         self._knows_head = False
-        self._in_doubt: tuple[Group, int] | None = None
-        """The group that is being written, with the changes counted before it; stays after an interrupt."""
+        self._in_doubt: Group | None = None
+        """The group that is being written; stays after an interrupt."""
         self._failed: errors.LogWriteFailed | None = None
         self._queue: GroupCommit[Transaction] = GroupCommit(self._run_group)
         self.transact = self._queue.submit
@@ -67,25 +66,32 @@ class LogWriter:
 
     def _run_group(self, group: Group) -> None:
         if self._in_doubt is not None:
-            self._recover(*self._in_doubt)
+            self._recover(self._in_doubt)
             group = [request for request in group if not request.settled]
         if group:
             self._run(group)
 
-    def _recover(self, group: Group, before: int) -> None:
+    def _recover(self, group: Group) -> None:
         """Find out what an interrupt left: a group that is committed stands, what is half done is undone."""
-        driver = self._driver
-        if driver is not None:
-            if self._transaction.rows and not driver.in_transaction and driver.total_changes > before:
+        if self._driver is not None:
+            if self._is_committed():
                 self._settle(group)
             self._roll_back()
         self._in_doubt = None
 
+    def _is_committed(self) -> bool:
+        """Whether what is staged is in the file: the chain's digest is there, and no transaction is open."""
+        rows, driver = self._transaction.rows, self._driver
+        if not rows or driver.in_transaction:
+            return False
+        last = rows[-1]
+        found = driver.execute(_SELECT_DIGEST, (last[0],)).fetchone()
+        return found is not None and found[0] == last[6]
+
     def _run(self, group: Group) -> None:
-        before = 0 if self._driver is None else self._driver.total_changes
-        self._in_doubt = group, before
+        self._in_doubt = group
         try:
-            if not (self._knows_head and self._write_on_what_is_known(group, before)):
+            if not (self._knows_head and self._write_on_what_is_known(group)):
                 self._write_under_lock(group)
         except (sa.exc.SQLAlchemyError, dbapi2.Error, errors.MnemologError) as error:
             if len(group) > 1 and sqlite.is_constraint_violation(error):
@@ -98,20 +104,20 @@ class LogWriter:
                     request.settled = True
         self._in_doubt = None
 
-    def _write_on_what_is_known(self, group: Group, before: int) -> bool:
+    def _write_on_what_is_known(self, group: Group) -> bool:
         """Stage on the head as we left it and insert at the position behind it. False: nothing was done.
 
         The insert itself proves the staging right: had another process appended since, the position would
-        be taken. A lone INSERT is a transaction of its own that takes the write lock before it reads, just
-        as BEGIN IMMEDIATE does, with two statements less.
+        be taken. One INSERT is a transaction of its own that takes the write lock before it reads, just as
+        BEGIN IMMEDIATE does, with two statements less.
         """
         driver, transaction = self._driver, self._transaction
         try:
             if not self._stage(group) or not transaction.rows:
                 self._roll_back()
                 return False  # An answer without an insert proves nothing: ask again under the lock.
-            if len(transaction.rows) == 1:
-                _insert_one(driver, transaction.rows[0])
+            if len(transaction.rows) <= ROWS_MAX:
+                _insert(driver, transaction.rows)
             else:
                 driver.execute("BEGIN IMMEDIATE")
                 _insert(driver, transaction.rows)
@@ -120,7 +126,7 @@ class LogWriter:
             self._roll_back()
             return False
         except BaseException as error:
-            self._settle_interrupted(group, error, before=before)
+            self._settle_interrupted(group, error)
             raise
         self._settle(group)
         return True
@@ -129,7 +135,6 @@ class LogWriter:
         if self._failed is not None:
             raise self._failed
         driver = self._driver or self._connect()
-        before = driver.total_changes
         try:
             driver.execute("BEGIN IMMEDIATE")
             self._read_head()
@@ -137,7 +142,7 @@ class LogWriter:
             _insert(driver, self._transaction.rows)
             driver.execute("COMMIT")
         except BaseException as error:
-            self._settle_interrupted(group, error, before=before)
+            self._settle_interrupted(group, error)
             raise
         self._settle(group)
 
@@ -164,18 +169,15 @@ class LogWriter:
         self._knows_head = True
 
     def _settle(self, group: Group) -> None:
-        wrote = bool(self._transaction.rows)
         for request in group:
             request.settled = True
-        self._transaction.committed()  # Last: what is staged tells `_recover` that a commit stands.
-        if wrote:
+        # Last: what is staged tells `_recover` that a commit stands.
+        if self._transaction.committed():
             self._committed()
 
-    def _settle_interrupted(self, group: Group, error: BaseException, *, before: int) -> None:
+    def _settle_interrupted(self, group: Group, error: BaseException) -> None:
         """Roll back; or, if an interrupt arrived between the commit and us, let the commit stand."""
-        driver = self._driver
-        inserted = bool(self._transaction.rows) and driver.total_changes > before
-        if inserted and not driver.in_transaction and not isinstance(error, Exception):
+        if not isinstance(error, Exception) and self._is_committed():
             self._settle(group)
         else:
             self._roll_back()
@@ -208,21 +210,20 @@ class LogWriter:
 
 
 def _insert(driver: Any, rows: Sequence[Row]) -> None:
-    keyed = any(row[-1] is not None for row in rows)
-    statements, columns = (INSERT_EVENTS, None) if keyed else (INSERT_KEYLESS, -1)
-    start = 0
-    for size, statement in statements.items():
-        while len(rows) - start >= size:
-            values = [*chain.from_iterable([row[:columns] for row in rows[start : start + size]])]
-            _require_inserted(driver.execute(statement, values).rowcount, size)
-            start += size
-
-
-def _insert_one(driver: Any, row: Row) -> None:
-    cursor = driver.execute(_INSERT_KEYLESS, row[:-1]) if row[-1] is None else driver.execute(_INSERT, row)
-    _require_inserted(cursor.rowcount, 1)
-
-
-def _require_inserted(count: int, wanted: int) -> None:
-    if count != wanted:
+    if not rows:
+        return
+    if len(rows) > ROWS_MAX:
+        for start in range(0, len(rows), ROWS_MAX):
+            _insert(driver, rows[start : start + ROWS_MAX])
+        return
+    if len(rows) == 1:
+        values: Sequence[Any] = rows[0]
+        keyless = values[-1] is None
+        if keyless:
+            values = values[:-1]
+    else:
+        keyless = all(row[-1] is None for row in rows)
+        values = [*chain.from_iterable([row[:-1] for row in rows] if keyless else rows)]
+    statement = (INSERT_KEYLESS if keyless else INSERT_EVENTS)[len(rows)]
+    if driver.execute(statement, values).rowcount != len(rows):
         raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
