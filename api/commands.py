@@ -6,14 +6,15 @@ Each runs alone, so its decision is made on the state it is written to: no confl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.infra.transaction import Transaction
 
 
-class Recorded(NamedTuple):
+class Recorded(msgspec.Struct, frozen=True):
     """A turn in the log. `deduplicated` when its key was there already and nothing was added."""
 
     event: RecordedEvent

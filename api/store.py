@@ -149,7 +149,7 @@ class MemoryStore:
         if key is not None:
             domain.checked_key(key)
         recorded = self._log.transact(commands.record_turn(session_id, turn, key=key))
-        return turn_of(recorded.event, scope=recorded.scope)
+        return turn_of(recorded.event, session=session_id, scope=recorded.scope)
 
     def record_many(self, turns: Sequence[NewTurn]) -> list[Turn]:
         """Record turns in the order given, in one transaction: all of them or none.
@@ -161,7 +161,7 @@ class MemoryStore:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
         works = [_record(turn) for turn in turns]
         recorded = self._log.transact(lambda tx: [work(tx) for work in works])
-        return [turn_of(item.event, scope=item.scope) for item in recorded]
+        return [turn_of(r.event, session=t.session, scope=r.scope) for t, r in zip(turns, recorded, strict=True)]
 
     def import_files(
         self,

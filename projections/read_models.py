@@ -11,7 +11,6 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.role import ROLES, Role
-from mnemolog.domain.session import session_of
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,15 +47,15 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_position: Position
 
 
-def turn_of(recorded: RecordedEvent, *, scope: str) -> Turn:
-    """Return the turn that an event recorded in a session of `scope`. It must be a `TurnRecorded`."""
+def turn_of(recorded: RecordedEvent, *, session: str, scope: str) -> Turn:
+    """Return the turn that an event recorded in `session`, which is of `scope`. It must be a `TurnRecorded`."""
     event = recorded.event
     if not isinstance(event, TurnRecorded):
         raise TypeError(f"{event.topic} records no turn")
     recorded_at = to_datetime(recorded.recorded_at)
     return Turn(
         position=recorded.position,
-        session=str(session_of(recorded.stream)),
+        session=session,
         scope=scope,
         version=recorded.version,
         role=ROLES[event.role],

@@ -40,13 +40,14 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Session:
     def __init__(self, recorded: RecordedEvent, started: SessionStarted) -> None:
+        self.id = str(session_of(recorded.stream))
         self.recorded, self.started = recorded, started
         self.ended_at: datetime | None = None
         self.turns: list[Turn] = []
 
     def frozen(self) -> SessionReplay:
         return SessionReplay(
-            session=str(session_of(self.recorded.stream)),
+            session=self.id,
             name=self.started.name,
             agent=self.started.agent,
             scope=self.started.scope,
@@ -87,6 +88,6 @@ def _apply(sessions: dict[str, _Session], recorded: RecordedEvent) -> None:
             sessions[recorded.stream] = _Session(recorded, started)
         case TurnRecorded():
             known = sessions[recorded.stream]
-            known.turns.append(turn_of(recorded, scope=known.started.scope))
+            known.turns.append(turn_of(recorded, session=known.id, scope=known.started.scope))
         case SessionEnded():
             sessions[recorded.stream].ended_at = to_datetime(recorded.recorded_at)
