@@ -336,6 +336,78 @@ def test_an_interrupt_at_any_line_leaves_a_queue_that_works(at):
     assert not closing.running, where
 
 
+def follow(groups, see):
+    """Submit from this thread as the second of a group of three, seeing every line.
+
+    Return whether we came through, and the outcomes of the other two.
+    """
+    let_go = groups.hold()
+    outcomes = [groups.submit("first")]
+
+    def once_we_wait():
+        wait_until(lambda: groups.waiting >= 3, what="three in the queue")
+        outcomes.append(groups.submit("third"))
+        let_go()
+
+    helping = in_thread(once_we_wait)
+    through = True
+    try:
+        trace_lines(see, lambda: groups.queue.submit(lambda _: "second"))
+    except Interrupt:
+        through = False
+        if groups.waiting == 2:  # Before we were in the queue: let another take our place.
+            outcomes.append(groups.submit("second"))
+    helping.result()
+    return through, outcomes
+
+
+def test_an_interrupt_at_any_line_of_one_who_is_woken_wakes_the_next():
+    """Those of a group wake one another: the interrupted one passes the waking on."""
+    at, through = 0, False
+    while not through:
+        groups, seen = Groups(), []
+
+        def see(line, seen=seen, at=at):
+            seen.append(line)
+            if len(seen) == at + 1:
+                raise Interrupt
+
+        through, outcomes = follow(groups, see)
+        assert {"first", "third"} <= {outcome.result() for outcome in outcomes}
+        later = in_thread(lambda queue=groups.queue: queue.submit(lambda _: "next"))
+        assert later.result() == "next"
+        in_thread(groups.queue.close).result()
+        at += 1
+    assert at > 10
+
+
+def test_a_leader_waits_for_those_of_the_last_group(groups):
+    """They come back in a moment: one group again, and not the first of them alone."""
+    let_go = groups.hold()
+    outcomes = [groups.submit(n) for n in range(3)]
+    let_go()
+    for outcome in outcomes:
+        outcome.result()
+    groups.queue._patience_s = 60
+    again = [in_thread(lambda n=n: groups.queue.submit(lambda _: n)) for n in range(3)]
+    assert [outcome.result() for outcome in again] == [0, 1, 2]
+    assert [len(group) for group in groups.groups] == [1, 3, 3]
+
+
+def test_a_leader_that_nobody_joins_goes_alone(groups):
+    """It waits no longer than writing took; the next one does not wait at all."""
+    let_go = groups.hold()
+    outcomes = [groups.submit(n) for n in range(3)]
+    let_go()
+    for outcome in outcomes:
+        outcome.result()
+    assert 0 < groups.queue._patience_s <= group_commit.GATHER_S_MAX
+    assert groups.queue.submit(lambda _: "alone") == "alone"
+    groups.queue._patience_s = 60
+    assert groups.queue.submit(lambda _: "again") == "again"
+    assert [len(group) for group in groups.groups] == [1, 3, 1, 1]
+
+
 def test_a_full_queue_blocks_and_goes_on(groups, monkeypatch):
     """Beyond `QUEUE_MAX` a caller waits for room, in the end everybody is served, in order."""
     assert QUEUE_MAX > GROUP_MAX
