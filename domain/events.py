@@ -58,8 +58,134 @@ class SessionEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = "ended"
 
 
+class SessionResumed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A conversation that had ended goes on."""
+
+    topic: ClassVar[str] = "session.resumed.v1"
+
+    reason: str = ""
+
+
+class ValueSet(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A key of the session's working memory was given a value, `None` included."""
+
+    topic: ClassVar[str] = "value.set.v1"
+
+    key: str
+    value: Any
+    """Any JSON value. Always stored, so that `None` is a value and not an absence."""
+    expires_at: int | None = None
+    """Microseconds since the Unix epoch from which on the value is gone; None for never."""
+
+
+class ValueDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A key of the session's working memory was removed."""
+
+    topic: ClassVar[str] = "value.deleted.v1"
+
+    key: str
+
+
+class ValuesCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Every key of the session's working memory was removed. Task and notes stay."""
+
+    topic: ClassVar[str] = "values.cleared.v1"
+
+
+class TaskChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What the session is working on, as a whole, after the change."""
+
+    topic: ClassVar[str] = "task.changed.v1"
+
+    description: str
+    step: int | None = None
+    total: int | None = None
+    percent: float | None = None
+    """0 to 100."""
+    status: str = "active"
+
+
+class NoteAdded(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A note was put at the end of the session's scratchpad."""
+
+    topic: ClassVar[str] = "note.added.v1"
+
+    text: str
+
+
+class NotesCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The session's scratchpad was emptied."""
+
+    topic: ClassVar[str] = "notes.cleared.v1"
+
+
+class CheckpointCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A moment was named. It holds nothing: its state is that of the session at this event's position."""
+
+    topic: ClassVar[str] = "checkpoint.created.v1"
+
+    id: str
+    name: str
+    description: str = ""
+
+
+class CheckpointDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A checkpoint can no longer be restored."""
+
+    topic: ClassVar[str] = "checkpoint.deleted.v1"
+
+    id: str
+
+
+class CheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Values, task and notes are again what they were at a checkpoint; the turns behind it are hidden."""
+
+    topic: ClassVar[str] = "checkpoint.restored.v1"
+
+    id: str
+    position: int
+    """The log position of the checkpoint's `checkpoint.created`."""
+
+
+class TurnsRewound(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The turns behind a position are hidden from the session's own recall. They stay in the log."""
+
+    topic: ClassVar[str] = "turns.rewound.v1"
+
+    to: int
+    """The log position of the last event that is not hidden."""
+
+
+class SessionSwitched(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An agent left one session for another. Lies in the agent's stream."""
+
+    topic: ClassVar[str] = "session.switched.v1"
+
+    from_: str | None = msgspec.field(name="from")
+    """None when the agent was in no session."""
+    to: str
+    reason: str
+
+
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
-    event_type.topic: event_type for event_type in (SessionStarted, TurnRecorded, SessionEnded)
+    event_type.topic: event_type
+    for event_type in (
+        SessionStarted,
+        TurnRecorded,
+        SessionEnded,
+        SessionResumed,
+        ValueSet,
+        ValueDeleted,
+        ValuesCleared,
+        TaskChanged,
+        NoteAdded,
+        NotesCleared,
+        CheckpointCreated,
+        CheckpointDeleted,
+        CheckpointRestored,
+        TurnsRewound,
+        SessionSwitched,
+    )
 }
 """Every topic this version can read and write."""
 
