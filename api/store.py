@@ -328,7 +328,7 @@ class MemoryStore:
             return self._opened_vectors
 
     def _started(self, session_id: str) -> SessionStarted:
-        state = self._log.fold(domain.session_stream(session_id), domain.evolve)
+        state = self._log.fold(domain.session_stream(session_id), domain.evolve).state
         if state is None:
             raise errors.UnknownSession(session_id)
         return state.started

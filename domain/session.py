@@ -13,7 +13,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_micros
-from mnemolog.domain.events import Event, SessionEnded, SessionStarted, TurnRecorded
+from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -45,11 +45,11 @@ def session_of(stream: str) -> str | None:
     return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
-def evolve(state: SessionState | None, event: Event) -> SessionState | None:
-    """Return the state after `event`. Events of other kinds change nothing."""
-    match event:
-        case SessionStarted():
-            return SessionState(started=event)
+def evolve(state: SessionState | None, recorded: RecordedEvent, _past: object = None) -> SessionState | None:
+    """Return the state after an event. Events of other kinds change nothing."""
+    match recorded.event:
+        case SessionStarted() as started:
+            return SessionState(started=started)
         case SessionEnded() if state is not None:
             return msgspec.structs.replace(state, ended=True)
         case _:

@@ -17,7 +17,8 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.infra import forks, sqlite
-from mnemolog.infra.mapper import decode
+from mnemolog.infra.folding import Evolve, Folded, Known, State, nothing_known, read_sparse
+from mnemolog.infra.mapper import recorded_event
 from mnemolog.infra.recorder import SqliteRecorder
 from mnemolog.infra.schema import (
     APPLICATION_ID,
@@ -27,13 +28,13 @@ from mnemolog.infra.schema import (
     forbid_rewriting,
     unlike_ours,
 )
-from mnemolog.infra.transaction import SELECT_SPARSE, Evolve, State, Transaction
+from mnemolog.infra.transaction import Transaction
 
 Result = TypeVar("Result")
 
 LOG_FILE: Final = "log.db"
 
-_COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at, digest"
+_COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
 _SELECT_RANGE: Final = f"SELECT {_COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 _SELECT_BYTES: Final = (
     "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
@@ -150,7 +151,7 @@ class EventLog:
         Raises `UndecodableEvent`, naming the position.
         """
         for rows in self._pages(_SELECT_RANGE, after=after, upto=upto, batch_max=batch_max):
-            yield [_recorded(row) for row in rows]
+            yield [recorded_event(*row) for row in rows]
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the stored bytes of `(after, upto]` undecoded: every column of the table in its order."""
@@ -175,17 +176,32 @@ class EventLog:
                 rows = driver.execute(_SELECT_STREAM, (stream, after, upto, batch_max)).fetchall()
             if not rows:
                 return
-            yield [_recorded(row) for row in rows]
+            yield [recorded_event(*row) for row in rows]
             after = Version(rows[-1][2])
 
-    def fold(self, stream: str, evolve: Evolve[State]) -> State | None:
-        """Return the state of `stream` now. Turns are not read: `evolve` must not depend on them."""
-        with self._reading() as driver:
-            rows = driver.execute(SELECT_SPARSE, (stream,)).fetchall()
-        state: State | None = None
-        for position, topic, stored in rows:
-            state = evolve(state, decode(topic, stored, position=position))
-        return state
+    def fold(
+        self,
+        stream: str,
+        evolve: Evolve[State],
+        *,
+        upto: Position | None = None,
+        known: Known[State] = nothing_known,
+    ) -> Folded[State]:
+        """Return the state of `stream`, now or as of position `upto`. `evolve` must not depend on turns.
+
+        `known` may know a state to begin with, which saves reading what is before it.
+        """
+
+        def past(stream: str, position: Position | None) -> State | None:
+            return fold(stream, position).state
+
+        def fold(stream: str, position: Position | None) -> Folded[State]:
+            base = known(stream, position) or Folded(NO_STREAM, None)
+            with self._reading() as driver:
+                events = read_sparse(driver.execute, stream, after=base.version, upto=position)
+            return base.through(events, evolve, past)
+
+        return fold(stream, upto)
 
     def count(self, *, topic: str, after: Position, upto: Position) -> int:
         """Return how many events of `topic` lie in `(after, upto]`."""
@@ -288,15 +304,3 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _recorded(row: tuple[Any, ...]) -> RecordedEvent:
-    position, stream, version, topic, state, key, recorded_at, _digest = row
-    return RecordedEvent(
-        position=Position(position),
-        stream=stream,
-        version=Version(version),
-        recorded_at=Micros(recorded_at),
-        key=key,
-        event=decode(topic, state, position=position),
-    )

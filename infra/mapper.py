@@ -9,8 +9,8 @@ from eventsourcing.domain import DomainEventProtocol
 from eventsourcing.persistence import Mapper, StoredEvent, Transcoder
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import EVENT_TYPES, Event
-from mnemolog.domain.position import Version
+from mnemolog.domain.events import EVENT_TYPES, Event, RecordedEvent
+from mnemolog.domain.position import Micros, Position, Version
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
 _DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
@@ -24,7 +24,7 @@ def encode(event: Event) -> bytes:
         raise errors.InvalidInput("event", f"cannot be stored: {error}") from error
 
 
-def decode(topic: str, state: bytes, *, position: int) -> Event:
+def decode(topic: str, state: bytes | bytearray, *, position: int) -> Event:
     """Return the event that was stored. Raises `UndecodableEvent`, naming `position` and topic."""
     decoder = _DECODERS.get(topic)
     if decoder is None:
@@ -33,6 +33,26 @@ def decode(topic: str, state: bytes, *, position: int) -> Event:
         return decoder.decode(state)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise errors.UndecodableEvent(position=position, topic=topic, why=str(error)) from error
+
+
+def recorded_event(
+    position: int,
+    stream: str,
+    version: int,
+    topic: str,
+    state: bytes | bytearray,
+    key: str | None,
+    recorded_at: int,
+) -> RecordedEvent:
+    """Return the event that a row of the log holds. Raises `UndecodableEvent`."""
+    return RecordedEvent(
+        position=Position(position),
+        stream=stream,
+        version=Version(version),
+        recorded_at=Micros(recorded_at),
+        key=key,
+        event=decode(topic, state, position=position),
+    )
 
 
 class StreamEvent(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from eventsourcing.persistence import StoredEvent
 
@@ -11,11 +11,9 @@ from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Micros, Position, Version
-from mnemolog.infra.mapper import decode, encode
-from mnemolog.infra.schema import NOT_A_TURN
+from mnemolog.infra.folding import Evolve, Folded, Known, State, nothing_known, read_sparse
+from mnemolog.infra.mapper import encode, recorded_event
 
-State = TypeVar("State")
-Evolve = Callable[[State | None, Event], State | None]
 Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
 """The columns of a stored event as INSERT_EVENTS takes them.
 
@@ -23,11 +21,8 @@ Blobs are bytearrays: pysqlite3 binds those as they are, where for bytes it firs
 """
 
 STREAMS_CACHED_MAX: Final = 10_000
+LATEST: Final = Position((1 << 63) - 1)
 
-SELECT_SPARSE: Final = (
-    "SELECT position, topic, state FROM events INDEXED BY events_sparse "
-    f"WHERE stream = ? AND {NOT_A_TURN} ORDER BY version"
-)
 _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
 _SELECT_KEY: Final = "SELECT position, version, topic, state, recorded_at FROM events WHERE stream = ? AND key = ?"
 _TURN: Final = TurnRecorded.topic
@@ -48,6 +43,9 @@ class Transaction:
         self.rows: list[Row] = []
         self._versions: dict[str, Version] = {}
         self._states: dict[str, Any] = {}
+        """States as they are now, staged events included."""
+        self._folded: dict[str, Folded[Any]] = {}
+        """States as they were stored at some time: true for ever, and behind what others have appended since."""
         self._keys: dict[tuple[str, str], Row] = {}
         self._sparse: list[Row] = []
 
@@ -59,37 +57,49 @@ class Transaction:
             version = self._versions[stream] = NO_STREAM if found is None else Version(found[0])
         return version
 
-    def fold(self, stream: str, evolve: Evolve[State]) -> State | None:
-        """Return the state of `stream`, staged rows included. `evolve` must not depend on turns."""
+    def fold(self, stream: str, evolve: Evolve[State], known: Known[State] = nothing_known) -> State | None:
+        """Return the state of `stream`, staged events included. `evolve` must not depend on turns.
+
+        `known` may know a state to begin with, which saves reading what is before it.
+        """
         if stream in self._states:
             return self._states[stream]  # type: ignore[no-any-return]
-        state: State | None = None
-        for position, topic, stored in self.execute(SELECT_SPARSE, (stream,)).fetchall():
-            state = evolve(state, decode(topic, stored, position=position))
-        for row in self._sparse:
-            if row[1] == stream:
-                state = evolve(state, decode(row[3], bytes(row[4]), position=row[0]))
+        base: Folded[State] | None = self._folded.get(stream)
+        offered = known(stream, None)
+        if base is None or (offered is not None and offered.version > base.version):
+            base = offered or Folded(NO_STREAM, None)
+        stored = read_sparse(self.execute, stream, after=base.version)
+        past = self._past(evolve, known)
+        self._folded[stream] = base = base.through(stored, evolve, past)
+        state = base.through(self._staged(stream, LATEST), evolve, past).state
         self._states[stream] = state
         return state
 
+    def _past(self, evolve: Evolve[State], known: Known[State]) -> Callable[[str, Position], State | None]:
+        def past(stream: str, position: Position) -> State | None:
+            base = known(stream, position) or Folded(NO_STREAM, None)
+            stored = read_sparse(self.execute, stream, after=base.version, upto=position)
+            return base.through([*stored, *self._staged(stream, position)], evolve, past).state
+
+        return past
+
+    def _staged(self, stream: str, upto: Position) -> list[RecordedEvent]:
+        return [
+            recorded_event(row[0], row[1], row[2], row[3], row[4], row[7], row[5])
+            for row in self._sparse
+            if row[1] == stream and row[0] <= upto
+        ]
+
     def find(self, stream: str, key: str) -> RecordedEvent | None:
         """Return the event of `stream` that carries the idempotency key, if there is one."""
-        staged = self._keys.get((stream, key))
-        if staged is not None:
-            position, _, version, topic, state, recorded_at, _, _ = staged
-        else:
-            found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
-            if found is None:
-                return None
-            position, version, topic, state, recorded_at = found
-        return RecordedEvent(
-            position=Position(position),
-            stream=stream,
-            version=Version(version),
-            recorded_at=Micros(recorded_at),
-            key=key,
-            event=decode(topic, bytes(state), position=position),
-        )
+        row = self._keys.get((stream, key))
+        if row is not None:
+            return recorded_event(row[0], stream, row[2], row[3], row[4], key, row[5])
+        found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
+        if found is None:
+            return None
+        position, version, topic, state, recorded_at = found
+        return recorded_event(position, stream, version, topic, state, key, recorded_at)
 
     def append(
         self, stream: str, event: Event, *, expected: Version | None = None, key: str | None = None
@@ -148,8 +158,9 @@ class Transaction:
             self._keys.clear()
         if self._sparse:
             self._sparse.clear()
-        if len(self._versions) > STREAMS_CACHED_MAX or len(self._states) > STREAMS_CACHED_MAX:
+        if len(self._versions) > STREAMS_CACHED_MAX or len(self._folded) > STREAMS_CACHED_MAX:
             self.forget()
+            self._folded.clear()
         return wrote
 
     def _stage(

@@ -244,7 +244,7 @@ class EventLogContract:
         stream = "session/s"
 
         def both():
-            return log.fold(stream, evolve), log.transact(lambda tx: tx.fold(stream, evolve))
+            return log.fold(stream, evolve).state, log.transact(lambda tx: tx.fold(stream, evolve))
 
         assert both() == (None, None)
         log.transact(start("s"))
