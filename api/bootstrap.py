@@ -17,6 +17,7 @@ from mnemolog.projections import durable
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.rendering import RECIPE
+from mnemolog.projections.snapshots import SnapshotStore, create_tables
 from mnemolog.projections.views import Views
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ Opened = TypeVar("Opened")
 PROJECTIONS: Final = "projections"
 VIEWS_FILE: Final = "views.db"
 EMBEDDINGS_FILE: Final = "embeddings.db"
+SNAPSHOTS_FILE: Final = "snapshots.db"
 VECTORS: Final = "vectors"
 QUARANTINE: Final = "quarantine"
 
@@ -44,6 +46,16 @@ def open_views(folder: Path, log: EventLog) -> Views:
     """Open the views of a store. Damaged ones go to quarantine and are begun anew."""
     path = folder / PROJECTIONS / VIEWS_FILE
     return _open_or_begin_anew(path, lambda database: Views(database, log), folder / PROJECTIONS / QUARANTINE)
+
+
+def open_snapshots(folder: Path, log: EventLog) -> SnapshotStore:
+    """Return the snapshots of a store. Nothing is opened before there is one."""
+    path = folder / PROJECTIONS / SNAPSHOTS_FILE
+
+    def open_database() -> ProjectionDatabase:
+        return _open_or_begin_anew(path, create_tables, folder / PROJECTIONS / QUARANTINE)
+
+    return SnapshotStore(path, log, open_database)
 
 
 class Vectors:

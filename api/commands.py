@@ -5,13 +5,28 @@ Each runs alone, so its decision is made on the state it is written to: no confl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
-from mnemolog.domain import errors, session
-from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain import errors, lineage, session, switching
+from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
+from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.folding import Past
+from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.spans import Span
+from mnemolog.domain.state import SessionState
+from mnemolog.domain.switching import Switch
 from mnemolog.infra.transaction import Transaction
+from mnemolog.projections.states import SessionStates, evolve
+
+Decision = Callable[[SessionState | None], list[Event]]
+"""Says which events follow from the state of a session, or raises."""
+
+
+EVERY: Final = (1 << 63) - 1
+"""More turns than there are."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -22,42 +37,159 @@ class Recorded(msgspec.Struct, frozen=True):
     deduplicated: bool
 
 
-def start_session(session_id: str, started: SessionStarted) -> Callable[[Transaction], SessionStarted]:
+def start_session(
+    session_id: str, started: SessionStarted, states: SessionStates
+) -> Callable[[Transaction], SessionStarted]:
     """Start a session, or find it started in just this way."""
 
     def work(tx: Transaction) -> SessionStarted:
-        stream = session.session_stream(session_id)
-        for event in session.start(session_id, tx.fold(stream, session.evolve), started):
-            tx.append(stream, event)
+        decide_in(tx, session_id, states, lambda state: session.start(session_id, state, started))
         return started
 
     return work
 
 
-def end_session(session_id: str, *, reason: str) -> Callable[[Transaction], None]:
-    """End a session; ending it again adds nothing."""
-
-    def work(tx: Transaction) -> None:
-        stream = session.session_stream(session_id)
-        for event in session.end(session_id, tx.fold(stream, session.evolve), reason=reason):
-            tx.append(stream, event)
-
-    return work
+def decide(session_id: str, states: SessionStates, decision: Decision) -> Callable[[Transaction], list[RecordedEvent]]:
+    """Append to a session what `decision` makes of its state."""
+    return lambda tx: decide_in(tx, session_id, states, decision)
 
 
-def record_turn(session_id: str, turn: TurnRecorded, *, key: str | None) -> Callable[[Transaction], Recorded]:
+def decide_in(tx: Transaction, session_id: str, states: SessionStates, decision: Decision) -> list[RecordedEvent]:
+    """Append to a session, inside a unit of work, what `decision` makes of its state."""
+    stream = session.session_stream(session_id)
+    return [tx.append(stream, event) for event in decision(tx.fold(stream, evolve, states.known))]
+
+
+def record_turn(
+    session_id: str, turn: TurnRecorded, states: SessionStates, *, key: str | None
+) -> Callable[[Transaction], Recorded]:
     """Record a turn, or find it recorded under its key with the same content."""
     stream = session.session_stream(session_id)
 
     def work(tx: Transaction) -> Recorded:
-        state = tx.fold(stream, session.evolve)
+        state = tx.fold(stream, evolve, states.known)
         scope = "" if state is None else state.started.scope
         # A retry finds its turn even if the session has ended since.
         if key is not None and (known := tx.find(stream, key)) is not None:
             if known.event != turn:
                 raise errors.DuplicateKey(stream=stream, key=key, position=known.position)
             return Recorded(known, scope, True)
-        session.record(session_id, state, turn)
+        session.opened(session_id, state)
         return Recorded(tx.append(stream, turn, key=key), scope, False)
 
     return work
+
+
+def record_behind(
+    session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], states: SessionStates, *, expected: Version
+) -> Callable[[Transaction], list[Recorded]]:
+    """Record turns if nothing was appended to the session since `expected`, else raise `WrongExpectedVersion`."""
+    stream = session.session_stream(session_id)
+
+    def work(tx: Transaction) -> list[Recorded]:
+        actual = tx.version(stream)
+        if actual != expected:
+            raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=actual)
+        return [record_turn(session_id, turn, states, key=key)(tx) for turn, key in turns]
+
+    return work
+
+
+def rewind(
+    session_id: str, states: SessionStates, *, to: int | None, turns: int | None
+) -> Callable[[Transaction], int]:
+    """Hide the last `turns` visible turns of a session, or all behind the position `to`. Say how many."""
+
+    def work(tx: Transaction) -> int:
+        stream = session.session_stream(session_id)
+        state = session.opened(session_id, tx.fold(stream, evolve, states.known))
+        target = position_before(tx, state, turns=turns) if to is None else to
+        events = lineage.rewind(session_id, state, to=target, head=tx.last_position(stream))
+        visible = state.spans
+        for event in events:
+            tx.append(stream, event)
+        return len(last_visible(tx, visible, after=Position(target))) if events else 0
+
+    return work
+
+
+def position_before(tx: Transaction, state: SessionState, *, turns: int | None) -> int:
+    """Return the position behind which lie the last `turns` turns that a session sees, or all if it sees fewer."""
+    visible = last_visible(tx, state.spans, count=turns)
+    return visible[-1] - 1 if visible else tx.last_position(session.session_stream(state.session))
+
+
+def last_visible(
+    tx: Transaction, spans: Sequence[Span], *, after: Position = ORIGIN, count: int | None = None
+) -> list[Position]:
+    """Return the positions of the last `count` turns behind `after` that the spans hold, newest first."""
+    found: list[Position] = []
+    for span in reversed(spans):
+        if count is not None and len(found) >= count:
+            break
+        limit = EVERY if count is None else count - len(found)
+        stream = session.session_stream(span.session)
+        found += tx.last_turns(stream, after=max(span.after, after), upto=span.upto, limit=limit)
+    return found
+
+
+class Switched(msgspec.Struct, frozen=True):
+    """What a switch or a branch left, and the start of the session it came to."""
+
+    left: str | None
+    to: str
+    started: SessionStarted
+
+
+def switch(asked: Switch, states: SessionStates, *, turns: int | None) -> Callable[[Transaction], Switched]:
+    """Switch an agent's session: one append over all the streams it touches, or none.
+
+    Without `from_` the agent leaves the session it is in. `turns` stands for the position behind which lie
+    so many of the turns that session sees.
+    """
+
+    def work(tx: Transaction) -> Switched:
+        agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream)
+        left = asked.from_
+        if left is None:
+            left = switching.left_by(agent, reason=asked.reason, to=asked.to)
+        old = None if left is None else tx.fold(session.session_stream(left), evolve, states.known)
+        at = asked.at
+        if turns is not None and old is not None:
+            at = position_before(tx, old, turns=turns)
+        decided = switching.switch(
+            msgspec.structs.replace(asked, from_=left, at=at),
+            agent=agent,
+            old=old,
+            new=tx.fold(session.session_stream(asked.to), evolve, states.known),
+            head=tx.head,
+            old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
+        )
+        for stream, event in decided:
+            tx.append(stream, event)
+        new = session.known(asked.to, tx.fold(session.session_stream(asked.to), evolve, states.known))
+        return Switched(left, asked.to, new.started)
+
+    return work
+
+
+def branch(asked: Switch, states: SessionStates) -> Callable[[Transaction], Switched]:
+    """Start a session as a branch of another; the agent stays where it is."""
+
+    def work(tx: Transaction) -> Switched:
+        new_stream = session.session_stream(asked.to)
+        old = tx.fold(session.session_stream(asked.from_ or ""), evolve, states.known)
+        new = tx.fold(new_stream, evolve, states.known)
+        for stream, event in switching.branch(asked, old=old, new=new, head=tx.head):
+            tx.append(stream, event)
+        started = session.known(asked.to, tx.fold(new_stream, evolve, states.known)).started
+        return Switched(asked.from_, asked.to, started)
+
+    return work
+
+
+def evolve_agent_stream(
+    state: AgentState | None, recorded: RecordedEvent, _past: Past[AgentState]
+) -> AgentState | None:
+    """Return the state of an agent after an event of its stream."""
+    return evolve_agent(state, recorded.event)

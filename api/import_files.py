@@ -17,6 +17,7 @@ from mnemolog.importing import ImportedTurn, read_turns
 from mnemolog.importing.fields import FieldMap
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.transaction import Transaction
+from mnemolog.projections.states import SessionStates, evolve
 from mnemolog.results import ImportReport
 
 BATCH_MAX: Final = 500
@@ -29,6 +30,7 @@ BytesProgress = Callable[[int, int], None]
 
 def import_files(
     log: EventLog,
+    states: SessionStates,
     paths: Sequence[Path],
     *,
     format: str | None = None,  # noqa: A002
@@ -58,7 +60,7 @@ def import_files(
 
         source = read_turns(path, format=format, fields=fields, progress=tell, on_refused=on_refused)
         for batch in _batches(_with_defaults(source, scope=scope, agent=agent)):
-            outcome = _record_batch(log, batch, on_refused)
+            outcome = _record_batch(log, states, batch, on_refused)
             turns += len(outcome)
             recorded += sum(not item.deduplicated for item in outcome)
             sessions.update(turn.session for turn in batch)
@@ -102,7 +104,9 @@ def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
         yield batch
 
 
-def _record_batch(log: EventLog, batch: list[ImportedTurn], on_refused: OnRefused | None) -> list[Recorded]:
+def _record_batch(
+    log: EventLog, states: SessionStates, batch: list[ImportedTurn], on_refused: OnRefused | None
+) -> list[Recorded]:
     """Record a batch in one transaction; if a turn is refused, those before it in one of their own."""
     recorded: list[Recorded] = []
     while batch:
@@ -112,13 +116,13 @@ def _record_batch(log: EventLog, batch: list[ImportedTurn], on_refused: OnRefuse
             nonlocal reached
             made = []
             for reached, turn in enumerate(batch):  # noqa: B007
-                made.append(_record(tx, turn))
+                made.append(_record(tx, states, turn))
             return made
 
         try:
             return recorded + log.transact(work)
         except errors.ImportRefused as error:
-            recorded += _record_batch(log, batch[:reached], None)
+            recorded += _record_batch(log, states, batch[:reached], None)
             if on_refused is None:
                 raise
             on_refused(error)
@@ -126,9 +130,9 @@ def _record_batch(log: EventLog, batch: list[ImportedTurn], on_refused: OnRefuse
     return recorded
 
 
-def _record(tx: Transaction, turn: ImportedTurn) -> Recorded:
+def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recorded:
     try:
-        _start_if_new(tx, turn)
+        _start_if_new(tx, states, turn)
         new = session.new_turn(
             role=turn.role,
             text=turn.text,
@@ -137,15 +141,15 @@ def _record(tx: Transaction, turn: ImportedTurn) -> Recorded:
             tool_calls=turn.tool_calls,
             metadata=turn.metadata,
         )
-        return record_turn(turn.session, new, key=session.checked_key(turn.key))(tx)
+        return record_turn(turn.session, new, states, key=session.checked_key(turn.key))(tx)
     except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:
         raise errors.ImportRefused(turn.path, turn.line, str(error)) from error
 
 
-def _start_if_new(tx: Transaction, turn: ImportedTurn) -> None:
+def _start_if_new(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> None:
     """Start the session of a turn, or see that the one of that id belongs to the same scope."""
     stream = session.session_stream(session.checked_session_id(turn.session))
-    state = tx.fold(stream, session.evolve)
+    state = tx.fold(stream, evolve, states.known)
     if state is None:
         started: SessionStarted = session.new_session(
             name=turn.session_name, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Position
+from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
 
@@ -94,3 +96,77 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions the turns belong to."""
     refused: tuple[str, ...]
     """Lines that were passed over, each as `path:line: why`. Empty unless the import was told to go on."""
+
+
+class TaskAt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session works on."""
+
+    description: str
+    step: int | None
+    total: int | None
+    percent: float | None
+    """0 to 100."""
+    status: str
+    changed_at: datetime
+
+
+class NoteAt(msgspec.Struct, frozen=True, kw_only=True):
+    """A note with the moment it was added."""
+
+    text: str
+    added_at: datetime
+
+
+class CheckpointAt(msgspec.Struct, frozen=True, kw_only=True):
+    """A named moment of a session."""
+
+    id: str
+    session: str
+    """Where it was created: an ancestor, if it was inherited."""
+    name: str
+    description: str
+    position: Position
+    """The offset to look at the session as it was then."""
+    created_at: datetime
+
+
+class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How much the working memory of a session holds."""
+
+    values: int
+    expired_values: int
+    """Still counted in `values_bytes` until set anew or deleted."""
+    values_bytes: int
+    notes: int
+    notes_bytes: int
+    checkpoints: int
+    has_task: bool
+
+
+def task_at(task: Task) -> TaskAt:
+    """Return a task as it is answered with."""
+    return TaskAt(
+        description=task.description,
+        step=task.step,
+        total=task.total,
+        percent=task.percent,
+        status=task.status,
+        changed_at=to_datetime(task.changed_at),
+    )
+
+
+def note_at(note: Note) -> NoteAt:
+    """Return a note as it is answered with."""
+    return NoteAt(text=note.text, added_at=to_datetime(note.added_at))
+
+
+def checkpoint_at(checkpoint: Checkpoint) -> CheckpointAt:
+    """Return a checkpoint as it is answered with."""
+    return CheckpointAt(
+        id=checkpoint.id,
+        session=checkpoint.session,
+        name=checkpoint.name,
+        description=checkpoint.description,
+        position=checkpoint.position,
+        created_at=to_datetime(checkpoint.created_at),
+    )

@@ -1,4 +1,4 @@
-"""A handle on one session: record into it, recall from it."""
+"""A handle on one session: record into it, recall from it, keep its working memory, go back and branch off."""
 
 from __future__ import annotations
 
@@ -6,20 +6,29 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import new_turn
+from mnemolog.domain.spans import Spans, cut
+from mnemolog.domain.state import SessionState
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall import Mode, Recall
+from mnemolog.results import CheckpointAt, NewTurn
+from mnemolog.sessions import Decision, Sessions
+from mnemolog.working_memory import MemoryView, WorkingMemory
 
 if TYPE_CHECKING:
     from mnemolog.store import MemoryStore
 
 
-class Session:
+class Session(WorkingMemory):
     """A conversation. Cheap to hold; it keeps no turns and no connection of its own."""
 
-    def __init__(self, store: MemoryStore, *, session_id: str, name: str, agent: str, scope: str) -> None:
-        self._store = store
+    def __init__(
+        self, store: MemoryStore, sessions: Sessions, *, session_id: str, name: str, agent: str, scope: str
+    ) -> None:
+        self._store, self._sessions = store, sessions
         self.id, self.name, self.agent, self.scope = session_id, name, agent, scope
 
     def __repr__(self) -> str:
@@ -51,14 +60,127 @@ class Session:
         )
         return self._store.append_turn(self.id, turn, key=key)
 
-    def recall(self, query: str, *, k: int = 5, mode: Mode = "hybrid") -> Recall:
-        """Recall from this session only. See `MemoryStore.recall`."""
-        return self._store.recall(query, k=k, session=self.id, mode=mode)
+    def reconcile(self, messages: Sequence[Mapping[str, Any] | NewTurn]) -> list[Turn]:
+        """Record what is missing of a transcript that is handed over as a whole. Return the turns added.
 
-    def turns(self, *, after: Position = ORIGIN, limit: int = 1_000) -> list[Turn]:
-        """Return up to `limit` turns behind position `after`, in order."""
-        return self._store.turns(self.id, after=after, limit=limit)
+        Each message is a mapping with `role` and `text` (or `content`), and what else `record` takes; or a
+        `NewTurn`, whose `session` is not looked at. They are compared by role and text, or by key where they
+        have one, with what the session sees. What is missing is added behind it, in the order given, in one
+        transaction; handing the same transcript over again adds nothing. Raises as `record` does.
+        """
+        from mnemolog.reconcile import reconcile
+
+        return reconcile(self, self._sessions, messages)
+
+    def recall(self, query: str, *, k: int = 5, mode: Mode = "hybrid", hidden: bool = False) -> Recall:
+        """Recall what this session sees: its own turns and its ancestors' up to the branch point.
+
+        Turns of siblings are never in it. Turns that a rewind or a restore has hidden are left out, unless
+        `hidden` is set. See `MemoryStore.recall`.
+        """
+        return self._store.recall_spans(query, self._spans(hidden=hidden), k=k, mode=mode)
+
+    def turns(
+        self,
+        *,
+        after: Position = ORIGIN,
+        before: Position | None = None,
+        limit: int = 1_000,
+        newest_first: bool = False,
+        hidden: bool = False,
+    ) -> list[Turn]:
+        """Return up to `limit` turns that the session sees, in order, or from the newest back.
+
+        Page on with `after=` the last position of a page, or `before=` it where the newest come first.
+        `hidden` shows what a rewind or a restore has hidden as well.
+        """
+        return self._store.turns_in(
+            self._spans(hidden=hidden), after=after, before=before, limit=limit, newest_first=newest_first
+        )
+
+    def rewind(self, *, turns: int | None = None, to: int | None = None) -> int:
+        """Hide the last `turns` turns that the session sees, or all behind the log position `to`.
+
+        They stay in the log and in `turns(hidden=True)`. Working memory stays as it is; see `restore`.
+        Returns how many turns were hidden. Raises `InvalidInput`, `OutsideSession`, `SessionEnded`.
+        """
+        return self._sessions.rewind(self.id, turns=turns, to=to)
+
+    def branch(
+        self, to: str | None = None, *, at: CheckpointAt | int | str | None = None, name: str | None = None
+    ) -> Session:
+        """Start a session that goes on from here, or from a checkpoint or log position of this one.
+
+        It sees the turns up to there and begins with the working memory as it was. This session stays as it
+        is, and the agent stays in it: `MemoryStore.switch(reason="branch")` moves the agent as well. `at`
+        is a position, or a checkpoint, its id or its name.
+        """
+        position = at.position if isinstance(at, CheckpointAt) else at
+        made = self._sessions.branch(self.id, to, at=position, name=name)
+        return self._store.session(made.to)
 
     def end(self, *, reason: str = "ended") -> None:
         """End the session: it takes no more turns. Ending it again changes nothing."""
-        self._store.end_session(self.id, reason=reason)
+        self._sessions.end(self.id, reason=reason)
+
+    def at(self, position: int) -> SessionAt:
+        """Return the session as it was at a log position, for reading. Raises `OutsideSession`."""
+        state = self._sessions.state_at(self.id, position)
+        moment = self._sessions.log.recorded_at(Position(position))
+        return SessionAt(self._store, state, position=Position(position), moment=moment)
+
+    def _spans(self, *, hidden: bool = False) -> Spans:
+        return self._sessions.spans(self.id, hidden=hidden)
+
+    def _state(self) -> SessionState:
+        return self._sessions.state(self.id)
+
+    def _now(self) -> Micros:
+        return self._sessions.clock.now()
+
+    def _decide(self, decision: Decision) -> list[RecordedEvent]:
+        return self._sessions.decide(self.id, decision)
+
+    @property
+    def _limits(self) -> MemoryLimits:
+        return self._sessions.limits
+
+
+class SessionAt(MemoryView):
+    """A session as it was at a position of the log. Values expired then are not there, later ones are."""
+
+    def __init__(self, store: MemoryStore, state: SessionState, *, position: Position, moment: Micros) -> None:
+        self._store, self._then = store, state
+        self.id, self.position = state.session, position
+        self._moment = moment
+
+    def __repr__(self) -> str:
+        return f"SessionAt({self.id!r}, position={self.position})"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session had ended."""
+        return self._then.ended
+
+    def turns(
+        self,
+        *,
+        after: Position = ORIGIN,
+        before: Position | None = None,
+        limit: int = 1_000,
+        newest_first: bool = False,
+    ) -> list[Turn]:
+        """Return up to `limit` turns that the session saw then. See `Session.turns`."""
+        return self._store.turns_in(
+            cut(self._then.spans, upto=self.position),
+            after=after,
+            before=before,
+            limit=limit,
+            newest_first=newest_first,
+        )
+
+    def _state(self) -> SessionState:
+        return self._then
+
+    def _now(self) -> Micros:
+        return self._moment

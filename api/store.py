@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -16,15 +15,18 @@ from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
-    LABEL_BYTES_MAX,
+    MEMORY_LIMITS,
     QUERY_BYTES_MAX,
     RECALL_K_MAX,
     TURNS_PER_CALL_MAX,
+    MemoryLimits,
     checked_text,
 )
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.spans import Span, Spans
+from mnemolog.domain.switching import SwitchReason
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
@@ -35,10 +37,12 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import SessionSummary, Turn, turn_of
 from mnemolog.projections.recall import MODES, Mode, Recall, recall
 from mnemolog.projections.replay import Replay, replay
+from mnemolog.projections.states import SessionStates
 from mnemolog.projections.verify import Verification
 from mnemolog.projections.views import Views
 from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status
 from mnemolog.session import Session
+from mnemolog.sessions import Sessions
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
@@ -49,10 +53,12 @@ class MemoryStore:
     Safe for many threads and many processes at once. Not to be carried across a fork.
     """
 
-    def __init__(self, folder: Path, log: EventLog, model: Any) -> None:
+    def __init__(self, folder: Path, log: EventLog, model: Any, *, clock: Clock, limits: MemoryLimits) -> None:
         self.path = folder
         self._log = log
         self._model = model
+        self._snapshots = bootstrap.open_snapshots(folder, log)
+        self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._opening = threading.Lock()
         self._opened_views: Views | None = None
         self._opened_vectors: bootstrap.Vectors | None = None
@@ -67,30 +73,33 @@ class MemoryStore:
         synchronous: Synchronous = "FULL",
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Clock | None = None,
+        limits: MemoryLimits = MEMORY_LIMITS,
     ) -> Self:
         """Open the store in the folder `path`, creating it there when the folder is new or empty.
 
         `model` is the name or the folder of a SentenceTransformer, an object with
         `encode(list[str]) -> ndarray` and a `fingerprint`, or None for text recall only. It is loaded when
         a vector is first needed. `synchronous="NORMAL"` trades the newest turns at a power cut for speed.
+        `limits` says how much the working memory of one session may hold; what exceeds it is refused.
 
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`.
         """
-        folder = Path(path)
+        folder, clock = Path(path), clock or SystemClock()
         log = EventLog.open(
             folder,
-            clock=clock or SystemClock(),
+            clock=clock,
             create=create,
             synchronous=synchronous,
             busy_timeout_s=busy_timeout_s,
         )
-        return cls(folder, log, model)
+        return cls(folder, log, model, clock=clock, limits=limits)
 
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`."""
         self._log.close()
         if self._opened_vectors is not None:
             self._opened_vectors.close()
+        self._snapshots.close()
         if self._opened_views is not None:
             self._opened_views.database.engine.dispose()
 
@@ -112,19 +121,16 @@ class MemoryStore:
         `SessionExists` if that was started differently. Raises `InvalidInput`: nothing was written.
         """
         started = domain.new_session(name=name, agent=agent, scope=scope)
-        chosen = secrets.token_hex(8) if session_id is None else domain.checked_session_id(session_id)
-        self._log.transact(commands.start_session(chosen, started))
-        return Session(self, session_id=chosen, name=name, agent=agent, scope=started.scope)
+        chosen = self._sessions.start(session_id, started)
+        return self._handle(chosen, started)
 
     def session(self, session_id: str) -> Session:
         """Return a handle on a session that was started before. Raises `UnknownSession`."""
-        started = self._started(session_id)
-        return Session(self, session_id=session_id, name=started.name, agent=started.agent, scope=started.scope)
+        return self._handle(session_id, self._sessions.state(session_id).started)
 
     def end_session(self, session_id: str, *, reason: str = "ended") -> None:
         """End a session. Raises `UnknownSession`."""
-        checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
-        self._log.transact(commands.end_session(session_id, reason=reason))
+        self._sessions.end(session_id, reason=reason)
 
     def record(
         self,
@@ -146,9 +152,7 @@ class MemoryStore:
 
     def append_turn(self, session_id: str, turn: TurnRecorded, *, key: str | None = None) -> Turn:
         """Record a turn that is checked already (`mnemolog.domain.session.new_turn`)."""
-        if key is not None:
-            domain.checked_key(key)
-        recorded = self._log.transact(commands.record_turn(session_id, turn, key=key))
+        recorded = self._sessions.record(session_id, turn, key=key)
         return turn_of(recorded.event, session=session_id, scope=recorded.scope)
 
     def record_many(self, turns: Sequence[NewTurn]) -> list[Turn]:
@@ -159,7 +163,7 @@ class MemoryStore:
         """
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        works = [_record(turn) for turn in turns]
+        works = [_record(turn, self._sessions.states) for turn in turns]
         recorded = self._log.transact(lambda tx: [work(tx) for work in works])
         return [turn_of(r.event, session=t.session, scope=r.scope) for t, r in zip(turns, recorded, strict=True)]
 
@@ -185,6 +189,7 @@ class MemoryStore:
 
         return import_files(
             self._log,
+            self._sessions.states,
             [Path(path) for path in paths],
             format=format,
             fields=parse_field_map(fields) if fields else None,
@@ -214,13 +219,8 @@ class MemoryStore:
 
         Raises `InvalidInput` for an empty query or an invalid scope, `UnknownSession`.
         """
-        checked_text("query", query, bytes_max=QUERY_BYTES_MAX)
-        if not 1 <= k <= RECALL_K_MAX:
-            raise errors.InvalidInput("k", f"{k} is not between 1 and {RECALL_K_MAX}")
-        if mode not in MODES:
-            raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
         if session is not None:
-            self._started(session)
+            self._sessions.state(session)
         filters = queries.Filters(
             scope=parse_scope(scope),
             session=session,
@@ -228,6 +228,18 @@ class MemoryStore:
             since=None if since is None else to_micros("since", since),
             until=None if until is None else to_micros("until", until),
         )
+        return self._recall(query, filters, k=k, mode=mode)
+
+    def recall_spans(self, query: str, spans: Spans, *, k: int, mode: Mode) -> Recall:
+        """Recall from what a session sees. See `Session.recall`."""
+        return self._recall(query, queries.Filters(spans=spans), k=k, mode=mode)
+
+    def _recall(self, query: str, filters: queries.Filters, *, k: int, mode: Mode) -> Recall:
+        checked_text("query", query, bytes_max=QUERY_BYTES_MAX)
+        if not 1 <= k <= RECALL_K_MAX:
+            raise errors.InvalidInput("k", f"{k} is not between 1 and {RECALL_K_MAX}")
+        if mode not in MODES:
+            raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
         views = self._current_views()
         head = views.position()
         return recall(views, self.vectors, query=query, k=k, mode=mode, filters=filters, head=head)
@@ -248,10 +260,58 @@ class MemoryStore:
         return found[0]
 
     def turns(self, session_id: str, *, after: Position = ORIGIN, limit: int = 1_000) -> list[Turn]:
-        """Return up to `limit` turns of a session behind position `after`. Raises `UnknownSession`."""
-        self._started(session_id)
+        """Return up to `limit` turns of a session's own behind position `after`, hidden ones included.
+
+        What the session itself sees is in `Session.turns`. Raises `UnknownSession`.
+        """
+        self._sessions.state(session_id)
+        own = (Span(session_id, ORIGIN),)
+        return self.turns_in(own, after=after, before=None, limit=limit, newest_first=False)
+
+    def turns_in(
+        self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
+    ) -> list[Turn]:
+        """Return up to `limit` turns of the spans between two positions, both left out."""
         with self._current_views().database.reading() as connection:
-            return queries.turns_of_session(connection, session_id, after=after, limit=limit)
+            return queries.turns_in(
+                connection, spans, after=after, before=before, limit=limit, newest_first=newest_first
+            )
+
+    def switch(
+        self,
+        to: str | None = None,
+        *,
+        reason: SwitchReason | str,
+        session: Session | str | None = None,
+        agent: str | None = None,
+        at: int | None = None,
+        turns: int | None = None,
+        name: str | None = None,
+        scope: str | None = None,
+    ) -> Session:
+        """Switch an agent to the session `to`, as one append: all of it or nothing, after all that is queued.
+
+        `reason` is `new`, `reset`, `resume`, `branch`, `compress` or `rewind` (docs/sessions.md has the
+        table). The session that is left is `session`, or the one `agent` is in. Where a session is started,
+        `to` is its id (made up if left out) and `name` and `scope` are those of the one left unless given.
+        `at` is the position to branch at or rewind to; `turns` rewinds by so many turns instead. `to` equal to
+        the session that is left is legal for `resume`, `compress` and `rewind`; for the last two it is what
+        leaving out `to` means.
+
+        Returns a handle on `to`. What was prefetched for the old session is never handed out. Raises
+        `UnknownSession`, `SessionExists`, `SessionEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`:
+        nothing was written.
+        """
+        left = session.id if isinstance(session, Session) else session
+        switched = self._sessions.switch(
+            to, reason=reason, left=left, agent=agent, at=at, turns=turns, name=name, scope=scope
+        )
+        return self._handle(switched.to, switched.started)
+
+    def current(self, agent: str = "agent") -> Session | None:
+        """Return the session that the agent was last switched to, by any process; None before any switch."""
+        state = self._sessions.agent(agent)
+        return None if state is None else self.session(state.current)
 
     def head(self) -> HeadAt:
         """Return how far the log goes, with its digest there."""
@@ -274,7 +334,7 @@ class MemoryStore:
         if not 0 <= end <= head:
             raise errors.InvalidInput("to", f"position {end} is not in this log, which ends at {head}")
         if session is not None:
-            self._started(session)
+            self._sessions.state(session)
         return replay(self._log, to=end, session=session, progress=progress)
 
     def verify(self, *, expect_head: str | None = None, progress: Progress | None = None) -> Verification:
@@ -327,11 +387,10 @@ class MemoryStore:
                 self._opened_vectors = bootstrap.Vectors(self.path, self._log, encoder)
             return self._opened_vectors
 
-    def _started(self, session_id: str) -> SessionStarted:
-        state = self._log.fold(domain.session_stream(session_id), domain.evolve).state
-        if state is None:
-            raise errors.UnknownSession(session_id)
-        return state.started
+    def _handle(self, session_id: str, started: SessionStarted) -> Session:
+        return Session(
+            self, self._sessions, session_id=session_id, name=started.name, agent=started.agent, scope=started.scope
+        )
 
     def _views(self) -> Views:
         with self._opening:
@@ -345,7 +404,7 @@ class MemoryStore:
         return views
 
 
-def _record(new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
+def _record(new: NewTurn, states: SessionStates) -> Callable[[Transaction], commands.Recorded]:
     turn = domain.new_turn(
         role=new.role,
         text=new.text,
@@ -354,4 +413,5 @@ def _record(new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
         tool_calls=new.tool_calls,
         metadata=new.metadata,
     )
-    return commands.record_turn(new.session, turn, key=None if new.key is None else domain.checked_key(new.key))
+    key = None if new.key is None else domain.checked_key(new.key)
+    return commands.record_turn(new.session, turn, states, key=key)

@@ -10,11 +10,17 @@
     │   └── StoreForked                                  opened in another process
     ├── InvalidInput (ValueError)  .field                nothing was written
     │   └── LimitExceeded          .field .limit .actual
-    ├── SessionError
+    │       └── MemoryFull                               of one session; nothing is ever dropped for room
+    ├── SessionError                                     nothing was written
     │   ├── UnknownSession         .session
     │   ├── AmbiguousSession       .name .candidates
     │   ├── SessionExists          .session              same id, other content
-    │   └── SessionEnded           .session
+    │   ├── SessionEnded           .session
+    │   ├── NoTask                 .session
+    │   ├── UnknownCheckpoint      .session .checkpoint
+    │   ├── CheckpointExists       .session .checkpoint
+    │   ├── OutsideSession         .session .position .first .last
+    │   └── SwitchRefused          .reason               the combination makes no sense
     ├── AppendError                                      nothing was written
     │   ├── WrongExpectedVersion   .stream .expected .actual
     │   ├── DuplicateKey           .stream .key .position    same key, other content
@@ -131,6 +137,12 @@ class LimitExceeded(InvalidInput):
         self.limit, self.actual = limit, actual
 
 
+class MemoryFull(LimitExceeded):
+    """The working memory of a session has no room for one more. Nothing was written, nothing was dropped."""
+
+    hint = "nothing was written; delete what is no longer needed, or raise the limit"
+
+
 class SessionError(MnemologError):
     """The session does not allow what was asked. Nothing was written."""
 
@@ -156,23 +168,73 @@ class AmbiguousSession(SessionError):
 
 
 class SessionExists(SessionError):
-    """A session of that id exists with another name, agent or scope."""
+    """A session of that id exists where a new one was to be started."""
 
-    hint = "nothing was written; choose another id, or pass what it was started with"
+    hint = "nothing was written; choose another id, resume that session, or start it just as it was started"
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} exists and was started differently")
+        super().__init__(f"session {session!r} exists and was started differently or by another call")
         self.session = session
 
 
 class SessionEnded(SessionError):
-    """The session has ended and takes no more turns."""
+    """The session has ended: it takes no more turns and its memory does not change."""
 
-    hint = "nothing was written; start a new session"
+    hint = "nothing was written; resume it, branch it or start a new session"
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} has ended")
         self.session = session
+
+
+class NoTask(SessionError):
+    """The session has no task that could be updated."""
+
+    hint = "nothing was written; set a task first"
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r} has no task")
+        self.session = session
+
+
+class UnknownCheckpoint(SessionError):
+    """The session has no checkpoint of that id or name: never created, or deleted."""
+
+    hint = "nothing was written; list the session's checkpoints and take one of them"
+
+    def __init__(self, session: str, checkpoint: str) -> None:
+        super().__init__(f"session {session!r} has no checkpoint {checkpoint!r}")
+        self.session, self.checkpoint = session, checkpoint
+
+
+class CheckpointExists(SessionError):
+    """The session has a checkpoint of that name or id, its own or inherited."""
+
+    hint = "nothing was written; choose another name, or delete that checkpoint first"
+
+    def __init__(self, session: str, checkpoint: str) -> None:
+        super().__init__(f"session {session!r} has a checkpoint {checkpoint!r} already")
+        self.session, self.checkpoint = session, checkpoint
+
+
+class OutsideSession(SessionError):
+    """The position is not one that the session sees: before its beginning, hidden, or not written yet."""
+
+    hint = "nothing was written; take a position between the first and the last that the session sees"
+
+    def __init__(self, session: str, *, position: int, first: int, last: int) -> None:
+        super().__init__(f"position {position} is not in what session {session!r} sees ({first} to {last})")
+        self.session, self.position, self.first, self.last = session, position, first, last
+
+
+class SwitchRefused(SessionError):
+    """That reason does not go with these two sessions."""
+
+    hint = "nothing was written; the message says what to ask for instead"
+
+    def __init__(self, reason: str, why: str) -> None:
+        super().__init__(f"switch with reason {reason!r}: {why}")
+        self.reason = reason
 
 
 class AppendError(MnemologError):

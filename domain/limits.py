@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.domain.errors import InvalidInput, LimitExceeded
+from mnemolog.domain.errors import InvalidInput, LimitExceeded, MemoryFull
 
 TEXT_BYTES_MAX: Final = 1 << 20
 METADATA_BYTES_MAX: Final = 64 << 10
@@ -19,6 +19,27 @@ SCOPE_BYTES_MAX: Final = 512
 QUERY_BYTES_MAX: Final = 64 << 10
 RECALL_K_MAX: Final = 1_000
 TURNS_PER_CALL_MAX: Final = 10_000
+VALUE_BYTES_MAX: Final = 256 << 10
+VALUE_KEY_BYTES_MAX: Final = 512
+TASK_BYTES_MAX: Final = 16 << 10
+NOTE_BYTES_MAX: Final = 64 << 10
+DESCRIPTION_BYTES_MAX: Final = 4 << 10
+
+
+class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much the working memory of one session may hold. What would exceed it is refused."""
+
+    values_max: int = 100_000
+    values_bytes_max: int = 64 << 20
+    """Bytes of all keys (UTF-8) and values (msgpack) together."""
+    notes_max: int = 100_000
+    notes_bytes_max: int = 64 << 20
+    note_bytes_max: int = NOTE_BYTES_MAX
+    checkpoints_max: int = 10_000
+    """Inherited checkpoints count."""
+
+
+MEMORY_LIMITS: Final = MemoryLimits()
 
 
 def checked_text(field: str, value: str, *, bytes_max: int) -> str:
@@ -42,12 +63,21 @@ def checked_text(field: str, value: str, *, bytes_max: int) -> str:
     return value
 
 
-def checked_label(field: str, value: str) -> str:
+def checked_label(field: str, value: str, *, bytes_max: int = LABEL_BYTES_MAX) -> str:
     """Return `value` if it is a one-line label: a name, an agent, a speaker."""
-    checked_text(field, value, bytes_max=LABEL_BYTES_MAX)
+    checked_text(field, value, bytes_max=bytes_max)
     if not value.isprintable():
         raise InvalidInput(field, "holds control characters")
     return value
+
+
+def checked_room(what: str, *, before: int, after: int, limit: int, unit: str) -> None:
+    """Raise `MemoryFull` when `after` is over `limit`, unless it is less than `before`.
+
+    So a limit that was lowered later does not keep anybody from making room.
+    """
+    if after > limit and after > before:
+        raise MemoryFull(what, limit=limit, actual=after, unit=unit)
 
 
 def checked_json(field: str, value: Any, *, bytes_max: int) -> Any:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, Protocol, TypeVar
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_micros
-from mnemolog.domain.events import Event, RecordedEvent, SessionEnded, SessionStarted, TurnRecorded
+from mnemolog.domain.events import Event, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -28,11 +26,21 @@ from mnemolog.domain.scope import parse_scope
 _STREAM_PREFIX: Final = "session/"
 
 
-class SessionState(msgspec.Struct, frozen=True, kw_only=True):
-    """What later decisions need to know. Turns leave no trace in it, so it stays small for ever."""
+class Opened(Protocol):
+    """What the decisions of this module need to know of a session."""
 
-    started: SessionStarted
-    ended: bool = False
+    @property
+    def started(self) -> SessionStarted:
+        """The event that started it."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended and was not resumed since."""
+        ...
+
+
+State = TypeVar("State", bound=Opened)
 
 
 def session_stream(session_id: str) -> str:
@@ -45,18 +53,7 @@ def session_of(stream: str) -> str | None:
     return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
-def evolve(state: SessionState | None, recorded: RecordedEvent, _past: object = None) -> SessionState | None:
-    """Return the state after an event. Events of other kinds change nothing."""
-    match recorded.event:
-        case SessionStarted() as started:
-            return SessionState(started=started)
-        case SessionEnded() if state is not None:
-            return msgspec.structs.replace(state, ended=True)
-        case _:
-            return state
-
-
-def start(session_id: str, state: SessionState | None, started: SessionStarted) -> list[Event]:
+def start(session_id: str, state: Opened | None, started: SessionStarted) -> list[Event]:
     """Decide to start a session. Starting it again in the same way changes nothing.
 
     Raises `SessionExists` when the id is taken by a session that was started differently.
@@ -68,20 +65,29 @@ def start(session_id: str, state: SessionState | None, started: SessionStarted) 
     return []
 
 
-def record(session_id: str, state: SessionState | None, turn: TurnRecorded) -> list[Event]:
-    """Decide to record a turn. Raises `UnknownSession` or `SessionEnded`."""
+def known(session_id: str, state: State | None) -> State:
+    """Return the state of a session that was started. Raises `UnknownSession`."""
     if state is None:
         raise errors.UnknownSession(session_id)
+    return state
+
+
+def opened(session_id: str, state: State | None) -> State:
+    """Return the state of a session that takes events. Raises `UnknownSession` or `SessionEnded`."""
+    state = known(session_id, state)
     if state.ended:
         raise errors.SessionEnded(session_id)
-    return [turn]
+    return state
 
 
-def end(session_id: str, state: SessionState | None, *, reason: str) -> list[Event]:
+def end(session_id: str, state: Opened | None, *, reason: str) -> list[Event]:
     """Decide to end a session. Ending it again changes nothing. Raises `UnknownSession`."""
-    if state is None:
-        raise errors.UnknownSession(session_id)
-    return [] if state.ended else [SessionEnded(reason=reason)]
+    return [] if known(session_id, state).ended else [SessionEnded(reason=reason)]
+
+
+def resume(session_id: str, state: Opened | None, *, reason: str = "") -> list[Event]:
+    """Decide to go on with an ended session. Where it has not ended nothing changes. Raises `UnknownSession`."""
+    return [SessionResumed(reason=reason)] if known(session_id, state).ended else []
 
 
 def new_session(*, name: str, agent: str, scope: str) -> SessionStarted:

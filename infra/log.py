@@ -15,9 +15,9 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.folding import Evolve, Folded, Known, State, nothing_folded, nothing_known
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.infra import forks, sqlite
-from mnemolog.infra.folding import Evolve, Folded, Known, State, nothing_known, read_sparse
 from mnemolog.infra.mapper import recorded_event
 from mnemolog.infra.recorder import SqliteRecorder
 from mnemolog.infra.schema import (
@@ -28,6 +28,7 @@ from mnemolog.infra.schema import (
     forbid_rewriting,
     unlike_ours,
 )
+from mnemolog.infra.sparse import read_sparse
 from mnemolog.infra.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -196,12 +197,25 @@ class EventLog:
             return fold(stream, position).state
 
         def fold(stream: str, position: Position | None) -> Folded[State]:
-            base = known(stream, position) or Folded(NO_STREAM, None)
+            base = known(stream, position) or nothing_folded()
             with self._reading() as driver:
                 events = read_sparse(driver.execute, stream, after=base.version, upto=position)
             return base.through(events, evolve, past)
 
         return fold(stream, upto)
+
+    def version(self, stream: str) -> Version:
+        """Return the version of `stream`, 0 if nothing was appended to it."""
+        with self._reading() as driver:
+            found = driver.execute("SELECT max(version) FROM events WHERE stream = ?", (stream,)).fetchone()[0]
+        return NO_STREAM if found is None else Version(found)
+
+    def recorded_at(self, position: Position) -> Micros:
+        """Return when the event at `position`, or the last one before it, was recorded."""
+        query = "SELECT recorded_at FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1"
+        with self._reading() as driver:
+            found = driver.execute(query, (position,)).fetchone()
+        return self.identity.created_at if found is None else Micros(found[0])
 
     def count(self, *, topic: str, after: Position, upto: Position) -> int:
         """Return how many events of `topic` lie in `(after, upto]`."""

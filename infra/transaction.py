@@ -10,9 +10,11 @@ from eventsourcing.persistence import StoredEvent
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
-from mnemolog.domain.position import NO_STREAM, Micros, Position, Version
-from mnemolog.infra.folding import Evolve, Folded, Known, State, nothing_known, read_sparse
+from mnemolog.domain.folding import Evolve, Folded, Known, Past, State, nothing_folded, nothing_known
+from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.infra.mapper import encode, recorded_event
+from mnemolog.infra.schema import NOT_A_TURN
+from mnemolog.infra.sparse import read_sparse
 
 Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
 """The columns of a stored event as INSERT_EVENTS takes them.
@@ -24,6 +26,11 @@ STREAMS_CACHED_MAX: Final = 10_000
 LATEST: Final = Position((1 << 63) - 1)
 
 _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
+_SELECT_LAST: Final = "SELECT position FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
+_SELECT_TURNS: Final = (
+    f"SELECT position FROM events WHERE stream = ? AND position > ? AND position <= ? AND NOT ({NOT_A_TURN}) "
+    "ORDER BY version DESC LIMIT ?"
+)
 _SELECT_KEY: Final = "SELECT position, version, topic, state, recorded_at FROM events WHERE stream = ? AND key = ?"
 _TURN: Final = TurnRecorded.topic
 
@@ -44,6 +51,8 @@ class Transaction:
         self._versions: dict[str, Version] = {}
         self._states: dict[str, Any] = {}
         """States as they are now, staged events included."""
+        self._evolving: dict[str, tuple[Evolve[Any], Past[Any]]] = {}
+        """How each of those states goes on."""
         self._folded: dict[str, Folded[Any]] = {}
         """States as they were stored at some time: true for ever, and behind what others have appended since."""
         self._keys: dict[tuple[str, str], Row] = {}
@@ -67,17 +76,18 @@ class Transaction:
         base: Folded[State] | None = self._folded.get(stream)
         offered = known(stream, None)
         if base is None or (offered is not None and offered.version > base.version):
-            base = offered or Folded(NO_STREAM, None)
+            base = offered or nothing_folded()
         stored = read_sparse(self.execute, stream, after=base.version)
         past = self._past(evolve, known)
         self._folded[stream] = base = base.through(stored, evolve, past)
         state = base.through(self._staged(stream, LATEST), evolve, past).state
         self._states[stream] = state
+        self._evolving[stream] = evolve, past
         return state
 
-    def _past(self, evolve: Evolve[State], known: Known[State]) -> Callable[[str, Position], State | None]:
+    def _past(self, evolve: Evolve[State], known: Known[State]) -> Past[State]:
         def past(stream: str, position: Position) -> State | None:
-            base = known(stream, position) or Folded(NO_STREAM, None)
+            base = known(stream, position) or nothing_folded()
             stored = read_sparse(self.execute, stream, after=base.version, upto=position)
             return base.through([*stored, *self._staged(stream, position)], evolve, past).state
 
@@ -101,6 +111,25 @@ class Transaction:
         position, version, topic, state, recorded_at = found
         return recorded_event(position, stream, version, topic, state, key, recorded_at)
 
+    def last_position(self, stream: str) -> Position:
+        """Return the position of the last event of `stream`, staged ones included; 0 for none."""
+        for row in reversed(self.rows):
+            if row[1] == stream:
+                return Position(row[0])
+        found = self.execute(_SELECT_LAST, (stream,)).fetchone()
+        return Position(found[0]) if found else ORIGIN
+
+    def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[Position]:
+        """Return the positions of the last `limit` turns of `stream` in `(after, upto]`, newest first."""
+        upto = LATEST if upto is None else upto
+        staged = [
+            Position(row[0])
+            for row in reversed(self.rows)
+            if row[1] == stream and row[3] == _TURN and after < row[0] <= upto
+        ]
+        stored = self.execute(_SELECT_TURNS, (stream, after, upto, max(limit - len(staged), 0)))
+        return [*staged[:limit], *(Position(row[0]) for row in stored.fetchall())]
+
     def append(
         self, stream: str, event: Event, *, expected: Version | None = None, key: str | None = None
     ) -> RecordedEvent:
@@ -115,8 +144,9 @@ class Transaction:
         if expected is not None and version != expected:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=version)
         recorded_at = self._clock.now()
-        position = self._stage(stream, version + 1, event.topic, encode(event), key, recorded_at)
-        return RecordedEvent(
+        topic = event.topic
+        position = self._stage(stream, version + 1, topic, encode(event), key, recorded_at)
+        recorded = RecordedEvent(
             position=position,
             stream=stream,
             version=Version(version + 1),
@@ -124,10 +154,16 @@ class Transaction:
             key=key,
             event=event,
         )
+        if topic != _TURN and stream in self._states:
+            evolve, past = self._evolving[stream]
+            self._states[stream] = evolve(self._states[stream], recorded, past)
+        return recorded
 
     def append_stored(self, stored_events: Sequence[StoredEvent], streams: Sequence[str]) -> list[int]:
         """Stage events of the eventsourcing library under the versions they carry."""
         now = self._clock.now()
+        for stream in streams:
+            self._states.pop(stream, None)
         return [
             self._stage(stream, stored.originator_version, stored.topic, stored.state, None, now)
             for stored, stream in zip(stored_events, streams, strict=True)
@@ -147,6 +183,7 @@ class Transaction:
         self.rows = []
         self._versions.clear()
         self._states.clear()
+        self._evolving.clear()
         self._keys.clear()
         self._sparse.clear()
 
@@ -183,7 +220,6 @@ class Transaction:
         self._versions[stream] = Version(version)
         if topic != _TURN:
             self._sparse.append(row)
-            self._states.pop(stream, None)
         if key is not None:
             self._keys[stream, key] = row
         return position

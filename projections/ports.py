@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.folding import Evolve, Folded, Known, State, nothing_known
 from mnemolog.domain.position import Position
+from mnemolog.domain.state import SessionState
 
 if TYPE_CHECKING:  # What needs no vectors starts without numpy.
     import numpy as np
@@ -45,6 +47,33 @@ class Log(Protocol):
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Committed events of `(after, upto]` in order of position, in batches of 1 to `batch_max`."""
+        ...
+
+
+class FoldableLog(Log, Protocol):
+    """The truth, stream by stream."""
+
+    def fold(
+        self,
+        stream: str,
+        evolve: Evolve[State],
+        *,
+        upto: Position | None = None,
+        known: Known[State] = nothing_known,
+    ) -> Folded[State]:
+        """The state of a stream, now or as of a position; `known` may know a state to begin with."""
+        ...
+
+
+class Snapshots(Protocol):
+    """States of sessions that were kept."""
+
+    def find(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
+        """The newest one at or before a position that is true of this log."""
+        ...
+
+    def save(self, stream: str, folded: Folded[SessionState]) -> None:
+        """Keep a committed state."""
         ...
 
 

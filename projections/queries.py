@@ -12,6 +12,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.domain.spans import Span, Spans
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.views import SESSIONS, TURNS
 
@@ -23,6 +24,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: Scope = ROOT
     session: str | None = None
+    spans: tuple[Span, ...] | None = None
+    """Turns of any of these."""
     roles: tuple[Role, ...] = ()
     since: Micros | None = None
     """Said at this moment or later."""
@@ -43,6 +46,8 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
         found.append(sa.or_(TURNS.c.scope == filters.scope, below))
     if filters.session is not None:
         found.append(TURNS.c.session == filters.session)
+    if filters.spans is not None:
+        found.append(sa.or_(sa.false(), *(_in_span(span) for span in filters.spans)))
     if filters.roles:
         found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
     said_at = sa.func.coalesce(TURNS.c.said_at, TURNS.c.recorded_at)
@@ -65,10 +70,26 @@ def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[P
     return {Position(row.position): _turn(row) for row in connection.execute(query)}
 
 
-def turns_of_session(connection: sa.Connection, session: str, *, after: Position, limit: int) -> list[Turn]:
-    """Return up to `limit` turns of a session behind position `after`, in order."""
-    query = sa.select(TURNS).where(TURNS.c.session == session, TURNS.c.position > after)
-    return [_turn(row) for row in connection.execute(query.order_by(TURNS.c.position).limit(limit))]
+def turns_in(
+    connection: sa.Connection,
+    spans: Spans,
+    *,
+    after: Position,
+    before: Position | None,
+    newest_first: bool,
+    limit: int,
+) -> list[Turn]:
+    """Return up to `limit` turns of the spans."""
+    query = sa.select(TURNS).where(*conditions(Filters(spans=spans)), TURNS.c.position > after)
+    if before is not None:
+        query = query.where(TURNS.c.position < before)
+    order = TURNS.c.position.desc() if newest_first else TURNS.c.position
+    return [_turn(row) for row in connection.execute(query.order_by(order).limit(limit))]
+
+
+def _in_span(span: Span) -> sa.ColumnElement[bool]:
+    inside = sa.and_(TURNS.c.session == span.session, TURNS.c.position > span.after)
+    return inside if span.upto is None else sa.and_(inside, TURNS.c.position <= span.upto)
 
 
 def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionSummary]:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from mnemolog.domain.events import SessionStarted, TurnRecorded
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.transaction import Transaction
+from mnemolog.projections.states import SessionStates
 
 WAIT_S = 60.0
 """How long a test waits for what must happen. Only a failing test waits that long."""
@@ -50,6 +51,20 @@ class FakeClock:
     def advance(self, *, seconds: float) -> None:
         with self._lock:
             self._time += round(seconds * 1_000_000)
+
+
+class NoSnapshots:
+    """Keeps nothing: every state is folded from the log."""
+
+    def find(self, stream: str, position: Position | None) -> None:
+        return None
+
+    def save(self, stream: str, folded: Any) -> None:
+        pass
+
+
+def states_of(log: EventLog) -> SessionStates:
+    return SessionStates(log, NoSnapshots())
 
 
 class HashEncoder:

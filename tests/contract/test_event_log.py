@@ -7,16 +7,19 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog.commands import end_session, record_turn, start_session
+from mnemolog.commands import decide, record_turn, start_session
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionEnded
-from mnemolog.domain.session import evolve, session_stream
+from mnemolog.domain.folding import nothing_known
+from mnemolog.domain.session import end, session_stream
 from mnemolog.infra.log import LOG_FILE, EventLog
 from mnemolog.infra.sqlite import settings_of
+from mnemolog.projections.states import evolve
 from mnemolog.projections.verify import verify
 from tests.support import (
     FakeClock,
@@ -36,9 +39,13 @@ from tests.support import (
 CHILD = Path(__file__).parent.parent / "children" / "appending.py"
 
 
+FROM_THE_LOG = SimpleNamespace(known=nothing_known)
+"""States that nobody keeps."""
+
+
 def keyed(session, *turns):
     """Record turns as the store does: `(key, text)` pairs."""
-    works = [record_turn(session, turn(text), key=key) for key, text in turns]
+    works = [record_turn(session, turn(text), FROM_THE_LOG, key=key) for key, text in turns]
     return lambda tx: [work(tx) for work in works]
 
 
@@ -207,9 +214,9 @@ class EventLogContract:
 
     def test_a_retry_finds_its_turn_after_the_session_ended(self, log):
         """An acknowledgement that was lost is found again, although the session takes no more turns."""
-        log.transact(start_session("s", started()))
+        log.transact(start_session("s", started(), FROM_THE_LOG))
         log.transact(keyed("s", ("k", "last words")))
-        log.transact(end_session("s", reason="ended"))
+        log.transact(decide("s", FROM_THE_LOG, lambda state: end("s", state, reason="ended")))
         (again,) = log.transact(keyed("s", ("k", "last words")))
         assert again.deduplicated
         with pytest.raises(errors.SessionEnded):

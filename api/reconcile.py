@@ -1,0 +1,89 @@
+"""Adding what is missing of a transcript that an agent hands over again as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any, Final
+
+from mnemolog.domain import errors
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.limits import TURNS_PER_CALL_MAX
+from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.session import checked_key, new_turn
+from mnemolog.projections.read_models import Turn, turn_of
+from mnemolog.results import NewTurn
+
+if TYPE_CHECKING:
+    from mnemolog.session import Session
+    from mnemolog.sessions import Sessions
+
+ATTEMPTS_MAX: Final = 100
+"""How often it is begun again because others wrote to the session meanwhile."""
+
+PAGE: Final = 1_000
+_FIELDS: Final = ("speaker", "said_at", "tool_calls", "metadata")
+
+Message = tuple[TurnRecorded, str | None]
+
+
+def reconcile(session: Session, sessions: Sessions, messages: Sequence[Mapping[str, Any] | NewTurn]) -> list[Turn]:
+    """Record what is missing of `messages`. See `Session.reconcile`."""
+    if len(messages) > TURNS_PER_CALL_MAX:
+        raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
+    wanted = [_message(place, message) for place, message in enumerate(messages)]
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        version = sessions.version(session.id)
+        added = missing(list(_seen(session)), wanted)
+        if not added:
+            return []
+        try:
+            recorded = sessions.record_behind(session.id, added, expected=version)
+        except errors.WrongExpectedVersion:
+            if attempt == ATTEMPTS_MAX:
+                raise
+        else:
+            new = [item for item in recorded if not item.deduplicated]
+            return [turn_of(item.event, session=session.id, scope=item.scope) for item in new]
+    raise AssertionError("unreachable")
+
+
+def missing(seen: Sequence[Turn], wanted: Sequence[Message]) -> list[Message]:
+    """Return those of `wanted` that `seen` lacks, in their order.
+
+    The two are aligned by their longest common runs (Ratcliff and Obershelp, as `difflib` does it), so that
+    a sentence that is said twice is there twice. A key that `seen` has counts as there wherever it is.
+    """
+    there = {turn.key for turn in seen if turn.key is not None} & {key for _, key in wanted}
+    unkeyed = [(turn, key) for turn, key in wanted if key not in there]
+    left = [(turn.role.value, turn.text) for turn in seen if turn.key not in there]
+    right = [(turn.role, turn.text) for turn, _ in unkeyed]
+    added: list[Message] = []
+    for tag, _, _, start, end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if tag in ("insert", "replace"):
+            added += unkeyed[start:end]
+    return added
+
+
+def _seen(session: Session) -> Iterator[Turn]:
+    after = ORIGIN
+    while page := session.turns(after=after, limit=PAGE):
+        yield from page
+        after = page[-1].position
+
+
+def _message(place: int, message: Mapping[str, Any] | NewTurn) -> Message:
+    if isinstance(message, NewTurn):
+        fields: Mapping[str, Any] = {name: getattr(message, name) for name in ("role", "text", "key", *_FIELDS)}
+    elif isinstance(message, Mapping):
+        fields = message
+    else:
+        raise errors.InvalidInput(f"messages[{place}]", f"expected a mapping, got {type(message).__name__}")
+    text = fields.get("text", fields.get("content"))
+    given = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
+    try:
+        turn = new_turn(role=fields.get("role", ""), text=text, **given)
+        key = fields.get("key")
+        return turn, None if key is None else checked_key(key)
+    except errors.InvalidInput as error:
+        raise errors.InvalidInput(f"messages[{place}].{error.field}", str(error)) from error

@@ -1,0 +1,79 @@
+"""Checkpoints: named moments of a session, to which its working memory can be brought back.
+
+Creating one is one small event whatever the memory holds. Restoring one is one event as well: values,
+task and notes are again what they were; absolute expiries stay, so nothing that has expired since comes
+back. Every other checkpoint stays, also those created later, and the whole history does.
+"""
+
+from __future__ import annotations
+
+from mnemolog.domain.errors import CheckpointExists, UnknownCheckpoint
+from mnemolog.domain.events import CheckpointCreated, CheckpointDeleted, CheckpointRestored, Event
+from mnemolog.domain.limits import (
+    DESCRIPTION_BYTES_MAX,
+    MEMORY_LIMITS,
+    MemoryLimits,
+    checked_label,
+    checked_room,
+    checked_text,
+)
+from mnemolog.domain.session import opened
+from mnemolog.domain.state import Checkpoint, SessionState
+
+
+def create_checkpoint(
+    session_id: str,
+    state: SessionState | None,
+    *,
+    checkpoint_id: str,
+    name: str,
+    description: str = "",
+    limits: MemoryLimits = MEMORY_LIMITS,
+) -> list[Event]:
+    """Decide to name this moment. Its id and name must be those of no other checkpoint that the session has.
+
+    Raises `UnknownSession`, `SessionEnded`, `CheckpointExists`, `InvalidInput`, `LimitExceeded`, `MemoryFull`.
+    """
+    state = opened(session_id, state)
+    for field, label in (("checkpoint_id", checkpoint_id), ("name", name)):
+        # A name that is another's id would make "restore X" ambiguous.
+        if checked_label(field, label) in state.checkpoints or label in state.checkpoint_names:
+            raise CheckpointExists(session_id, label)
+    if description:
+        checked_text("description", description, bytes_max=DESCRIPTION_BYTES_MAX)
+    count = len(state.checkpoints)
+    checked_room("checkpoints", before=count, after=count + 1, limit=limits.checkpoints_max, unit="checkpoints")
+    return [CheckpointCreated(id=checkpoint_id, name=name, description=description)]
+
+
+def delete_checkpoint(session_id: str, state: SessionState | None, checkpoint: str) -> list[Event]:
+    """Decide to delete a checkpoint, given by id or name; an inherited one only for this session.
+
+    Raises `UnknownSession`, `SessionEnded`, `UnknownCheckpoint`.
+    """
+    return [CheckpointDeleted(id=find_checkpoint(opened(session_id, state), checkpoint).id)]
+
+
+def restore_checkpoint(session_id: str, state: SessionState | None, checkpoint: str) -> list[Event]:
+    """Decide to bring back values, task and notes of a checkpoint, given by id or name.
+
+    Raises `UnknownSession`, `SessionEnded`, `UnknownCheckpoint`.
+    """
+    found = find_checkpoint(opened(session_id, state), checkpoint)
+    return [CheckpointRestored(id=found.id, position=found.position)]
+
+
+def find_checkpoint(state: SessionState, checkpoint: str) -> Checkpoint:
+    """Return the checkpoint of that id, or else of that name. Raises `UnknownCheckpoint`."""
+    found = state.checkpoints.get(checkpoint)
+    if found is None:
+        id_of_name = state.checkpoint_names.get(checkpoint)
+        if id_of_name is None:
+            raise UnknownCheckpoint(state.session, checkpoint)
+        found = state.checkpoints[id_of_name]
+    return found
+
+
+def checkpoints(state: SessionState) -> list[Checkpoint]:
+    """Return the checkpoints of a session, inherited ones included, oldest first."""
+    return sorted(state.checkpoints.values(), key=lambda checkpoint: checkpoint.position)

@@ -1,0 +1,90 @@
+"""A state of a session as bytes and back. Equal states have equal bytes, however they came about.
+
+The bytes are of a snapshot, which is disposable, and of a digest, by which two replays are compared.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+from immutables import Map
+
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import SessionStarted
+from mnemolog.domain.position import Position
+from mnemolog.domain.spans import Span
+from mnemolog.domain.state import Checkpoint, Note, SessionState, Task, Value, entry_bytes
+
+STATE_FORMAT: Final = 1
+"""Rises with every change of the bytes. A snapshot of another format is folded anew."""
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A state in the order of its bytes: values by key, notes by place, checkpoints by position and id."""
+
+    format: int
+    session: str
+    started: SessionStarted
+    started_position: Position
+    ended: bool
+    ancestors: tuple[str, ...]
+    spans: tuple[Span, ...]
+    values: list[tuple[str, Value]]
+    task: Task | None
+    notes: list[Note]
+    checkpoints: list[Checkpoint]
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER: Final = msgspec.msgpack.Decoder(_Stored)
+
+
+def encode_state(state: SessionState) -> bytes:
+    """Return the bytes of a state: canonical msgpack."""
+    return _ENCODER.encode(
+        _Stored(
+            format=STATE_FORMAT,
+            session=state.session,
+            started=state.started,
+            started_position=state.started_position,
+            ended=state.ended,
+            ancestors=state.ancestors,
+            spans=state.spans,
+            values=sorted(state.values.items()),
+            task=state.task,
+            notes=[state.notes[place] for place in range(len(state.notes))],
+            checkpoints=sorted(state.checkpoints.values(), key=lambda found: (found.position, found.id)),
+        )
+    )
+
+
+def decode_state(stored: bytes) -> SessionState:
+    """Return the state of which `encode_state` made `stored`. Raises `InvalidInput` for other bytes."""
+    try:
+        found = _DECODER.decode(stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidInput("state", f"not a stored state: {error}") from error
+    if found.format != STATE_FORMAT:
+        raise InvalidInput("state", f"format {found.format}, this mnemolog reads {STATE_FORMAT}")
+    return SessionState(
+        session=found.session,
+        started=found.started,
+        started_position=found.started_position,
+        ended=found.ended,
+        ancestors=found.ancestors,
+        spans=found.spans,
+        values=Map(found.values),
+        values_bytes=sum(entry_bytes(key, value) for key, value in found.values),
+        task=found.task,
+        notes=Map(enumerate(found.notes)),
+        notes_bytes=sum(len(note.text.encode()) for note in found.notes),
+        checkpoints=Map((checkpoint.id, checkpoint) for checkpoint in found.checkpoints),
+        checkpoint_names=Map((checkpoint.name, checkpoint.id) for checkpoint in found.checkpoints),
+    )
+
+
+def state_digest(state: SessionState) -> str:
+    """Return the SHA-256 of a state's bytes, 64 hexadecimal digits."""
+    return sha256(encode_state(state)).hexdigest()

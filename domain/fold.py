@@ -1,0 +1,177 @@
+"""How the events of a session's stream make its state. Turns are passed over: the fold never needs them.
+
+A branch begins with its parent's state at the branch point, and a restore brings back a state of an
+earlier position. Neither is in the event; the fold asks `past` for it, which is a fold as well.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+from immutables import Map
+
+from mnemolog.domain import errors, spans
+from mnemolog.domain.events import (
+    CheckpointCreated,
+    CheckpointDeleted,
+    CheckpointRestored,
+    NoteAdded,
+    NotesCleared,
+    RecordedEvent,
+    SessionEnded,
+    SessionResumed,
+    SessionStarted,
+    TaskChanged,
+    TurnsRewound,
+    ValueDeleted,
+    ValuesCleared,
+    ValueSet,
+)
+from mnemolog.domain.position import Position
+from mnemolog.domain.session import session_of
+from mnemolog.domain.state import Checkpoint, Note, SessionState, entry_bytes, new_value, task_of
+
+Past = Callable[[str, Position], SessionState]
+"""Gives the state of a session as of a position of the log, that position included."""
+
+_replace: Final = msgspec.structs.replace
+
+
+def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past) -> SessionState | None:
+    """Return the state after `recorded`. Turns and events of other kinds change nothing.
+
+    `past` is called with positions before that of `recorded` only. Raises `LogDamaged` for a restore of
+    a checkpoint that the session does not have.
+    """
+    event, position = recorded.event, recorded.position
+    if state is None:
+        return _begin(recorded, event, past) if isinstance(event, SessionStarted) else None
+    match event:
+        case SessionEnded():
+            return _replace(state, ended=True)
+        case SessionResumed():
+            return _replace(state, ended=False)
+        case CheckpointCreated() | CheckpointDeleted():
+            return _with_checkpoints(state, recorded, event)
+        case CheckpointRestored():
+            return _restore(state, recorded, event, past)
+        case TurnsRewound(to=to):
+            visible = spans.rewound(state.spans, to=Position(to), session=state.session, at=position)
+            return _replace(state, spans=visible)
+        case _:
+            return _with_memory(state, recorded)
+
+
+def _begin(recorded: RecordedEvent, started: SessionStarted, past: Past) -> SessionState | None:
+    session, position = session_of(recorded.stream), recorded.position
+    if session is None:
+        return None
+    if started.parent is None or started.branched_at is None:
+        visible = spans.own(session, at=position)
+        return SessionState(session=session, started=started, started_position=position, spans=visible)
+    at = Position(started.branched_at)
+    parent = past(started.parent, at)
+    return _replace(
+        parent,
+        session=session,
+        started=started,
+        started_position=position,
+        ended=False,
+        ancestors=(*parent.ancestors, parent.session),
+        spans=spans.branched(parent.spans, at=at, session=session, started=position),
+    )
+
+
+def _with_memory(state: SessionState, recorded: RecordedEvent) -> SessionState:
+    match recorded.event:
+        case ValueSet(key=key, value=value, expires_at=expires_at):
+            new = new_value(value, expires_at=expires_at)
+            change = entry_bytes(key, new) - entry_bytes(key, state.values.get(key))
+            return _replace(state, values=state.values.set(key, new), values_bytes=state.values_bytes + change)
+        case ValueDeleted(key=key) if key in state.values:
+            left = state.values_bytes - entry_bytes(key, state.values[key])
+            return _replace(state, values=state.values.delete(key), values_bytes=left)
+        case ValuesCleared():
+            return _replace(state, values=Map(), values_bytes=0)
+        case TaskChanged() as task:
+            return _replace(state, task=task_of(task, changed_at=recorded.recorded_at))
+        case NoteAdded(text=text):
+            notes = state.notes.set(len(state.notes), Note(text, recorded.recorded_at))
+            return _replace(state, notes=notes, notes_bytes=state.notes_bytes + len(text.encode()))
+        case NotesCleared():
+            return _replace(state, notes=Map(), notes_bytes=0)
+        case _:
+            return state
+
+
+def _with_checkpoints(
+    state: SessionState, recorded: RecordedEvent, event: CheckpointCreated | CheckpointDeleted
+) -> SessionState:
+    checkpoints, names = state.checkpoints, state.checkpoint_names
+    if isinstance(event, CheckpointCreated):
+        created = Checkpoint(
+            event.id, state.session, event.name, event.description, recorded.position, recorded.recorded_at
+        )
+        return _replace(
+            state, checkpoints=checkpoints.set(event.id, created), checkpoint_names=names.set(event.name, event.id)
+        )
+    if event.id not in checkpoints:
+        return state
+    name = checkpoints[event.id].name
+    return _replace(state, checkpoints=checkpoints.delete(event.id), checkpoint_names=names.delete(name))
+
+
+def _restore(state: SessionState, recorded: RecordedEvent, event: CheckpointRestored, past: Past) -> SessionState:
+    checkpoint = state.checkpoints.get(event.id)
+    if checkpoint is None or checkpoint.position != event.position:
+        why = f"session {state.session!r} restores a checkpoint {event.id!r} that it does not have"
+        raise errors.LogDamaged(why, position=recorded.position)
+    then = past(checkpoint.session, checkpoint.position)
+    return _replace(
+        state,
+        values=then.values,
+        values_bytes=then.values_bytes,
+        task=then.task,
+        notes=then.notes,
+        notes_bytes=then.notes_bytes,
+        spans=spans.rewound(state.spans, to=checkpoint.position, session=state.session, at=recorded.position),
+    )
+
+
+class Histories:
+    """Every state that every session was ever in, kept by position. For replay and tests, not for serving."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, SessionState] = {}
+        self._positions: dict[str, list[Position]] = {}
+        self._states: dict[str, list[SessionState]] = {}
+
+    def apply(self, recorded: RecordedEvent) -> None:
+        """Take the next event of the log. Events must come in the order of their positions."""
+        session = session_of(recorded.stream)
+        if session is None:
+            return
+        before = self.sessions.get(session)
+        after = evolve(before, recorded, self.past)
+        if after is not None and after is not before:
+            self.sessions[session] = after
+            self._positions.setdefault(session, []).append(recorded.position)
+            self._states.setdefault(session, []).append(after)
+
+    def past(self, session: str, position: Position) -> SessionState:
+        """Return the state of a session as of `position`. Raises `LogDamaged` where it had not started."""
+        count = bisect_right(self._positions.get(session, []), position)
+        if count == 0:
+            raise errors.LogDamaged(f"session {session!r} had not started", position=position)
+        return self._states[session][count - 1]
+
+
+def fold_all(events: Iterable[RecordedEvent]) -> dict[str, SessionState]:
+    """Return the state of every session after `events`: the whole log, or its beginning, in order."""
+    histories = Histories()
+    for recorded in events:
+        histories.apply(recorded)
+    return histories.sessions

@@ -1,0 +1,64 @@
+"""Where a session comes from and what it sees: its ancestors' turns up to the branch point, and its own.
+
+A sibling's turns are in no span of it, nor is what was rewound. A branch keeps what it saw when it was
+made, whatever its parent hides later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mnemolog.domain.errors import InvalidInput, OutsideSession
+from mnemolog.domain.events import Event, TurnsRewound
+from mnemolog.domain.position import Position
+from mnemolog.domain.session import opened
+from mnemolog.domain.spans import Spans, cut, own
+from mnemolog.domain.state import SessionState
+
+
+def lineage(state: SessionState) -> tuple[str, ...]:
+    """Return the ancestors of a session, root first, itself not included."""
+    return state.ancestors
+
+
+def unhidden(chain: Sequence[SessionState]) -> Spans:
+    """Return what the last session of `chain` would see if nothing had ever been hidden.
+
+    `chain` is its ancestors, root first, and itself.
+    """
+    found: Spans = ()
+    for state in chain:
+        at = state.started.branched_at
+        found = cut(found, upto=Position(0 if at is None else at)) + own(state.session, at=state.started_position)
+    return found
+
+
+def sees(state: SessionState, session: str, position: Position) -> bool:
+    """Whether a turn of `session` at `position` is visible."""
+    return any(span.holds(session, position) for span in state.spans)
+
+
+def rewind(session_id: str, state: SessionState | None, *, to: int, head: Position) -> list[Event]:
+    """Decide to hide every turn behind the position `to`; where nothing visible is behind it nothing changes.
+
+    `head` is the position of the last event in the session's stream, turns included. `to` must lie in
+    `[span.after, span.upto]` of a span of the session: the first position of its own span hides all of
+    its own turns. Raises `UnknownSession`, `SessionEnded`, `InvalidInput` or, for a position that is
+    hidden, too early or not written yet, `OutsideSession`.
+    """
+    state = opened(session_id, state)
+    target = checked_position("to", to)
+    ends = [(span.after, head if span.upto is None else span.upto) for span in state.spans]
+    last_seen = max((upto for after, upto in ends if upto > after), default=None)
+    if target <= head and (last_seen is None or target >= last_seen):
+        return []
+    if not any(after <= target <= upto for after, upto in ends):
+        raise OutsideSession(session_id, position=target, first=ends[0][0], last=last_seen or head)
+    return [TurnsRewound(to=target)]
+
+
+def checked_position(field: str, value: int) -> Position:
+    """Return `value` as a position of the log. Raises `InvalidInput` unless it is a whole number from 0 on."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidInput(field, f"expected a position of the log, got {value!r}")
+    return Position(value)

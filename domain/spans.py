@@ -1,0 +1,50 @@
+"""What a session sees of the log, as pieces of streams: its own turns and those of its ancestors.
+
+Spans are ordered by position, root first, and do not overlap; only the last one can be open. Positions
+count events of the whole log, so one position cuts all spans of a session, whoever they belong to.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mnemolog.domain.position import Position
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """The turns of `session` at positions in `(after, upto]`; `upto` None means up to the end."""
+
+    session: str
+    after: Position
+    upto: Position | None = None
+
+    def holds(self, session: str, position: Position) -> bool:
+        """Whether a turn of `session` at `position` lies in this span."""
+        return session == self.session and self.after < position and (self.upto is None or position <= self.upto)
+
+
+Spans = tuple[Span, ...]
+
+
+def own(session: str, *, at: Position) -> Spans:
+    """Return what a session without ancestors sees that was started by the event at `at`."""
+    return (Span(session, at),)
+
+
+def cut(spans: Spans, *, upto: Position) -> Spans:
+    """Return the spans without what lies behind `upto`. None is open afterwards, none is empty."""
+    return tuple(
+        Span(span.session, span.after, upto if span.upto is None else min(span.upto, upto))
+        for span in spans
+        if span.after < upto
+    )
+
+
+def branched(spans: Spans, *, at: Position, session: str, started: Position) -> Spans:
+    """Return what a branch sees: its parent's spans as they were at `at`, and its own turns behind `started`."""
+    return cut(spans, upto=at) + own(session, at=started)
+
+
+def rewound(spans: Spans, *, to: Position, session: str, at: Position) -> Spans:
+    """Return what a session sees once the event at `at` has hidden everything behind `to`."""
+    return cut(spans, upto=to) + own(session, at=at)

@@ -1,0 +1,108 @@
+"""The state of a session at a position: a pure fold of its stream, turns left out (`mnemolog.domain.fold`).
+
+Everything here is immutable. The maps are persistent (HAMT): a state shares almost all of its memory with
+the one before it, so keeping many of one session is cheap.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from immutables import Map
+
+from mnemolog.domain.events import SessionStarted, TaskChanged
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.spans import Spans
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER: Final = msgspec.msgpack.Decoder()
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True):
+    """What a key was set to. Kept encoded, so that nobody can change it in place."""
+
+    encoded: bytes
+    """msgpack, with the keys of objects in order."""
+    expires_at: Micros | None = None
+
+    @property
+    def value(self) -> Any:
+        """The value as JSON types: a copy of the caller's own."""
+        return _DECODER.decode(self.encoded)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the encoded value, the key not counted."""
+        return len(self.encoded)
+
+
+def new_value(value: Any, *, expires_at: int | None) -> Value:
+    """Return a JSON value as it is kept."""
+    return Value(_ENCODER.encode(value), None if expires_at is None else Micros(expires_at))
+
+
+def entry_bytes(key: str, value: Value | None) -> int:
+    """Return what a key with its value counts towards `values_bytes`; 0 for no value."""
+    return 0 if value is None else len(key.encode()) + value.size_bytes
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """What a session is working on."""
+
+    description: str
+    step: int | None
+    total: int | None
+    percent: float | None
+    status: str
+    changed_at: Micros
+
+
+def task_of(changed: TaskChanged, *, changed_at: Micros) -> Task:
+    """Return the task that an event made."""
+    return Task(changed.description, changed.step, changed.total, changed.percent, changed.status, changed_at)
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True):
+    """A line of the scratchpad."""
+
+    text: str
+    added_at: Micros
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    """A named moment of a session. It holds nothing but where that moment is in the log."""
+
+    id: str
+    session: str
+    """The session that created it: an ancestor's where it was inherited."""
+    name: str
+    description: str
+    position: Position
+    created_at: Micros
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as of a position."""
+
+    session: str
+    started: SessionStarted
+    started_position: Position
+    ended: bool = False
+    ancestors: tuple[str, ...] = ()
+    """Root first, the parent last."""
+    spans: Spans
+    """The turns it sees."""
+    values: Map[str, Value] = Map()
+    """Expired ones included: whether a value is there is a matter of the time of reading."""
+    values_bytes: int = 0
+    """`entry_bytes` of all values."""
+    task: Task | None = None
+    notes: Map[int, Note] = Map()
+    """By their place: 0, 1, 2 and so on without holes."""
+    notes_bytes: int = 0
+    """Bytes of UTF-8 of all notes."""
+    checkpoints: Map[str, Checkpoint] = Map()
+    """By id, inherited ones included."""
+    checkpoint_names: Map[str, str] = Map()
+    """The ids of the checkpoints by their names."""

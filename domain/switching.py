@@ -1,0 +1,207 @@
+"""An agent switches sessions: one decision, appended to all the streams it touches or to none.
+
+`from` is the session that is left and `to` the one that is entered. The events below go first to `to`,
+then to `from`; the last one always is `session.switched` on the agent's stream.
+
+| reason   | from             | to                | events of sessions                                            |
+| -------- | ---------------- | ----------------- | ------------------------------------------------------------- |
+| new      | none, or known   | new               | `to` started; `from` stays as it is                           |
+| reset    | known            | new               | `to` started; `from` ended, unless it has                     |
+| resume   | none, or known   | known             | `to` resumed, if it had ended                                 |
+| resume   | itself           | `from`            | `to` resumed, if it had ended                                 |
+| branch   | known            | new               | `to` started at position `at` of `from`, by default the head  |
+| compress | itself, not ended | `from`           | none                                                          |
+| compress | known            | new               | `to` started at the head of `from`; `from` ended, unless it has |
+| rewind   | itself, not ended | `from`           | turns of `to` rewound to `at`, where any is behind it         |
+| rewind   | known            | new               | `to` started at position `at` of `from`; `from` stays as it is |
+
+| refused                                                          | error                              |
+| ---------------------------------------------------------------- | ---------------------------------- |
+| `from` or, to resume it, `to` was never started                  | UnknownSession                     |
+| `to` must be new and exists                                      | SessionExists                      |
+| new, reset or branch with `to` = `from`                          | SwitchRefused                      |
+| reset, branch, compress or rewind without a `from`               | SwitchRefused                      |
+| rewind without `at`; `at` with new, reset, resume or compress    | SwitchRefused                      |
+| compress or rewind in place of an ended session                  | SessionEnded                       |
+| `at` behind the head, or before `from` was started               | OutsideSession                     |
+| `at` hidden from the session, rewinding in place                 | OutsideSession                     |
+
+A retry counts as done and writes nothing, if the agent's last switch went from and to the same sessions
+for the same reason and `to` was started in just this way. A session that is started has only older ones
+among its ancestors, so lineage makes no cycle.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from mnemolog.domain import session
+from mnemolog.domain.agent import AgentState, agent_stream
+from mnemolog.domain.errors import InvalidInput, OutsideSession, SessionExists, SwitchRefused
+from mnemolog.domain.events import Event, SessionEnded, SessionStarted, SessionSwitched
+from mnemolog.domain.lineage import checked_position, rewind
+from mnemolog.domain.position import Position
+from mnemolog.domain.state import SessionState
+
+
+class SwitchReason(StrEnum):
+    """Why an agent leaves a session for another."""
+
+    NEW = "new"
+    RESET = "reset"
+    RESUME = "resume"
+    BRANCH = "branch"
+    COMPRESS = "compress"
+    REWIND = "rewind"
+
+
+SWITCH_REASONS: Final = {reason.value: reason for reason in SwitchReason}
+
+_TO_MUST_BE_NEW: Final = {SwitchReason.NEW, SwitchReason.RESET, SwitchReason.BRANCH}
+_WITHOUT_FROM: Final = {SwitchReason.NEW, SwitchReason.RESUME}
+_ENDS_FROM: Final = {SwitchReason.RESET, SwitchReason.COMPRESS}
+_INHERITS: Final = {SwitchReason.BRANCH, SwitchReason.COMPRESS, SwitchReason.REWIND}
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked."""
+
+    agent: str
+    reason: SwitchReason
+    from_: str | None
+    to: str
+    at: int | None = None
+    """Where to branch or rewind: the log position of the last event that `to` is to see."""
+    name: str | None = None
+    """The name of a session that is started; by default that of `from`, or else its id."""
+    scope: str | None = None
+    """The scope of a session that is started; by default that of `from`, or else the root."""
+
+
+class Addressed(NamedTuple):
+    """An event and the stream that it goes to."""
+
+    stream: str
+    event: Event
+
+
+def parse_switch_reason(value: str) -> SwitchReason:
+    """Return the reason called `value`. Raises `InvalidInput` for any other word."""
+    reason = SWITCH_REASONS.get(value)
+    if reason is None:
+        raise InvalidInput("reason", f"{value!r} is none of {', '.join(SWITCH_REASONS)}")
+    return reason
+
+
+def left_by(agent: AgentState | None, *, reason: SwitchReason, to: str) -> str | None:
+    """Return the session that a switch leaves where the caller names none: the one that the agent is in.
+
+    If the agent came to `to` by just such a switch, that is the session it left then: a retry must not
+    look like a switch from `to` to itself.
+    """
+    if agent is None:
+        return None
+    if reason in _TO_MUST_BE_NEW and (agent.last.to, agent.last.reason) == (to, reason.value):
+        return agent.last.from_
+    return agent.current
+
+
+def switch(
+    asked: Switch,
+    *,
+    agent: AgentState | None,
+    old: SessionState | None,
+    new: SessionState | None,
+    head: Position,
+    old_head: Position,
+) -> list[Addressed]:
+    """Decide to switch: the events in the order in which they are to be appended; none for a retry.
+
+    `old` and `new` are the states of `from` and `to`, None where they were never started; `head` is the
+    position of the last event of the log, `old_head` that of the last one in the stream of `from`.
+    Raises what the table above says, and `InvalidInput` for ids, names or scopes that cannot be.
+    """
+    session.checked_session_id(asked.to)
+    _check_combination(asked)
+    if asked.from_ is not None:
+        old = session.known(asked.from_, old)
+    if asked.to == asked.from_:
+        changes = _in_place(asked, old, head=old_head)
+    elif asked.reason is SwitchReason.RESUME:
+        changes = [Addressed(session.session_stream(asked.to), event) for event in session.resume(asked.to, new)]
+    else:
+        started = _started(asked, old, new, head=head)
+        if new is not None:
+            if new.started == started and agent is not None and agent.last == _switched(asked):
+                return []
+            raise SessionExists(asked.to)
+        changes = [Addressed(session.session_stream(asked.to), started)]
+        if asked.reason in _ENDS_FROM and old is not None and not old.ended:
+            ended = SessionEnded(reason=asked.reason.value)
+            changes.append(Addressed(session.session_stream(old.session), ended))
+    return [*changes, Addressed(agent_stream(asked.agent), _switched(asked))]
+
+
+def branch(asked: Switch, *, old: SessionState | None, new: SessionState | None, head: Position) -> list[Addressed]:
+    """Decide to start `to` as a branch of `from`, where the agent stays. A retry writes nothing.
+
+    Raises as `switch` with the reason `branch` does.
+    """
+    session.checked_session_id(asked.to)
+    _check_combination(asked)
+    started = _started(asked, session.known(asked.from_ or "", old), new, head=head)
+    if new is not None:
+        if new.started == started:
+            return []
+        raise SessionExists(asked.to)
+    return [Addressed(session.session_stream(asked.to), started)]
+
+
+def _check_combination(asked: Switch) -> None:
+    reason = asked.reason
+    if asked.from_ is None and reason not in _WITHOUT_FROM:
+        raise SwitchRefused(reason, "the agent is in no session; use 'new' or 'resume', or name the one to leave")
+    if asked.to == asked.from_ and reason in _TO_MUST_BE_NEW:
+        raise SwitchRefused(
+            reason, f"{asked.to!r} is the session to leave; choose a new id, or use 'resume', 'compress' or 'rewind'"
+        )
+    if reason is SwitchReason.REWIND and asked.at is None:
+        raise SwitchRefused(reason, "say with `at` to which position")
+    if asked.at is not None and reason not in (SwitchReason.BRANCH, SwitchReason.REWIND):
+        raise SwitchRefused(reason, "leave out `at`, or use 'branch' or 'rewind'")
+
+
+def _in_place(asked: Switch, state: SessionState | None, *, head: Position) -> list[Addressed]:
+    match asked.reason:
+        case SwitchReason.RESUME:
+            events = session.resume(asked.to, state)
+        case SwitchReason.REWIND:
+            events = rewind(asked.to, state, to=asked.at or 0, head=head)
+        case _:
+            session.opened(asked.to, state)
+            events = []
+    return [Addressed(session.session_stream(asked.to), event) for event in events]
+
+
+def _started(asked: Switch, old: SessionState | None, new: SessionState | None, *, head: Position) -> SessionStarted:
+    """Return the start of `to`. Where `at` is left out, a retry means the position of its first try."""
+    name = asked.name if asked.name is not None else asked.to if old is None else old.started.name
+    scope = asked.scope if asked.scope is not None else "" if old is None else old.started.scope
+    started = session.new_session(name=name, agent=asked.agent, scope=scope)
+    if old is None or asked.reason not in _INHERITS:
+        return msgspec.structs.replace(started, reason=asked.reason.value)
+    if asked.at is not None:
+        at = checked_position("at", asked.at)
+        if not old.started_position <= at <= head:
+            raise OutsideSession(old.session, position=at, first=old.started_position, last=head)
+    else:
+        tried = None if new is None else new.started.branched_at
+        at = head if tried is None else Position(tried)
+    return msgspec.structs.replace(started, reason=asked.reason.value, parent=old.session, branched_at=at)
+
+
+def _switched(asked: Switch) -> SessionSwitched:
+    return SessionSwitched(from_=asked.from_, to=asked.to, reason=asked.reason.value)

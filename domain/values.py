@@ -1,0 +1,173 @@
+"""The keys and values of a session's working memory, each with an optional time to live.
+
+A value is there at a time `now` if and only if `now < expires_at`. An expired value counts towards the
+limits until it is set anew or deleted; where there is no room, setting deletes expired values first.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal
+
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import Event, ValueDeleted, ValuesCleared, ValueSet
+from mnemolog.domain.limits import (
+    MEMORY_LIMITS,
+    VALUE_BYTES_MAX,
+    VALUE_KEY_BYTES_MAX,
+    MemoryLimits,
+    checked_json,
+    checked_label,
+    checked_room,
+    checked_text,
+)
+from mnemolog.domain.position import Micros
+from mnemolog.domain.session import opened
+from mnemolog.domain.state import SessionState, Value, entry_bytes, new_value
+
+RESERVED_PREFIX: Final = "mnemolog."
+EXPIRED_DELETED_MAX: Final = 1_000
+"""How many expired values one setting deletes at most to make room."""
+
+_EXPIRES_AT_MAX: Final = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, the end of `datetime`."""
+
+
+class Missing(Enum):
+    """The type of `MISSING`."""
+
+    MISSING = "missing"
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing.MISSING
+"""No value is there. Different from a stored `None`."""
+
+
+def checked_value_key(key: str) -> str:
+    """Return `key` if it can name a value: one line, 512 bytes at most, not reserved. Raises `InvalidInput`."""
+    checked_label("key", key, bytes_max=VALUE_KEY_BYTES_MAX)
+    if key.startswith(RESERVED_PREFIX):
+        raise InvalidInput("key", f"{key!r}: keys that start with {RESERVED_PREFIX!r} are reserved")
+    return key
+
+
+def checked_expiry(ttl: float | timedelta | None, *, now: Micros) -> Micros | None:
+    """Return when a value that lives `ttl` seconds from `now` on expires; None for never.
+
+    Less than a microsecond counts as one. Raises `InvalidInput` unless `ttl` is a positive finite number
+    of seconds (a bool is none) or a positive timedelta, and ends before the year 10000.
+    """
+    match ttl:
+        case None:
+            return None
+        case timedelta():
+            micros = ttl // timedelta(microseconds=1)
+        case bool():
+            raise InvalidInput("ttl", "expected seconds or a timedelta, got bool")
+        case int():
+            micros = ttl * 1_000_000
+        case float() if not math.isfinite(ttl):
+            raise InvalidInput("ttl", f"{ttl} is no finite number of seconds")
+        case float():
+            # Beyond the limit anyway, and 1e308 * 1e6 would be infinite.
+            micros = max(round(min(ttl, 1e12) * 1_000_000), 1) if ttl > 0 else 0
+        case _:
+            raise InvalidInput("ttl", f"expected seconds or a timedelta, got {type(ttl).__name__}")
+    if micros <= 0:
+        raise InvalidInput("ttl", "must be more than 0 seconds; delete the value to be rid of it now")
+    if now + micros > _EXPIRES_AT_MAX:
+        raise InvalidInput("ttl", "ends after the year 9999; leave it out for a value that never expires")
+    return Micros(now + micros)
+
+
+def set_value(
+    session_id: str,
+    state: SessionState | None,
+    key: str,
+    value: Any,
+    *,
+    now: Micros,
+    ttl: float | timedelta | None = None,
+    limits: MemoryLimits = MEMORY_LIMITS,
+) -> list[Event]:
+    """Decide to set a key to any JSON value, `None` included; without `ttl` it never expires.
+
+    The last event is the `ValueSet`; before it may come the deletion of expired values, where there
+    would be no room otherwise. Raises `UnknownSession`, `SessionEnded`, `InvalidInput`, `LimitExceeded`
+    (256 KiB a value) or `MemoryFull`.
+    """
+    state = opened(session_id, state)
+    checked_value_key(key)
+    expires_at = checked_expiry(ttl, now=now)
+    new = new_value(checked_json("value", value, bytes_max=VALUE_BYTES_MAX), expires_at=expires_at)
+    old = state.values.get(key)
+    count = len(state.values) + (old is None)
+    size = state.values_bytes - entry_bytes(key, old) + entry_bytes(key, new)
+    deleted: list[Event] = []
+    if count > limits.values_max or size > limits.values_bytes_max:
+        for name in _first_expired(state, now, without=key):
+            deleted.append(ValueDeleted(key=name))
+            count -= 1
+            size -= entry_bytes(name, state.values[name])
+    checked_room("values", before=len(state.values), after=count, limit=limits.values_max, unit="values")
+    checked_room("values", before=state.values_bytes, after=size, limit=limits.values_bytes_max, unit="bytes")
+    # Decoded from the copy: a caller who changes the object later changes nothing here.
+    return [*deleted, ValueSet(key=key, value=new.value, expires_at=expires_at)]
+
+
+def delete_value(session_id: str, state: SessionState | None, key: str) -> list[Event]:
+    """Decide to delete a key. Where it is missing nothing changes; an expired one is deleted for good.
+
+    Raises `UnknownSession`, `SessionEnded`, `InvalidInput`.
+    """
+    state = opened(session_id, state)
+    return [ValueDeleted(key=key)] if checked_value_key(key) in state.values else []
+
+
+def clear_values(session_id: str, state: SessionState | None) -> list[Event]:
+    """Decide to delete every key. Where there is none nothing changes. Raises `UnknownSession`, `SessionEnded`."""
+    return [ValuesCleared()] if opened(session_id, state).values else []
+
+
+def is_expired(value: Value, now: Micros) -> bool:
+    """Whether `value` is gone at `now`."""
+    return value.expires_at is not None and now >= value.expires_at
+
+
+def value_at(state: SessionState, key: str, now: Micros) -> Any | Literal[Missing.MISSING]:
+    """Return the value of `key` at `now`, or `MISSING`. Raises `InvalidInput` for what cannot be a key."""
+    value = state.values.get(checked_value_key(key))
+    return MISSING if value is None or is_expired(value, now) else value.value
+
+
+def keys(state: SessionState, now: Micros, *, pattern: str | None = None) -> list[str]:
+    """Return the keys that are there at `now`, sorted; with `pattern` those that the glob (`*?[]`) fits.
+
+    Case matters, and `*` crosses slashes.
+    """
+    if pattern is not None:
+        checked_text("pattern", pattern, bytes_max=VALUE_KEY_BYTES_MAX)
+    return sorted(
+        key
+        for key, value in state.values.items()
+        if not is_expired(value, now) and (pattern is None or fnmatchcase(key, pattern))
+    )
+
+
+def all_values(state: SessionState, now: Micros) -> dict[str, Any]:
+    """Return the values that are there at `now`, by key in sorted order: copies."""
+    return {key: state.values[key].value for key in keys(state, now)}
+
+
+def _first_expired(state: SessionState, now: Micros, *, without: str) -> list[str]:
+    """Return the keys that expired first, the one that is being set left out."""
+    expired = [
+        (value.expires_at or 0, key) for key, value in state.values.items() if is_expired(value, now) and key != without
+    ]
+    return [key for _, key in sorted(expired)[:EXPIRED_DELETED_MAX]]

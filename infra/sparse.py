@@ -1,0 +1,30 @@
+"""The events of a stream that are no turns, by an index that holds no turn.
+
+So what a session is stays quick to say however long it talks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.position import Position, Version
+from mnemolog.infra.mapper import recorded_event
+from mnemolog.infra.schema import NOT_A_TURN
+
+_SELECT: Final = (
+    "SELECT position, stream, version, topic, state, key, recorded_at FROM events INDEXED BY events_sparse "
+    f"WHERE stream = ? AND version > ? AND {NOT_A_TURN}"
+)
+
+
+def read_sparse(
+    execute: Callable[..., Any], stream: str, *, after: Version, upto: Position | None = None
+) -> list[RecordedEvent]:
+    """Return the events of a stream that are no turns, behind version `after`, up to position `upto`."""
+    if upto is None:
+        rows = execute(f"{_SELECT} ORDER BY version", (stream, after))
+    else:
+        rows = execute(f"{_SELECT} AND position <= ? ORDER BY version", (stream, after, upto))
+    return [recorded_event(*row) for row in rows.fetchall()]

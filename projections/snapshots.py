@@ -1,0 +1,123 @@
+"""Snapshots: states of sessions on disk, so that a long history need not be folded from its beginning.
+
+Disposable like every projection. A snapshot is used only if it is of this log, of this history (the log's
+digest at its position), in the bytes of this version, and undamaged; otherwise it is as if it was not there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from mnemolog.domain import errors
+from mnemolog.domain.codec import STATE_FORMAT, decode_state, encode_state
+from mnemolog.domain.folding import Folded
+from mnemolog.domain.position import Position, Version
+from mnemolog.domain.state import SessionState
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.ports import Log
+
+SNAPSHOTS_KEPT_MAX: Final = 8
+"""Of each session. The oldest go first."""
+
+METADATA: Final = sa.MetaData()
+
+SNAPSHOTS: Final = sa.Table(
+    "snapshots",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("log_id", sa.Text, nullable=False),
+    sa.Column("digest", sa.BLOB, nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("state", sa.BLOB, nullable=False),
+    sa.Column("checksum", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+)
+
+
+def create_tables(database: ProjectionDatabase) -> ProjectionDatabase:
+    """Make the table where there is none, and return the database."""
+    with database.writing() as connection:
+        METADATA.create_all(connection)
+    return database
+
+
+class SnapshotStore:
+    """Keeps snapshots in a database of its own, which is made when there is the first one to keep."""
+
+    def __init__(self, path: Path, log: Log, open_database: Callable[[], ProjectionDatabase]) -> None:
+        self._path, self._log, self._open_database = path, log, open_database
+        self._lock = threading.Lock()
+        self._opened: ProjectionDatabase | None = None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            if self._opened is not None:
+                self._opened.engine.dispose()
+            self._opened = None
+
+    def _database(self) -> ProjectionDatabase:
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open_database()
+            return self._opened
+
+    def find(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
+        """Return the newest usable snapshot at or before `position`."""
+        if self._opened is None and not self._path.exists():
+            return None
+        query = sa.select(SNAPSHOTS).where(
+            SNAPSHOTS.c.stream == stream, SNAPSHOTS.c.log_id == self._log.log_id, SNAPSHOTS.c.format == STATE_FORMAT
+        )
+        if position is not None:
+            query = query.where(SNAPSHOTS.c.position <= position)
+        try:
+            with self._database().reading() as connection:
+                rows = connection.execute(query.order_by(SNAPSHOTS.c.version.desc())).all()
+        except (errors.ProjectionError, errors.StoreError):
+            return None
+        for row in rows:
+            at = Position(row.position)
+            sound = sha256(row.state).digest() == row.checksum and self._log.digest_at(at) == row.digest
+            if sound:
+                return Folded(Version(row.version), at, decode_state(row.state))
+        return None
+
+    def save(self, stream: str, folded: Folded[SessionState]) -> None:
+        """Keep a snapshot of a committed state. What cannot be kept is left: it can be folded."""
+        digest = self._log.digest_at(folded.position)
+        if folded.state is None or digest is None:
+            return
+        state = encode_state(folded.state)
+        row = {
+            "stream": stream,
+            "version": folded.version,
+            "position": folded.position,
+            "log_id": self._log.log_id,
+            "digest": digest,
+            "format": STATE_FORMAT,
+            "state": state,
+            "checksum": sha256(state).digest(),
+        }
+        newest = (
+            sa.select(SNAPSHOTS.c.version)
+            .where(SNAPSHOTS.c.stream == stream)
+            .order_by(SNAPSHOTS.c.version.desc())
+            .limit(SNAPSHOTS_KEPT_MAX)
+        )
+        try:
+            with self._database().writing() as connection:
+                connection.execute(SNAPSHOTS.insert().prefix_with("OR REPLACE"), row)
+                connection.execute(
+                    SNAPSHOTS.delete().where(SNAPSHOTS.c.stream == stream, SNAPSHOTS.c.version.not_in(newest))
+                )
+        except (errors.ProjectionError, errors.StoreError):
+            return

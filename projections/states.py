@@ -1,0 +1,132 @@
+"""The states of sessions, now and as of any position: folded once, kept, and carried on from there."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import Final
+
+from mnemolog.domain import errors, fold
+from mnemolog.domain.events import CheckpointCreated, RecordedEvent
+from mnemolog.domain.folding import Folded, Past
+from mnemolog.domain.position import Position
+from mnemolog.domain.session import session_stream
+from mnemolog.domain.state import SessionState
+from mnemolog.projections.ports import FoldableLog, Snapshots
+
+SESSIONS_KEPT_MAX: Final = 256
+SNAPSHOT_EVERY: Final = 1_000
+"""Events of a session, turns not counted, between one snapshot of it and the next."""
+
+CHECKPOINTS_KEPT_MAX: Final = 1_024
+"""States of so many checkpoints are kept for each session. They share what they have in common."""
+
+
+def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past[SessionState]) -> SessionState | None:
+    """Return the state of a session after an event, where `past` gives the states of streams."""
+
+    def past_of_session(session: str, position: Position) -> SessionState:
+        found = past(session_stream(session), position)
+        if found is None:
+            raise errors.LogDamaged(f"session {session!r} had not started", position=position)
+        return found
+
+    return fold.evolve(state, recorded, past_of_session)
+
+
+class _Kept:
+    """What is kept of one session: its latest state, and those at its checkpoints, by rising position."""
+
+    def __init__(self, latest: Folded[SessionState]) -> None:
+        self.latest = latest
+        self.unsaved = 0
+        """Events since the last snapshot."""
+        self.positions: list[Position] = []
+        self.states: list[Folded[SessionState]] = []
+
+    def at_or_before(self, position: Position) -> Folded[SessionState] | None:
+        if self.latest.position <= position:
+            return self.latest
+        count = bisect_right(self.positions, position)
+        return self.states[count - 1] if count else None
+
+    def add_checkpoint(self, state: Folded[SessionState]) -> None:
+        place = bisect_right(self.positions, state.position)
+        if place and self.positions[place - 1] == state.position:
+            return
+        self.positions.insert(place, state.position)
+        self.states.insert(place, state)
+        if len(self.positions) > CHECKPOINTS_KEPT_MAX:
+            del self.positions[0], self.states[0]
+
+
+class SessionStates:
+    """Answers what a session is. Safe for many threads; sees what other processes appended."""
+
+    def __init__(self, log: FoldableLog, snapshots: Snapshots) -> None:
+        self._log, self._snapshots = log, snapshots
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def latest(self, session: str) -> SessionState | None:
+        """Return the state of a session now, None if it was never started."""
+        stream = session_stream(session)
+        folded, events = self._fold(stream, None)
+        if folded.state is not None and self._keep(stream, folded, events=events):
+            self._snapshots.save(stream, folded)
+        return folded.state
+
+    def at(self, session: str, position: Position) -> SessionState | None:
+        """Return the state of a session as of `position`, None if it had not started then."""
+        folded, _ = self._fold(session_stream(session), position)
+        return folded.state
+
+    def known(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
+        """Return what is known of a stream at or before `position` without reading the log."""
+        with self._lock:
+            kept = self._kept.get(stream)
+            if kept is not None:
+                self._kept.move_to_end(stream)
+                found = kept.latest if position is None else kept.at_or_before(position)
+                if found is not None:
+                    return found
+        return self._snapshots.find(stream, position)
+
+    def _fold(self, stream: str, position: Position | None) -> tuple[Folded[SessionState], int]:
+        """Return the state with the number of events that were read for it."""
+        passed: list[Folded[SessionState]] = []
+        events = 0
+
+        def evolve_and_note(
+            state: SessionState | None, recorded: RecordedEvent, past: Past[SessionState]
+        ) -> SessionState | None:
+            nonlocal events
+            after = evolve(state, recorded, past)
+            if recorded.stream == stream:
+                events += 1
+                if isinstance(recorded.event, CheckpointCreated):
+                    passed.append(Folded(recorded.version, recorded.position, after))
+            return after
+
+        folded = self._log.fold(stream, evolve_and_note, upto=position, known=self.known)
+        if passed:
+            with self._lock:
+                kept = self._kept.setdefault(stream, _Kept(passed[-1]))
+                for state in passed:
+                    kept.add_checkpoint(state)
+        return folded, events
+
+    def _keep(self, stream: str, state: Folded[SessionState], *, events: int) -> int:
+        """Keep the latest state; return how many events came since the last snapshot, if it is due, or 0."""
+        with self._lock:
+            kept = self._kept.setdefault(stream, _Kept(state))
+            self._kept.move_to_end(stream)
+            while len(self._kept) > SESSIONS_KEPT_MAX:
+                self._kept.popitem(last=False)
+            if state.version > kept.latest.version:
+                kept.latest = state
+            kept.unsaved += events
+            due = kept.unsaved if kept.unsaved >= SNAPSHOT_EVERY else 0
+            kept.unsaved -= due
+            return due
