@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import MemoryLimits
@@ -12,23 +12,22 @@ from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
-from mnemolog.projections.read_models import Turn
+from mnemolog.opened import OpenedProjections
+from mnemolog.projections.queries import Filters
+from mnemolog.projections.read_models import Turn, turn_of
 from mnemolog.projections.recall import Mode, Recall
 from mnemolog.results import CheckpointAt, NewTurn
 from mnemolog.sessions import Decision, Sessions
 from mnemolog.working_memory import MemoryView, WorkingMemory
-
-if TYPE_CHECKING:
-    from mnemolog.store import MemoryStore
 
 
 class Session(WorkingMemory):
     """A conversation. Cheap to hold; it keeps no turns and no connection of its own."""
 
     def __init__(
-        self, store: MemoryStore, sessions: Sessions, *, session_id: str, name: str, agent: str, scope: str
+        self, sessions: Sessions, projections: OpenedProjections, *, session_id: str, name: str, agent: str, scope: str
     ) -> None:
-        self._store, self._sessions = store, sessions
+        self._sessions, self._projections = sessions, projections
         self.id, self.name, self.agent, self.scope = session_id, name, agent, scope
 
     def __repr__(self) -> str:
@@ -58,7 +57,8 @@ class Session(WorkingMemory):
         turn = new_turn(
             role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
         )
-        return self._store.append_turn(self.id, turn, key=key)
+        recorded = self._sessions.record(self.id, turn, key=key)
+        return turn_of(recorded.event, session=self.id, scope=recorded.scope)
 
     def reconcile(self, messages: Sequence[Mapping[str, Any] | NewTurn]) -> list[Turn]:
         """Record what is missing of a transcript that is handed over as a whole. Return the turns added.
@@ -78,7 +78,7 @@ class Session(WorkingMemory):
         Turns of siblings are never in it. Turns that a rewind or a restore has hidden are left out, unless
         `hidden` is set. See `MemoryStore.recall`.
         """
-        return self._store.recall_spans(query, self._spans(hidden=hidden), k=k, mode=mode)
+        return self._projections.recall(query, Filters(spans=self._spans(hidden=hidden)), k=k, mode=mode)
 
     def turns(
         self,
@@ -94,7 +94,7 @@ class Session(WorkingMemory):
         Page on with `after=` the last position of a page, or `before=` it where the newest come first.
         `hidden` shows what a rewind or a restore has hidden as well.
         """
-        return self._store.turns_in(
+        return self._projections.turns_in(
             self._spans(hidden=hidden), after=after, before=before, limit=limit, newest_first=newest_first
         )
 
@@ -117,7 +117,14 @@ class Session(WorkingMemory):
         """
         position = at.position if isinstance(at, CheckpointAt) else at
         made = self._sessions.branch(self.id, to, at=position, name=name)
-        return self._store.session(made.to)
+        return Session(
+            self._sessions,
+            self._projections,
+            session_id=made.to,
+            name=made.started.name,
+            agent=made.started.agent,
+            scope=made.started.scope,
+        )
 
     def end(self, *, reason: str = "ended") -> None:
         """End the session: it takes no more turns. Ending it again changes nothing."""
@@ -127,7 +134,7 @@ class Session(WorkingMemory):
         """Return the session as it was at a log position, for reading. Raises `OutsideSession`."""
         state = self._sessions.state_at(self.id, position)
         moment = self._sessions.log.recorded_at(Position(position))
-        return SessionAt(self._store, state, position=Position(position), moment=moment)
+        return SessionAt(self._projections, state, position=Position(position), moment=moment)
 
     def _spans(self, *, hidden: bool = False) -> Spans:
         return self._sessions.spans(self.id, hidden=hidden)
@@ -149,8 +156,10 @@ class Session(WorkingMemory):
 class SessionAt(MemoryView):
     """A session as it was at a position of the log. Values expired then are not there, later ones are."""
 
-    def __init__(self, store: MemoryStore, state: SessionState, *, position: Position, moment: Micros) -> None:
-        self._store, self._then = store, state
+    def __init__(
+        self, projections: OpenedProjections, state: SessionState, *, position: Position, moment: Micros
+    ) -> None:
+        self._projections, self._then = projections, state
         self.id, self.position = state.session, position
         self._moment = moment
 
@@ -171,7 +180,7 @@ class SessionAt(MemoryView):
         newest_first: bool = False,
     ) -> list[Turn]:
         """Return up to `limit` turns that the session saw then. See `Session.turns`."""
-        return self._store.turns_in(
+        return self._projections.turns_in(
             cut(self._then.spans, upto=self.position),
             after=after,
             before=before,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,30 +15,26 @@ from mnemolog.domain.clock import Clock, to_micros
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
     MEMORY_LIMITS,
-    QUERY_BYTES_MAX,
-    RECALL_K_MAX,
     TURNS_PER_CALL_MAX,
     MemoryLimits,
-    checked_text,
 )
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
-from mnemolog.domain.spans import Span, Spans
+from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.infra.transaction import Transaction
+from mnemolog.opened import OpenedProjections
 from mnemolog.projections import queries
-from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import SessionSummary, Turn, turn_of
-from mnemolog.projections.recall import MODES, Mode, Recall, recall
+from mnemolog.projections.recall import Mode, Recall
 from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.states import SessionStates
 from mnemolog.projections.verify import Verification
-from mnemolog.projections.views import Views
 from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status
 from mnemolog.session import Session
 from mnemolog.sessions import Sessions
@@ -56,12 +51,9 @@ class MemoryStore:
     def __init__(self, folder: Path, log: EventLog, model: Any, *, clock: Clock, limits: MemoryLimits) -> None:
         self.path = folder
         self._log = log
-        self._model = model
+        self._projections = OpenedProjections(folder, log, model)
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
-        self._opening = threading.Lock()
-        self._opened_views: Views | None = None
-        self._opened_vectors: bootstrap.Vectors | None = None
 
     @classmethod
     def open(
@@ -97,11 +89,8 @@ class MemoryStore:
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`."""
         self._log.close()
-        if self._opened_vectors is not None:
-            self._opened_vectors.close()
         self._snapshots.close()
-        if self._opened_views is not None:
-            self._opened_views.database.engine.dispose()
+        self._projections.close()
 
     def __enter__(self) -> Self:
         return self
@@ -228,30 +217,16 @@ class MemoryStore:
             since=None if since is None else to_micros("since", since),
             until=None if until is None else to_micros("until", until),
         )
-        return self._recall(query, filters, k=k, mode=mode)
-
-    def recall_spans(self, query: str, spans: Spans, *, k: int, mode: Mode) -> Recall:
-        """Recall from what a session sees. See `Session.recall`."""
-        return self._recall(query, queries.Filters(spans=spans), k=k, mode=mode)
-
-    def _recall(self, query: str, filters: queries.Filters, *, k: int, mode: Mode) -> Recall:
-        checked_text("query", query, bytes_max=QUERY_BYTES_MAX)
-        if not 1 <= k <= RECALL_K_MAX:
-            raise errors.InvalidInput("k", f"{k} is not between 1 and {RECALL_K_MAX}")
-        if mode not in MODES:
-            raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
-        views = self._current_views()
-        head = views.position()
-        return recall(views, self.vectors, query=query, k=k, mode=mode, filters=filters, head=head)
+        return self._projections.recall(query, filters, k=k, mode=mode)
 
     def sessions(self, *, scope: str = "") -> list[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
-        with self._current_views().database.reading() as connection:
+        with self._projections.current_views().database.reading() as connection:
             return queries.sessions(connection, scope=parse_scope(scope))
 
     def find_session(self, id_or_name: str) -> SessionSummary:
         """Return the session of that id or name. Raises `UnknownSession`, `AmbiguousSession`."""
-        with self._current_views().database.reading() as connection:
+        with self._projections.current_views().database.reading() as connection:
             found = queries.sessions_called(connection, id_or_name)
         if not found:
             raise errors.UnknownSession(id_or_name)
@@ -266,16 +241,7 @@ class MemoryStore:
         """
         self._sessions.state(session_id)
         own = (Span(session_id, ORIGIN),)
-        return self.turns_in(own, after=after, before=None, limit=limit, newest_first=False)
-
-    def turns_in(
-        self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
-    ) -> list[Turn]:
-        """Return up to `limit` turns of the spans between two positions, both left out."""
-        with self._current_views().database.reading() as connection:
-            return queries.turns_in(
-                connection, spans, after=after, before=before, limit=limit, newest_first=newest_first
-            )
+        return self._projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False)
 
     def switch(
         self,
@@ -350,7 +316,7 @@ class MemoryStore:
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring tables and text index up to the head. Every read does it too; this shows progress."""
-        return self._current_views(progress).position()
+        return self._projections.current_views(progress).position()
 
     def catch_up_vectors(self, *, progress: Progress | None = None) -> RebuildReport:
         """Bring the vectors up to the head: embed what is new and write it to disk."""
@@ -371,7 +337,7 @@ class MemoryStore:
         return maintenance.rebuild(
             projection,
             log=self._log,
-            views=self._views,
+            views=self._projections.views,
             vectors=self.vectors,
             dry_run=dry_run,
             progress=progress,
@@ -379,29 +345,17 @@ class MemoryStore:
 
     def vectors(self) -> bootstrap.Vectors:
         """Return the vector leg. Raises `ModelUnavailable` when the store was opened without a model."""
-        if self._model is None:
-            raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
-        with self._opening:
-            if self._opened_vectors is None:
-                encoder = bootstrap.make_encoder(self._model)
-                self._opened_vectors = bootstrap.Vectors(self.path, self._log, encoder)
-            return self._opened_vectors
+        return self._projections.vectors()
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
         return Session(
-            self, self._sessions, session_id=session_id, name=started.name, agent=started.agent, scope=started.scope
+            self._sessions,
+            self._projections,
+            session_id=session_id,
+            name=started.name,
+            agent=started.agent,
+            scope=started.scope,
         )
-
-    def _views(self) -> Views:
-        with self._opening:
-            if self._opened_views is None:
-                self._opened_views = bootstrap.open_views(self.path, self._log)
-            return self._opened_views
-
-    def _current_views(self, progress: Progress | None = None) -> Views:
-        views = self._views()
-        catch_up(self._log, views, upto=self._log.head().position, progress=progress)
-        return views
 
 
 def _record(new: NewTurn, states: SessionStates) -> Callable[[Transaction], commands.Recorded]:

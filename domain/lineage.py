@@ -59,6 +59,8 @@ def rewind(session_id: str, state: SessionState | None, *, to: int, head: Positi
 
 def checked_position(field: str, value: int) -> Position:
     """Return `value` as a position of the log. Raises `InvalidInput` unless it is a whole number from 0 on."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidInput(field, f"expected a position of the log, got {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(field, f"expected a position of the log, got {type(value).__name__}")
+    if not 0 <= value < 1 << 63:
+        raise InvalidInput(field, "a position of the log is 0 or more, and fits into 64 bits")
     return Position(value)

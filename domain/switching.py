@@ -163,15 +163,16 @@ def branch(asked: Switch, *, old: SessionState | None, new: SessionState | None,
 def _check_combination(asked: Switch) -> None:
     reason = asked.reason
     if asked.from_ is None and reason not in _WITHOUT_FROM:
-        raise SwitchRefused(reason, "the agent is in no session; use 'new' or 'resume', or name the one to leave")
+        raise SwitchRefused(reason.value, "the agent is in no session; use 'new' or 'resume', or name the one to leave")
     if asked.to == asked.from_ and reason in _TO_MUST_BE_NEW:
         raise SwitchRefused(
-            reason, f"{asked.to!r} is the session to leave; choose a new id, or use 'resume', 'compress' or 'rewind'"
+            reason.value,
+            f"{asked.to!r} is the session to leave; choose a new id, or use 'resume', 'compress' or 'rewind'",
         )
     if reason is SwitchReason.REWIND and asked.at is None:
-        raise SwitchRefused(reason, "say with `at` to which position")
+        raise SwitchRefused(reason.value, "say with `at` to which position")
     if asked.at is not None and reason not in (SwitchReason.BRANCH, SwitchReason.REWIND):
-        raise SwitchRefused(reason, "leave out `at`, or use 'branch' or 'rewind'")
+        raise SwitchRefused(reason.value, "leave out `at`, or use 'branch' or 'rewind'")
 
 
 def _in_place(asked: Switch, state: SessionState | None, *, head: Position) -> list[Addressed]:

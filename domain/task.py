@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from mnemolog.domain.errors import InvalidInput, NoTask
 from mnemolog.domain.events import Event, TaskChanged
 from mnemolog.domain.limits import TASK_BYTES_MAX, checked_label, checked_text
@@ -96,6 +94,6 @@ def _checked_percent(value: float | None) -> float | None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InvalidInput("percent", f"expected a number, got {type(value).__name__}")
-    if math.isnan(value) or not 0 <= value <= 100:
+    if not 0 <= value <= 100:  # True of NaN as well.
         raise InvalidInput("percent", "must be from 0 to 100")
     return abs(float(value))  # Minus zero is zero.

@@ -1,0 +1,83 @@
+"""The projections of a store, opened when they are first needed, and what is asked of them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from mnemolog import bootstrap
+from mnemolog.domain import errors
+from mnemolog.domain.limits import QUERY_BYTES_MAX, RECALL_K_MAX, checked_text
+from mnemolog.domain.position import Position
+from mnemolog.domain.spans import Spans
+from mnemolog.infra.log import EventLog
+from mnemolog.projections import queries
+from mnemolog.projections.catch_up import catch_up
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.queries import Filters
+from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall import MODES, Mode, Recall, recall
+from mnemolog.projections.views import Views
+
+
+class OpenedProjections:
+    """Views and vectors of one log."""
+
+    def __init__(self, folder: Path, log: EventLog, model: Any) -> None:
+        self._folder, self._log, self._model = folder, log, model
+        self._opening = threading.Lock()
+        self._views: Views | None = None
+        self._vectors: bootstrap.Vectors | None = None
+
+    def views(self) -> Views:
+        """Return the views as they are, however far they have read."""
+        with self._opening:
+            if self._views is None:
+                self._views = bootstrap.open_views(self._folder, self._log)
+            return self._views
+
+    def current_views(self, progress: Progress | None = None) -> Views:
+        """Return the views, brought up to the head of the log."""
+        views = self.views()
+        catch_up(self._log, views, upto=self._log.head().position, progress=progress)
+        return views
+
+    def vectors(self) -> bootstrap.Vectors:
+        """Return the vector leg. Raises `ModelUnavailable` when the store was opened without a model."""
+        if self._model is None:
+            raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
+        with self._opening:
+            if self._vectors is None:
+                encoder = bootstrap.make_encoder(self._model)
+                self._vectors = bootstrap.Vectors(self._folder, self._log, encoder)
+            return self._vectors
+
+    def recall(self, query: str, filters: Filters, *, k: int, mode: Mode) -> Recall:
+        """Answer a query from what `filters` leave. Raises `InvalidInput`."""
+        checked_text("query", query, bytes_max=QUERY_BYTES_MAX)
+        if not 1 <= k <= RECALL_K_MAX:
+            raise errors.InvalidInput("k", f"{k} is not between 1 and {RECALL_K_MAX}")
+        if mode not in MODES:
+            raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
+        views = self.current_views()
+        head = views.position()
+        return recall(views, self.vectors, query=query, k=k, mode=mode, filters=filters, head=head)
+
+    def turns_in(
+        self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
+    ) -> list[Turn]:
+        """Return up to `limit` turns of the spans between two positions, both left out."""
+        with self.current_views().database.reading() as connection:
+            return queries.turns_in(
+                connection, spans, after=after, before=before, limit=limit, newest_first=newest_first
+            )
+
+    def close(self) -> None:
+        """Let go of all files."""
+        with self._opening:
+            if self._vectors is not None:
+                self._vectors.close()
+            if self._views is not None:
+                self._views.database.engine.dispose()
+            self._vectors = self._views = None

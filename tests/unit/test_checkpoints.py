@@ -1,0 +1,259 @@
+"""Checkpoints hold nothing; restoring one brings back values, task and notes by one event."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog.domain import errors, session
+from mnemolog.domain.checkpoints import (
+    checkpoints,
+    create_checkpoint,
+    delete_checkpoint,
+    find_checkpoint,
+    restore_checkpoint,
+)
+from mnemolog.domain.events import CheckpointDeleted, CheckpointRestored
+from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.notes import add_note, clear_notes
+from mnemolog.domain.state import SessionState
+from mnemolog.domain.task import set_task, update_task
+from mnemolog.domain.values import MISSING, all_values, clear_values, delete_value, set_value, value_at
+from mnemolog.infra.mapper import encode
+from tests.memory_log import MemoryLog
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def log():
+    log = MemoryLog()
+    log.start("s")
+    return log
+
+
+def put(log, key, value, *, to="s", **options):
+    return log.do(set_value, to, key, value, now=log.now, **options)
+
+
+def mark(log, name, *, of="s"):
+    """Create a checkpoint whose id is its name with a `#`; return its position."""
+    log.do(create_checkpoint, of, checkpoint_id=f"#{name}", name=name)
+    return log.head
+
+
+def memory_of(state: SessionState):
+    return (state.values, state.values_bytes, state.task, state.notes, state.notes_bytes)
+
+
+def test_a_restore_is_one_event_that_brings_everything_back(log):
+    """Values, task with its time, notes; a None and a missing key as they were."""
+    put(log, "none", None)
+    put(log, "kept", [1])
+    log.do(set_task, "s", "Book", step=1)
+    log.do(add_note, "s", "n1")
+    position = mark(log, "c")
+    before = memory_of(log["s"])
+    log.now += SECOND
+    put(log, "late", 1)
+    put(log, "none", 2)
+    log.do(delete_value, "s", "kept")
+    log.do(update_task, "s", step=2)
+    log.do(clear_notes, "s")
+    log.do(add_note, "s", "n2")
+    assert memory_of(log["s"]) != before
+    assert log.do(restore_checkpoint, "s", "c") == [CheckpointRestored(id="#c", position=position)]
+    assert memory_of(log["s"]) == before
+    assert all_values(log["s"], log.now) == {"kept": [1], "none": None}
+    assert value_at(log["s"], "late", log.now) is MISSING
+
+
+def test_an_event_of_a_checkpoint_does_not_grow_with_the_memory(log):
+    """Peers that copy their state into each checkpoint grow to 2^n."""
+    sizes = []
+    for n in range(20):
+        put(log, f"k{n}", "x" * 10_000)
+        created = create_checkpoint("s", log["s"], checkpoint_id=f"id{n:02}", name=f"c{n:02}")
+        log.append("session/s", created[0])
+        restored = log.do(restore_checkpoint, "s", f"c{n:02}")
+        sizes.append(len(encode(created[0])) + len(encode(restored[0])))
+    assert max(sizes) - min(sizes) <= 2
+    assert len(log["s"].values) == 20
+
+
+def test_expiries_are_absolute_and_nothing_expired_comes_back(log):
+    """A restore does not prolong a life; what is still alive keeps its end."""
+    put(log, "short", 1, ttl=10)
+    put(log, "long", 2, ttl=100)
+    mark(log, "c")
+    log.do(clear_values, "s")
+    log.now += 10 * SECOND
+    log.do(restore_checkpoint, "s", "c")
+    assert all_values(log["s"], log.now) == {"long": 2}
+    log.now += 90 * SECOND
+    assert all_values(log["s"], log.now) == {}
+
+
+def test_other_checkpoints_stay_and_can_be_restored_after_a_restore(log):
+    """Back to the first, and forth to the second, as often as one likes."""
+    put(log, "a", 1)
+    mark(log, "one")
+    put(log, "a", 2)
+    mark(log, "two")
+    for name, value in [("one", 1), ("two", 2), ("one", 1)]:
+        log.do(restore_checkpoint, "s", name)
+        assert all_values(log["s"], log.now) == {"a": value}
+        assert [found.name for found in checkpoints(log["s"])] == ["one", "two"]
+
+
+def test_a_checkpoint_made_after_a_restore_holds_what_was_restored(log):
+    """A restore is part of the history that later checkpoints name."""
+    put(log, "a", 1)
+    mark(log, "one")
+    put(log, "a", 2)
+    log.do(restore_checkpoint, "s", "one")
+    put(log, "b", 3)
+    mark(log, "two")
+    log.do(clear_values, "s")
+    log.do(restore_checkpoint, "s", "two")
+    assert all_values(log["s"], log.now) == {"a": 1, "b": 3}
+
+
+def test_a_deleted_checkpoint_stays_deleted_after_a_restore(log):
+    """Checkpoints are not part of what is restored; a free name may be used again."""
+    mark(log, "one")
+    mark(log, "two")
+    assert log.do(delete_checkpoint, "s", "one") == [CheckpointDeleted(id="#one")]
+    log.do(restore_checkpoint, "s", "two")
+    for call in (restore_checkpoint, delete_checkpoint):
+        for name in ("one", "#one", "never"):
+            with pytest.raises(errors.UnknownCheckpoint) as caught:
+                log.do(call, "s", name)
+            assert caught.value.checkpoint == name
+    position = mark(log, "one")
+    assert find_checkpoint(log["s"], "one").position == position
+
+
+def test_a_checkpoint_is_found_by_id_or_name_and_neither_can_mean_two(log):
+    """A name that is another's id, or an id that is another's name, is taken."""
+    position = mark(log, "c")
+    assert find_checkpoint(log["s"], "#c") == find_checkpoint(log["s"], "c")
+    assert find_checkpoint(log["s"], "c").position == position
+    for checkpoint_id, name in [("new", "c"), ("#c", "new"), ("new", "#c"), ("c", "new")]:
+        with pytest.raises(errors.CheckpointExists):
+            log.do(create_checkpoint, "s", checkpoint_id=checkpoint_id, name=name)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"name": ""}, {"name": "a\nb"}, {"checkpoint_id": "x" * 257}, {"description": "x" * 5_000}, {"name": 5}]
+)
+def test_labels_of_a_checkpoint_are_checked(log, fields):
+    """One line each; the description may be longer, and left out."""
+    log.do(create_checkpoint, "s", checkpoint_id="i", name="n", description="two\nlines")
+    assert find_checkpoint(log["s"], "n").description == "two\nlines"
+    with pytest.raises(errors.InvalidInput):
+        log.do(create_checkpoint, "s", **({"checkpoint_id": "i2", "name": "n2"} | fields))
+
+
+def test_the_number_of_checkpoints_has_a_limit(log):
+    """Deleting one makes room; none is dropped."""
+    limits = MemoryLimits(checkpoints_max=1)
+    log.do(create_checkpoint, "s", checkpoint_id="1", name="a", limits=limits)
+    with pytest.raises(errors.MemoryFull):
+        log.do(create_checkpoint, "s", checkpoint_id="2", name="b", limits=limits)
+    log.do(delete_checkpoint, "s", "a")
+    log.do(create_checkpoint, "s", checkpoint_id="2", name="b", limits=limits)
+
+
+def test_a_restore_hides_the_turns_behind_the_checkpoint(log):
+    """They stay in the log; later turns are seen."""
+    first = log.say("s")
+    mark(log, "c")
+    log.say("s")
+    log.do(restore_checkpoint, "s", "c")
+    last = log.say("s")
+    assert log.turns_seen("s") == [first, last]
+
+
+def test_a_restore_changes_neither_the_start_nor_the_end(log):
+    """It is about memory only."""
+    mark(log, "c")
+    log.do(session.end, "s", reason="done")
+    log.do(session.resume, "s")
+    before = log["s"]
+    log.do(restore_checkpoint, "s", "c")
+    assert (log["s"].started, log["s"].ended) == (before.started, before.ended)
+
+
+def test_a_branch_inherits_memory_and_checkpoints_as_of_the_branch_point(log):
+    """Nothing that came later, whichever of the two changed it."""
+    put(log, "a", 1, ttl=50)
+    log.do(set_task, "s", "Book")
+    log.do(add_note, "s", "n")
+    mark(log, "c")
+    at = log.head
+    put(log, "a", 2)
+    mark(log, "later")
+    then = memory_of(log.histories.past("s", at))
+    log.start("b", parent="s", at=at)
+    assert memory_of(log["b"]) == then
+    assert [found.name for found in checkpoints(log["b"])] == ["c"]
+    put(log, "a", 3, to="b")
+    assert all_values(log["s"], log.now) == {"a": 2}
+    log.now += 50 * SECOND
+    assert all_values(log.histories.past("s", at), log.now) == {}
+
+
+def test_an_inherited_checkpoint_is_restored_from_the_ancestors_stream(log):
+    """Over two generations; in the branch and in the parent alike; and apart from one another."""
+    put(log, "a", 1)
+    position = mark(log, "c")
+    put(log, "a", 2)
+    log.start("b", parent="s", at=log.head)
+    put(log, "a", 3, to="b")
+    log.start("g", parent="b", at=log.head)
+    put(log, "a", 4, to="g")
+    assert find_checkpoint(log["g"], "c").session == "s"
+    assert log.do(restore_checkpoint, "g", "c") == [CheckpointRestored(id="#c", position=position)]
+    assert [all_values(log[name], log.now) for name in "sbg"] == [{"a": 2}, {"a": 3}, {"a": 1}]
+    log.do(delete_checkpoint, "g", "c")
+    log.do(restore_checkpoint, "b", "c")
+    assert all_values(log["b"], log.now) == {"a": 1}
+
+
+def test_a_session_without_a_branch_point_inherits_nothing(log):
+    """A parent alone says where it came from, not what to take along."""
+    put(log, "a", 1)
+    log.start("b", parent="s")
+    log.start("fresh")
+    assert (memory_of(log["b"]), log["b"].ancestors) == (memory_of(log["fresh"]), ())
+
+
+def test_a_branch_of_an_ended_session_is_open(log):
+    """Its end is the parent's, not the branch's."""
+    log.do(session.end, "s", reason="done")
+    log.start("b", parent="s", at=log.head)
+    assert not log["b"].ended
+
+
+def test_a_restore_of_a_checkpoint_that_is_not_there_is_damage(log):
+    """No decision writes it, so the log is not as it was written."""
+    with pytest.raises(errors.LogDamaged):
+        log.append("session/s", CheckpointRestored(id="x", position=1))
+    mark(log, "c")
+    with pytest.raises(errors.LogDamaged):
+        log.append("session/s", CheckpointRestored(id="#c", position=1))
+
+
+def test_unknown_and_ended_sessions_are_refused(log):
+    """All three decisions."""
+    mark(log, "c")
+    log.do(session.end, "s", reason="done")
+    for decide in (
+        lambda state: create_checkpoint("s", state, checkpoint_id="i", name="n"),
+        lambda state: delete_checkpoint("s", state, "c"),
+        lambda state: restore_checkpoint("s", state, "c"),
+    ):
+        with pytest.raises(errors.UnknownSession):
+            decide(None)
+        with pytest.raises(errors.SessionEnded):
+            decide(log["s"])

@@ -1,0 +1,212 @@
+"""What a session sees: its ancestors up to the branch point and itself, without what was rewound."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog.domain import errors, session, spans
+from mnemolog.domain.checkpoints import create_checkpoint, restore_checkpoint
+from mnemolog.domain.events import TurnsRewound
+from mnemolog.domain.lineage import lineage, rewind, sees
+from mnemolog.domain.spans import Span
+from tests.memory_log import MemoryLog
+
+
+@pytest.fixture
+def log():
+    log = MemoryLog()
+    log.start("s")
+    return log
+
+
+def back(log, name, to):
+    return log.do(rewind, name, to=to, head=log.head_of(name))
+
+
+def test_a_fresh_session_sees_itself_and_nobody_else(log):
+    """Events of several sessions alternate in the log."""
+    log.start("other")
+    mine = [log.say("s"), log.say("other"), log.say("s")]
+    assert log["s"].spans == (Span("s", 1),)
+    assert log.turns_seen("s") == [mine[0], mine[2]]
+    assert sees(log["s"], "s", mine[0])
+    assert not sees(log["s"], "other", mine[1])
+    assert lineage(log["s"]) == ()
+
+
+def test_a_branch_sees_its_parent_up_to_the_branch_point(log):
+    """Nothing that the parent says later, nothing of a sibling."""
+    first = log.say("s")
+    log.start("a", parent="s", at=first)
+    log.start("b", parent="s", at=first)
+    log.say("s")
+    in_a, in_b = log.say("a"), log.say("b")
+    assert log.turns_seen("a") == [first, in_a]
+    assert log.turns_seen("b") == [first, in_b]
+    assert log["a"].spans == (Span("s", 1, first), Span("a", 3))
+
+
+def test_lineage_is_root_first(log):
+    """Over generations, each cut at its own branch point."""
+    one = log.say("s")
+    log.start("a", parent="s", at=log.head)
+    two = log.say("a")
+    log.say("s")
+    log.start("b", parent="a", at=two)
+    log.say("a")
+    three = log.say("b")
+    assert lineage(log["b"]) == ("s", "a")
+    assert log.turns_seen("b") == [one, two, three]
+
+
+def test_a_branch_point_before_the_parents_branch_point_cuts_both(log):
+    """The parent's own turns are behind it, so none of them is seen."""
+    one, two = log.say("s"), log.say("s")
+    started = log.start("a", parent="s", at=two)
+    log.say("a")
+    log.start("b", parent="a", at=started)
+    assert log.turns_seen("b") == [one, two]
+
+
+def test_a_rewind_hides_and_later_turns_are_seen(log):
+    """Again and again; the log keeps everything."""
+    one = log.say("s")
+    log.say("s")
+    assert back(log, "s", one) == [TurnsRewound(to=one)]
+    two = log.say("s")
+    log.say("s")
+    back(log, "s", two)
+    assert log.turns_seen("s") == [one, two]
+    back(log, "s", one)
+    three = log.say("s")
+    assert log.turns_seen("s") == [one, three]
+    assert sum(event.event.topic == "turn.recorded.v1" for event in log.events) == 5
+
+
+def test_a_rewind_behind_the_branch_point_cuts_the_ancestors_for_this_session_only(log):
+    """The parent and a sibling see what they saw."""
+    one, two = log.say("s"), log.say("s")
+    log.start("a", parent="s", at=two)
+    log.start("b", parent="s", at=two)
+    log.say("a")
+    back(log, "a", one)
+    new = log.say("a")
+    assert log.turns_seen("a") == [one, new]
+    assert log.turns_seen("s") == log.turns_seen("b") == [one, two]
+    assert lineage(log["a"]) == ("s",)
+
+
+def test_a_branch_made_before_its_parents_rewind_keeps_what_it_saw(log):
+    """And one made behind it does not see what was hidden then."""
+    one, two = log.say("s"), log.say("s")
+    log.start("before", parent="s", at=log.head)
+    back(log, "s", one)
+    three = log.say("s")
+    log.start("after", parent="s", at=log.head)
+    log.start("revived", parent="s", at=two)
+    assert log.turns_seen("before") == [one, two]
+    assert log.turns_seen("after") == [one, three]
+    assert log.turns_seen("revived") == [one, two]
+
+
+def test_a_rewind_with_nothing_behind_writes_nothing(log):
+    """The head, a retry, and a session that has no turns."""
+    assert back(log, "s", 1) == []
+    one = log.say("s")
+    assert back(log, "s", one) == []
+    log.say("s")
+    assert len(back(log, "s", one)) == 1
+    assert back(log, "s", one) == []
+    assert back(log, "s", log.head) == []
+    assert len(back(log, "s", 1)) == 1
+    assert back(log, "s", 1) == []
+    assert log.turns_seen("s") == []
+
+
+def test_the_own_first_position_hides_all_own_turns_of_a_branch(log):
+    """The ancestors' stay; so does a retry."""
+    one = log.say("s")
+    started = log.start("a", parent="s", at=one)
+    log.say("a")
+    assert len(back(log, "a", started)) == 1
+    assert back(log, "a", started) == []
+    assert log.turns_seen("a") == [one]
+
+
+def test_a_rewind_to_where_the_session_sees_nothing_is_refused(log):
+    """Before its beginning, not written yet, or hidden."""
+    log.start("x")
+    log.start("late")
+    one, two = log.say("late"), log.say("late")
+    back(log, "late", one)
+    three = log.say("late")
+    for to in (0, 1, 2, two, three + 1, 10**6):
+        with pytest.raises(errors.OutsideSession) as caught:
+            back(log, "late", to)
+        assert (caught.value.position, caught.value.first, caught.value.last) == (to, 3, three)
+    for to in (-1, True, 1.0, None, 2**63):
+        with pytest.raises(errors.InvalidInput):
+            back(log, "late", to)
+    assert log.turns_seen("late") == [one, three]
+
+
+def test_a_position_of_another_session_between_own_turns_is_fine(log):
+    """Positions count the whole log: it says which own turns came before it."""
+    one = log.say("s")
+    log.start("x")
+    between = log.say("x")
+    log.say("s")
+    back(log, "s", between)
+    assert log.turns_seen("s") == [one]
+
+
+def test_unknown_and_ended_sessions_are_refused(log):
+    """Like every decision but `end` and `resume`."""
+    with pytest.raises(errors.UnknownSession):
+        rewind("nobody", None, to=1, head=1)
+    log.do(session.end, "s", reason="done")
+    with pytest.raises(errors.SessionEnded):
+        back(log, "s", 1)
+
+
+def test_a_restore_of_an_inherited_checkpoint_hides_all_own_turns(log):
+    """Its position is before the branch point, so it cuts the ancestor's span as well."""
+    one = log.say("s")
+    log.do(create_checkpoint, "s", checkpoint_id="c", name="c")
+    two = log.say("s")
+    log.start("a", parent="s", at=two)
+    log.say("a")
+    log.do(restore_checkpoint, "a", "c")
+    new = log.say("a")
+    assert log.turns_seen("a") == [one, new]
+    assert log.turns_seen("s") == [one, two]
+
+
+def test_a_restore_hides_only_and_brings_no_hidden_turn_back(log):
+    """Memory goes forth again to a checkpoint that was rewound past; the turns stay hidden."""
+    one = log.say("s")
+    log.say("s")
+    log.do(create_checkpoint, "s", checkpoint_id="c", name="c")
+    back(log, "s", one)
+    log.do(restore_checkpoint, "s", "c")
+    assert log.turns_seen("s") == [one]
+
+
+def test_cutting_leaves_no_empty_and_no_open_span():
+    """A span whose start is at the cut is gone."""
+    pieces = (Span("a", 1, 5), Span("b", 5, 9), Span("b", 12))
+    assert spans.cut(pieces, upto=20) == (Span("a", 1, 5), Span("b", 5, 9), Span("b", 12, 20))
+    assert spans.cut(pieces, upto=7) == (Span("a", 1, 5), Span("b", 5, 7))
+    assert spans.cut(pieces, upto=5) == (Span("a", 1, 5),)
+    assert spans.cut(pieces, upto=1) == ()
+
+
+def test_a_fold_passes_over_what_is_not_of_a_started_session(log):
+    """Streams of agents, turns, a second start and events before the first."""
+    before = log["s"]
+    log.say("s")
+    log.start("s")
+    log.append("agent/assistant", TurnsRewound(to=1))
+    log.append("session/never", TurnsRewound(to=1))
+    assert log["s"] is before
+    assert log.find("never") is None

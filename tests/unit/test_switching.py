@@ -1,0 +1,317 @@
+"""Every case of the table of switches, and every refusal: nothing is written then."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemolog.domain import errors, session
+from mnemolog.domain.agent import agent_of, agent_stream, evolve_agent
+from mnemolog.domain.events import (
+    SessionEnded,
+    SessionResumed,
+    SessionStarted,
+    SessionSwitched,
+    TurnsRewound,
+)
+from mnemolog.domain.lineage import lineage
+from mnemolog.domain.switching import SWITCH_REASONS, Switch, SwitchReason, left_by, parse_switch_reason, switch
+from tests.memory_log import MemoryLog
+
+NEW, RESET, RESUME, BRANCH, COMPRESS, REWIND = SwitchReason
+CURRENT = "<current>"
+
+
+class AgentLog(MemoryLog):
+    """A log of one agent that can switch."""
+
+    def agent(self):
+        state = None
+        for recorded in self.events:
+            if recorded.stream == "agent/assistant":
+                state = evolve_agent(state, recorded.event)
+        return state
+
+    def switch(self, reason, to, *, from_=CURRENT, **fields):
+        """Switch as the API will, and return what was appended as (stream, event)."""
+        agent = self.agent()
+        left = left_by(agent, reason=reason, to=to) if from_ == CURRENT else from_
+        asked = Switch(agent="assistant", reason=reason, from_=left, to=to, **fields)
+        decided = switch(
+            asked,
+            agent=agent,
+            old=None if left is None else self.find(left),
+            new=self.find(to),
+            head=self.head,
+            old_head=self.head_of(left) if left else 0,
+        )
+        for stream, event in decided:
+            self.append(stream, event)
+        return [(stream, event) for stream, event in decided]
+
+
+def switched(from_, to, reason):
+    return ("agent/assistant", SessionSwitched(from_=from_, to=to, reason=reason))
+
+
+def started(name, *, reason, parent=None, at=None, scope=""):
+    return SessionStarted(name=name, agent="assistant", scope=scope, reason=reason, parent=parent, branched_at=at)
+
+
+@pytest.fixture
+def log():
+    """An agent in session `s`, which holds two turns at 3 and 4."""
+    log = AgentLog()
+    log.switch(NEW, "s", name="trip", scope="acme/alice")
+    log.say("s")
+    log.say("s")
+    return log
+
+
+def test_the_first_switch_of_an_agent_comes_from_nowhere():
+    """No session is left; the name of the new one is its id."""
+    log = AgentLog()
+    assert log.agent() is None
+    assert log.switch(NEW, "s") == [("session/s", started("s", reason="new")), switched(None, "s", "new")]
+    assert (log.agent().current, log.agent().generation) == ("s", 1)
+
+
+def test_new_starts_a_session_and_leaves_the_old_as_it_is(log):
+    """Nothing is inherited but name and scope, where they are not given."""
+    assert log.switch(NEW, "t", name="other") == [
+        ("session/t", started("other", reason="new", scope="acme/alice")),
+        switched("s", "t", "new"),
+    ]
+    assert not log["s"].ended
+    assert log.switch(NEW, "u", scope="")[0] == ("session/u", started("other", reason="new"))
+    assert log.agent().generation == 3
+
+
+def test_reset_ends_the_old_session(log):
+    """Once: an ended one is only left."""
+    assert log.switch(RESET, "t") == [
+        ("session/t", started("trip", reason="reset", scope="acme/alice")),
+        ("session/s", SessionEnded(reason="reset")),
+        switched("s", "t", "reset"),
+    ]
+    assert lineage(log["t"]) == ()
+    log.do(session.end, "t", reason="done")
+    assert [stream for stream, _ in log.switch(RESET, "u")] == ["session/u", "agent/assistant"]
+
+
+def test_resume_goes_to_a_known_session_and_opens_it_if_it_had_ended(log):
+    """From another one, from itself, from nowhere."""
+    log.switch(RESET, "t")
+    resumed = ("session/s", SessionResumed())
+    assert log.switch(RESUME, "s") == [resumed, switched("t", "s", "resume")]
+    assert not log["s"].ended
+    assert log.switch(RESUME, "s") == [switched("s", "s", "resume")]
+    log.do(session.end, "s", reason="done")
+    assert log.switch(RESUME, "s") == [resumed, switched("s", "s", "resume")]
+    assert log.switch(RESUME, "t", from_=None) == [switched(None, "t", "resume")]
+
+
+def test_branch_starts_from_a_position_of_the_old_session(log):
+    """By default the head of the log; the old one stays open."""
+    first = log.switch(BRANCH, "b", at=3)
+    assert first == [
+        ("session/b", started("trip", reason="branch", parent="s", at=3, scope="acme/alice")),
+        switched("s", "b", "branch"),
+    ]
+    assert log.turns_seen("b") == [3]
+    head = log.head
+    assert log.switch(BRANCH, "c", from_="s")[0][1].branched_at == head
+    assert log.turns_seen("c") == [3, 4]
+    assert not log["s"].ended
+
+
+def test_branch_works_from_an_ended_session(log):
+    """What it held can still be built on."""
+    log.do(session.end, "s", reason="done")
+    log.switch(BRANCH, "b")
+    assert not log["b"].ended
+
+
+@pytest.mark.parametrize("at", [0, 4, 10**9])
+def test_branching_outside_the_old_session_is_refused(log, at):
+    """Before it was started, or past what exists."""
+    log.switch(NEW, "t")  # Starts at 5, is entered at 6.
+    for reason in (BRANCH, REWIND):
+        with pytest.raises(errors.OutsideSession) as caught:
+            log.switch(reason, "b", at=at)
+        assert (caught.value.first, caught.value.last) == (5, 6)
+    assert len(log.events) == 6
+
+
+@pytest.mark.parametrize("at", [-1, True, 2.0, "3"])
+def test_a_position_is_a_whole_number(log, at):
+    """Not a bool, not a float."""
+    for to in ("b", "s"):
+        with pytest.raises(errors.InvalidInput):
+            log.switch(REWIND, to, at=at)
+
+
+def test_compress_in_place_only_counts_a_generation(log):
+    """`to == from` is legal; the session goes on."""
+    assert log.switch(COMPRESS, "s") == [switched("s", "s", "compress")]
+    assert (log.agent().current, log.agent().generation) == ("s", 2)
+
+
+def test_compress_into_a_new_session_inherits_all_and_ends_the_old(log):
+    """The lineage shows where it came from."""
+    head = log.head
+    assert log.switch(COMPRESS, "t") == [
+        ("session/t", started("trip", reason="compress", parent="s", at=head, scope="acme/alice")),
+        ("session/s", SessionEnded(reason="compress")),
+        switched("s", "t", "compress"),
+    ]
+    assert (log.turns_seen("t"), lineage(log["t"])) == ([3, 4], ("s",))
+
+
+def test_rewind_in_place_hides_turns(log):
+    """Where none is behind, the switch alone is recorded."""
+    assert log.switch(REWIND, "s", at=3) == [("session/s", TurnsRewound(to=3)), switched("s", "s", "rewind")]
+    assert log.turns_seen("s") == [3]
+    assert log.switch(REWIND, "s", at=3) == [switched("s", "s", "rewind")]
+    with pytest.raises(errors.OutsideSession):
+        log.switch(REWIND, "s", at=0)
+
+
+def test_rewind_into_a_new_session_leaves_the_old_untouched(log):
+    """It is a branch by another name."""
+    assert log.switch(REWIND, "r", at=3) == [
+        ("session/r", started("trip", reason="rewind", parent="s", at=3, scope="acme/alice")),
+        switched("s", "r", "rewind"),
+    ]
+    assert (log.turns_seen("r"), log.turns_seen("s"), log["s"].ended) == ([3], [3, 4], False)
+
+
+@pytest.mark.parametrize("reason", [COMPRESS, REWIND])
+def test_an_ended_session_cannot_be_changed_in_place(log, reason):
+    """It must be resumed first."""
+    log.do(session.end, "s", reason="done")
+    with pytest.raises(errors.SessionEnded):
+        log.switch(reason, "s", at=3 if reason is REWIND else None)
+
+
+@pytest.mark.parametrize("reason", [NEW, RESET, BRANCH])
+def test_these_cannot_go_to_where_they_come_from(log, reason):
+    """The error says what to ask for instead."""
+    with pytest.raises(
+        errors.SwitchRefused, match=r"reason '\w+': 's' is .* 'resume', 'compress' or 'rewind'"
+    ) as caught:
+        log.switch(reason, "s", from_="s")
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("reason", [RESET, BRANCH, COMPRESS, REWIND])
+def test_these_need_a_session_to_leave(reason):
+    """There is none to end, to branch or to hide turns of."""
+    with pytest.raises(errors.SwitchRefused, match="in no session"):
+        AgentLog().switch(reason, "t", at=1 if reason is REWIND else None)
+
+
+@pytest.mark.parametrize("reason", [NEW, RESET, RESUME, COMPRESS])
+def test_a_position_is_refused_where_it_means_nothing(log, reason):
+    """Rather than being ignored."""
+    with pytest.raises(errors.SwitchRefused, match="leave out `at`"):
+        log.switch(reason, "t", at=3)
+
+
+def test_a_rewind_needs_a_position(log):
+    """In place and into a new session."""
+    for to in ("s", "t"):
+        with pytest.raises(errors.SwitchRefused, match="to which position"):
+            log.switch(REWIND, to)
+
+
+@pytest.mark.parametrize("reason", list(SwitchReason))
+def test_a_session_to_leave_that_was_never_started_is_unknown(log, reason):
+    """Also where it is only left."""
+    for to in ("t", "ghost") if reason in (RESUME, COMPRESS, REWIND) else ("t",):
+        with pytest.raises(errors.UnknownSession) as caught:
+            log.switch(reason, to, from_="ghost", at=3 if reason is REWIND else None)
+        assert caught.value.session == "ghost"
+
+
+def test_a_session_to_resume_that_was_never_started_is_unknown(log):
+    """Nothing is started by accident."""
+    with pytest.raises(errors.UnknownSession):
+        log.switch(RESUME, "ghost")
+
+
+@pytest.mark.parametrize("reason", [NEW, RESET, BRANCH, COMPRESS, REWIND])
+def test_a_session_that_must_be_new_and_exists_is_refused(log, reason):
+    """Also when it was started in just this way, but not by this agent's last switch."""
+    at = 3 if reason is REWIND else None
+    log.switch(NEW, "t")
+    log.switch(RESUME, "s")
+    with pytest.raises(errors.SessionExists):
+        log.switch(reason, "t", from_="s", at=at)
+    assert len(log.events) == 7
+
+
+@pytest.mark.parametrize("reason", [NEW, RESET, BRANCH, COMPRESS, REWIND])
+def test_an_exact_retry_counts_as_done(log, reason):
+    """Although the head has moved, and the old session may have ended; another name is no retry."""
+    at = 3 if reason is REWIND else None
+    log.switch(reason, "t", from_="s", at=at)
+    log.say("t")
+    assert log.switch(reason, "t", from_="s", at=at) == []
+    if reason in (NEW, RESET, BRANCH):
+        assert log.switch(reason, "t") == []
+    with pytest.raises(errors.SessionExists):
+        log.switch(reason, "t", from_="s", at=at, name="else")
+    log.switch(RESUME, "s")
+    with pytest.raises(errors.SessionExists):
+        log.switch(reason, "t", from_="s", at=at)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"to": ""}, {"to": "a\nb"}, {"to": 5}, {"name": "a\nb"}, {"scope": "/x"}, {"name": "x" * 257}]
+)
+def test_ids_names_and_scopes_are_checked(log, fields):
+    """Like those of `start_session`."""
+    asked = {"to": "t"} | fields
+    with pytest.raises(errors.InvalidInput):
+        log.switch(NEW, asked.pop("to"), **asked)
+
+
+def test_reasons_are_a_closed_list():
+    """Another word is an error that names them."""
+    assert [parse_switch_reason(word) for word in SWITCH_REASONS] == list(SwitchReason)
+    with pytest.raises(errors.InvalidInput, match="new, reset, resume, branch, compress, rewind"):
+        parse_switch_reason("undo")
+
+
+def test_streams_of_agents_have_a_prefix_of_their_own():
+    """An agent and a session of the same name do not meet."""
+    assert agent_of(agent_stream("a/b")) == "a/b"
+    assert agent_of("session/a") is None
+    assert evolve_agent(None, SessionEnded()) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(list(SwitchReason)), st.sampled_from("abcde"), st.integers(0, 40)), max_size=25)
+)
+def test_no_sequence_of_switches_makes_a_cycle(steps):
+    """Ancestors are older than their descendants, and a refused switch changes nothing."""
+    log = AgentLog()
+    for reason, to, at in steps:
+        before = len(log.events)
+        try:
+            appended = log.switch(reason, to, at=at if reason is REWIND else None)
+        except errors.SessionError:
+            assert len(log.events) == before
+            continue
+        if appended:
+            assert appended[-1][0] == "agent/assistant"
+            assert log.agent().current == to
+            log.say(to) if not log[to].ended else None
+    for name, state in log.histories.sessions.items():
+        chain = (*lineage(state), name)
+        assert len(set(chain)) == len(chain)
+        starts = [log[ancestor].started_position for ancestor in chain]
+        assert starts == sorted(starts)

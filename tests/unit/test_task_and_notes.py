@@ -1,0 +1,165 @@
+"""Task and scratchpad of a session."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mnemolog.domain import errors, session
+from mnemolog.domain.events import NotesCleared, SessionResumed, TaskChanged
+from mnemolog.domain.limits import TASK_BYTES_MAX, MemoryLimits
+from mnemolog.domain.notes import add_note, clear_notes, notes
+from mnemolog.domain.state import Task
+from mnemolog.domain.task import set_task, update_task
+from tests.memory_log import MemoryLog
+
+
+@pytest.fixture
+def log():
+    log = MemoryLog()
+    log.start("s")
+    return log
+
+
+def test_a_task_is_what_it_was_set_to_and_when(log):
+    """The whole task, with the time of the change."""
+    log.do(set_task, "s", "Book the ferry", step=2, total=5, percent=40, status="waiting")
+    assert log["s"].task == Task("Book the ferry", 2, 5, 40.0, "waiting", log.now)
+    log.now += 1
+    log.do(set_task, "s", "Pack")
+    assert log["s"].task == Task("Pack", None, None, None, "active", log.now)
+
+
+def test_an_update_merges_into_the_task(log):
+    """What is not named stays; the event holds the whole task; no change is no event."""
+    log.do(set_task, "s", "Book", total=5)
+    log.now += 7
+    changed = log.do(update_task, "s", step=3, percent=60.5)
+    assert changed == [TaskChanged(description="Book", step=3, total=5, percent=60.5)]
+    log.do(update_task, "s", status="done", total=6)
+    assert log["s"].task == Task("Book", 3, 6, 60.5, "done", log.now)
+    assert log.do(update_task, "s", step=3, status="done") == []
+    assert log.do(update_task, "s") == []
+
+
+def test_an_update_needs_a_task(log):
+    """There is nothing to merge into."""
+    with pytest.raises(errors.NoTask) as caught:
+        log.do(update_task, "s", step=1)
+    assert caught.value.session == "s"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("step", value) for value in (-1, True, 1.0, "1", 2**63)),
+        *(("total", value) for value in (-1, False, math.nan)),
+        *(("percent", value) for value in (-0.1, 100.1, math.nan, math.inf, True, "5")),
+        pytest.param("percent", 10**400, id="percent-huge"),
+        *(("status", value) for value in ("", "a\nb", 7, "x" * 257)),
+    ],
+)
+def test_fields_of_a_task_are_checked_in_both_calls(log, field, value):
+    """The error names the field."""
+    with pytest.raises(errors.InvalidInput) as caught:
+        log.do(set_task, "s", "Book", **{field: value})
+    assert caught.value.field == field
+    log.do(set_task, "s", "Book")
+    with pytest.raises(errors.InvalidInput):
+        log.do(update_task, "s", **{field: value})
+
+
+def test_a_step_lies_within_the_total_also_after_merging(log):
+    """Either order of telling them."""
+    with pytest.raises(errors.InvalidInput):
+        log.do(set_task, "s", "Book", step=6, total=5)
+    log.do(set_task, "s", "Book", step=5, total=5)
+    with pytest.raises(errors.InvalidInput):
+        log.do(update_task, "s", step=6)
+    with pytest.raises(errors.InvalidInput):
+        log.do(update_task, "s", total=4)
+    log.do(update_task, "s", step=6, total=6)
+
+
+@pytest.mark.parametrize("description", ["", " \n", "a\x00", "\ud800", "x" * (TASK_BYTES_MAX + 1), None])
+def test_a_description_is_text_within_its_limit(log, description):
+    """Several lines are fine, nothing is not."""
+    log.do(set_task, "s", "two\nlines" + "x" * (TASK_BYTES_MAX - 9))
+    with pytest.raises(errors.InvalidInput):
+        log.do(set_task, "s", description)
+
+
+def test_minus_zero_percent_is_zero(log):
+    """So that equal states have equal bytes."""
+    log.do(set_task, "s", "Book", percent=-0.0)
+    assert math.copysign(1, log["s"].task.percent) == 1
+
+
+def test_notes_are_kept_in_order_with_their_times(log):
+    """Also behind a clearing."""
+    log.do(add_note, "s", "first")
+    log.now += 5
+    log.do(add_note, "s", "second")
+    assert [(note.text, note.added_at) for note in notes(log["s"])] == [("first", log.now - 5), ("second", log.now)]
+    assert log.do(clear_notes, "s") == [NotesCleared()]
+    assert (notes(log["s"]), log["s"].notes_bytes) == ([], 0)
+    assert log.do(clear_notes, "s") == []
+    log.do(add_note, "s", "third")
+    assert [note.text for note in notes(log["s"])] == ["third"]
+
+
+def test_the_scratchpad_has_limits_and_drops_nothing(log):
+    """In number, in bytes a note and in bytes altogether."""
+    limits = MemoryLimits(notes_max=2, note_bytes_max=5, notes_bytes_max=8)
+    log.do(add_note, "s", "é" * 2, limits=limits)
+    with pytest.raises(errors.LimitExceeded):
+        log.do(add_note, "s", "é" * 3, limits=limits)
+    with pytest.raises(errors.MemoryFull):
+        log.do(add_note, "s", "12345", limits=limits)
+    log.do(add_note, "s", "1234", limits=limits)
+    with pytest.raises(errors.MemoryFull) as caught:
+        log.do(add_note, "s", "x", limits=limits)
+    assert caught.value.limit == 2
+    assert [note.text for note in notes(log["s"])] == ["éé", "1234"]
+
+
+@pytest.mark.parametrize("text", ["", "\t", "a\x00", "\ud800", 5])
+def test_a_note_is_text(log, text):
+    """An empty note says nothing."""
+    with pytest.raises(errors.InvalidInput):
+        log.do(add_note, "s", text)
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda state: set_task("s", state, "Book"),
+        lambda state: update_task("s", state, step=1),
+        lambda state: add_note("s", state, "x"),
+        lambda state: clear_notes("s", state),
+    ],
+)
+def test_unknown_and_ended_sessions_are_refused(log, decide):
+    """Reading is no decision; all of these are."""
+    with pytest.raises(errors.UnknownSession):
+        decide(None)
+    log.do(session.end, "s", reason="done")
+    with pytest.raises(errors.SessionEnded):
+        decide(log["s"])
+
+
+def test_an_ended_session_can_be_resumed_and_ended_again(log):
+    """Each of them once; whoever repeats it changes nothing."""
+    assert log.do(session.resume, "s") == []
+    log.do(session.end, "s", reason="done")
+    assert log.do(session.end, "s", reason="again") == []
+    assert log["s"].ended
+    assert log.do(session.resume, "s", reason="back") == [SessionResumed(reason="back")]
+    assert not log["s"].ended
+    log.do(session.end, "s", reason="done")
+    assert log["s"].ended
+    with pytest.raises(errors.UnknownSession):
+        log.do(session.resume, "nobody")
+    with pytest.raises(errors.UnknownSession):
+        log.do(session.end, "nobody", reason="done")
