@@ -12,6 +12,7 @@ from mnemolog.domain.errors import (
     AmbiguousSession,
     AppendError,
     AppendOnly,
+    CheckpointExists,
     DuplicateKey,
     EncodingFailed,
     FormatTooNew,
@@ -21,11 +22,14 @@ from mnemolog.domain.errors import (
     LogBusy,
     LogDamaged,
     LogWriteFailed,
+    MemoryFull,
     MnemologError,
     ModelError,
     ModelMismatch,
     ModelUnavailable,
+    NoTask,
     NotAStore,
+    OutsideSession,
     ProjectionBehind,
     ProjectionError,
     ProjectionUnreadable,
@@ -38,23 +42,42 @@ from mnemolog.domain.errors import (
     StoreForked,
     StoreNotFound,
     StoreNotWritable,
+    SwitchRefused,
     UndecodableEvent,
+    UnknownCheckpoint,
     UnknownSession,
     WrongExpectedVersion,
 )
+from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.switching import SwitchReason
+from mnemolog.domain.values import MISSING
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Hit, Recall
 from mnemolog.projections.replay import Replay, SessionReplay
 from mnemolog.projections.vectors.inventory import GenerationStatus
 from mnemolog.projections.verify import Finding, Verification
-from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status, ViewsStatus
-from mnemolog.session import Session
+from mnemolog.results import (
+    CheckpointAt,
+    HeadAt,
+    ImportReport,
+    MemoryStats,
+    NewTurn,
+    NoteAt,
+    RebuildReport,
+    Status,
+    TaskAt,
+    ViewsStatus,
+)
+from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 
 __all__ = [
+    "MISSING",
     "AmbiguousSession",
     "AppendError",
     "AppendOnly",
+    "CheckpointAt",
+    "CheckpointExists",
     "DuplicateKey",
     "EncodingFailed",
     "Finding",
@@ -69,13 +92,19 @@ __all__ = [
     "LogBusy",
     "LogDamaged",
     "LogWriteFailed",
+    "MemoryFull",
+    "MemoryLimits",
+    "MemoryStats",
     "MemoryStore",
     "MnemologError",
     "ModelError",
     "ModelMismatch",
     "ModelUnavailable",
     "NewTurn",
+    "NoTask",
     "NotAStore",
+    "NoteAt",
+    "OutsideSession",
     "ProjectionBehind",
     "ProjectionError",
     "ProjectionUnreadable",
@@ -83,6 +112,7 @@ __all__ = [
     "Recall",
     "Replay",
     "Session",
+    "SessionAt",
     "SessionEnded",
     "SessionError",
     "SessionExists",
@@ -95,8 +125,12 @@ __all__ = [
     "StoreForked",
     "StoreNotFound",
     "StoreNotWritable",
+    "SwitchReason",
+    "SwitchRefused",
+    "TaskAt",
     "Turn",
     "UndecodableEvent",
+    "UnknownCheckpoint",
     "UnknownSession",
     "Verification",
     "ViewsStatus",
