@@ -239,6 +239,7 @@ class WorkingMemory(RuleBasedStateMachine):
 def compare(state, model, now, events):
     """Check that a state says what the model says, in every way of reading."""
     there = model.there(now)
+    assert decode_state(encode_state(state)) == state  # The totals of bytes as well, which decoding counts anew.
     assert (state.session, state.ended, list(lineage(state))) == (model.name, model.ended, model.ancestors)
     assert repr(all_values(state, now)) == repr({key: sort_keys(there[key]) for key in sorted(there)})
     assert keys(state, now, pattern="user/*") == sorted(key for key in there if key.startswith("user/"))
@@ -270,6 +271,6 @@ def sort_keys(value):
 
 
 WorkingMemory.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=70, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestWorkingMemory = WorkingMemory.TestCase
