@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_micros
@@ -22,25 +22,9 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.state import SessionState
 
 _STREAM_PREFIX: Final = "session/"
-
-
-class Opened(Protocol):
-    """What the decisions of this module need to know of a session."""
-
-    @property
-    def started(self) -> SessionStarted:
-        """The event that started it."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended and was not resumed since."""
-        ...
-
-
-State = TypeVar("State", bound=Opened)
 
 
 def session_stream(session_id: str) -> str:
@@ -53,7 +37,7 @@ def session_of(stream: str) -> str | None:
     return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
-def start(session_id: str, state: Opened | None, started: SessionStarted) -> list[Event]:
+def start(session_id: str, state: SessionState | None, started: SessionStarted) -> list[Event]:
     """Decide to start a session. Starting it again in the same way changes nothing.
 
     Raises `SessionExists` when the id is taken by a session that was started differently.
@@ -65,14 +49,14 @@ def start(session_id: str, state: Opened | None, started: SessionStarted) -> lis
     return []
 
 
-def known(session_id: str, state: State | None) -> State:
+def known(session_id: str, state: SessionState | None) -> SessionState:
     """Return the state of a session that was started. Raises `UnknownSession`."""
     if state is None:
         raise errors.UnknownSession(session_id)
     return state
 
 
-def opened(session_id: str, state: State | None) -> State:
+def opened(session_id: str, state: SessionState | None) -> SessionState:
     """Return the state of a session that takes events. Raises `UnknownSession` or `SessionEnded`."""
     state = known(session_id, state)
     if state.ended:
@@ -80,12 +64,12 @@ def opened(session_id: str, state: State | None) -> State:
     return state
 
 
-def end(session_id: str, state: Opened | None, *, reason: str) -> list[Event]:
+def end(session_id: str, state: SessionState | None, *, reason: str) -> list[Event]:
     """Decide to end a session. Ending it again changes nothing. Raises `UnknownSession`."""
     return [] if known(session_id, state).ended else [SessionEnded(reason=reason)]
 
 
-def resume(session_id: str, state: Opened | None, *, reason: str = "") -> list[Event]:
+def resume(session_id: str, state: SessionState | None, *, reason: str = "") -> list[Event]:
     """Decide to go on with an ended session. Where it has not ended nothing changes. Raises `UnknownSession`."""
     return [SessionResumed(reason=reason)] if known(session_id, state).ended else []
 
