@@ -13,7 +13,7 @@ import msgspec
 from mnemolog.domain import errors, lineage, session, switching
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
-from mnemolog.domain.folding import Past
+from mnemolog.domain.folding import Known, Past
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import SessionState
@@ -141,7 +141,9 @@ class Switched(msgspec.Struct, frozen=True):
     started: SessionStarted
 
 
-def switch(asked: Switch, states: SessionStates, *, turns: int | None) -> Callable[[Transaction], Switched]:
+def switch(
+    asked: Switch, states: SessionStates, known_agent: Known[AgentState], *, turns: int | None
+) -> Callable[[Transaction], Switched]:
     """Switch an agent's session: one append over all the streams it touches, or none.
 
     Without `from_` the agent leaves the session it is in. `turns` stands for the position behind which lie
@@ -149,7 +151,7 @@ def switch(asked: Switch, states: SessionStates, *, turns: int | None) -> Callab
     """
 
     def work(tx: Transaction) -> Switched:
-        agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream)
+        agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream, known_agent)
         left = asked.from_
         if left is None:
             left = switching.left_by(agent, reason=asked.reason, to=asked.to)

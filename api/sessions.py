@@ -12,6 +12,7 @@ from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.folding import Folded
 from mnemolog.domain.limits import LABEL_BYTES_MAX, MemoryLimits, checked_label, checked_text
 from mnemolog.domain.lineage import unhidden
 from mnemolog.domain.position import Micros, Position, Version
@@ -25,6 +26,7 @@ Decision = Callable[[SessionState | None, Micros], list[Event]]
 """Says which events follow from the state of a session at a moment, or raises."""
 
 DEFAULT_AGENT: Final = "agent"
+AGENTS_KEPT_MAX: Final = 1_000
 
 
 class Sessions:
@@ -32,6 +34,7 @@ class Sessions:
 
     def __init__(self, log: EventLog, states: SessionStates, *, clock: Clock, limits: MemoryLimits) -> None:
         self.log, self.states, self.clock, self.limits = log, states, clock, limits
+        self._agents: dict[str, Folded[AgentState]] = {}
 
     def state(self, session_id: str) -> SessionState:
         """Return what a session is now. Raises `UnknownSession`."""
@@ -57,7 +60,14 @@ class Sessions:
 
     def agent(self, agent: str) -> AgentState | None:
         """Return which session an agent is in, and how often it has switched; None before any switch."""
-        return self.log.fold(agent_stream(agent), commands.evolve_agent_stream).state
+        stream = agent_stream(agent)
+        if len(self._agents) >= AGENTS_KEPT_MAX:
+            self._agents.clear()
+        folded = self._agents[stream] = self.log.fold(stream, commands.evolve_agent_stream, known=self._known_agent)
+        return folded.state
+
+    def _known_agent(self, stream: str, position: Position | None) -> Folded[AgentState] | None:
+        return self._agents.get(stream) if position is None else None
 
     def version(self, session_id: str) -> Version:
         """Return the version of a session's stream."""
@@ -133,7 +143,7 @@ class Sessions:
         if to is None:
             to = self._default_to(parsed, left=left, agent=checked_label("agent", agent))
         asked = Switch(agent=agent, reason=parsed, from_=left, to=to, at=at, name=name, scope=scope)
-        return self.log.transact(commands.switch(asked, self.states, turns=turns))
+        return self.log.transact(commands.switch(asked, self.states, self._known_agent, turns=turns))
 
     def _default_to(self, reason: SwitchReason, *, left: str | None, agent: str) -> str:
         if reason is SwitchReason.RESUME:
