@@ -194,4 +194,4 @@ def evolve_agent_stream(
     state: AgentState | None, recorded: RecordedEvent, _past: Past[AgentState]
 ) -> AgentState | None:
     """Return the state of an agent after an event of its stream."""
-    return evolve_agent(state, recorded.event)
+    return evolve_agent(state, recorded)

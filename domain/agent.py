@@ -1,6 +1,6 @@
-"""An agent: which session it is in, and how often it has switched.
+"""An agent: which session it is in, how often it has switched, and when it last left or entered each session.
 
-The generation stamps what was asked before a switch, so that a late answer reaches no other session.
+The latter stamps what was asked before a switch, so that a late answer reaches no other session.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from immutables import Map
 
-from mnemolog.domain.events import Event, SessionSwitched
+from mnemolog.domain.events import RecordedEvent, SessionSwitched
+from mnemolog.domain.position import Position
 
 _STREAM_PREFIX: Final = "agent/"
 
@@ -20,6 +22,8 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     last: SessionSwitched
     generation: int
     """How many switches there were."""
+    touched: Map[str, Position]
+    """The position of the last switch that left or entered a session, by its id."""
 
     @property
     def current(self) -> str:
@@ -37,8 +41,12 @@ def agent_of(stream: str) -> str | None:
     return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
 
 
-def evolve_agent(state: AgentState | None, event: Event) -> AgentState | None:
-    """Return the state after `event`; None before the first switch. Events of other kinds change nothing."""
+def evolve_agent(state: AgentState | None, recorded: RecordedEvent) -> AgentState | None:
+    """Return the state after an event; None before the first switch. Events of other kinds change nothing."""
+    event = recorded.event
     if not isinstance(event, SessionSwitched):
         return state
-    return AgentState(last=event, generation=1 if state is None else state.generation + 1)
+    touched: Map[str, Position] = Map() if state is None else state.touched
+    for session in {event.from_ or event.to, event.to}:
+        touched = touched.set(session, recorded.position)
+    return AgentState(last=event, generation=1 if state is None else state.generation + 1, touched=touched)

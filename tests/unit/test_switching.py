@@ -30,7 +30,7 @@ class AgentLog(MemoryLog):
         state = None
         for recorded in self.events:
             if recorded.stream == "agent/assistant":
-                state = evolve_agent(state, recorded.event)
+                state = evolve_agent(state, recorded)
         return state
 
     def switch(self, reason, to, *, from_=CURRENT, **fields):
@@ -289,7 +289,18 @@ def test_streams_of_agents_have_a_prefix_of_their_own():
     """An agent and a session of the same name do not meet."""
     assert agent_of(agent_stream("a/b")) == "a/b"
     assert agent_of("session/a") is None
-    assert evolve_agent(None, SessionEnded()) is None
+
+
+def test_an_agent_knows_when_it_last_left_or_entered_each_session(log):
+    """What was asked for in a session before that is out of date; what another one asked for is not."""
+    log.switch(NEW, "a")
+    log.switch(NEW, "b")
+    first = log.agent().touched
+    assert first["a"] == first["b"] == log.head
+    log.switch(NEW, "c")
+    assert log.agent().touched["a"] == first["a"]
+    assert log.agent().touched["b"] == log.agent().touched["c"] == log.head
+    assert log.agent().generation == 3
 
 
 @settings(max_examples=60, deadline=None)
