@@ -85,7 +85,7 @@ def test_new_starts_a_session_and_leaves_the_old_as_it_is(log):
     ]
     assert not log["s"].ended
     assert log.switch(NEW, "u", scope="")[0] == ("session/u", started("other", reason="new"))
-    assert log.agent().generation == 3
+    assert log.agent().generation == 4
 
 
 def test_reset_ends_the_old_session(log):
@@ -300,7 +300,7 @@ def test_an_agent_knows_when_it_last_left_or_entered_each_session(log):
     log.switch(NEW, "c")
     assert log.agent().touched["a"] == first["a"]
     assert log.agent().touched["b"] == log.agent().touched["c"] == log.head
-    assert log.agent().generation == 3
+    assert log.agent().generation == 4
 
 
 @settings(max_examples=60, deadline=None)
