@@ -9,12 +9,11 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
-from mnemolog.domain.spans import Span, Spans
-from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.projections.views import SESSIONS, TURNS
+from mnemolog.projections.read_models import SessionSummary, Switch, Turn
+from mnemolog.projections.views import SESSIONS, SWITCHES, TURNS
 
 _AFTER_SLASH = "0"  # The character behind "/": a range over it is every path below.
 
@@ -24,8 +23,6 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: Scope = ROOT
     session: str | None = None
-    spans: tuple[Span, ...] | None = None
-    """Turns of any of these."""
     roles: tuple[Role, ...] = ()
     since: Micros | None = None
     """Said at this moment or later."""
@@ -46,8 +43,6 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
         found.append(sa.or_(TURNS.c.scope == filters.scope, below))
     if filters.session is not None:
         found.append(TURNS.c.session == filters.session)
-    if filters.spans is not None:
-        found.append(sa.or_(sa.false(), *(_in_span(span) for span in filters.spans)))
     if filters.roles:
         found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
     said_at = sa.func.coalesce(TURNS.c.said_at, TURNS.c.recorded_at)
@@ -70,26 +65,10 @@ def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[P
     return {Position(row.position): _turn(row) for row in connection.execute(query)}
 
 
-def turns_in(
-    connection: sa.Connection,
-    spans: Spans,
-    *,
-    after: Position,
-    before: Position | None,
-    newest_first: bool,
-    limit: int,
-) -> list[Turn]:
-    """Return up to `limit` turns of the spans."""
-    query = sa.select(TURNS).where(*conditions(Filters(spans=spans)), TURNS.c.position > after)
-    if before is not None:
-        query = query.where(TURNS.c.position < before)
-    order = TURNS.c.position.desc() if newest_first else TURNS.c.position
-    return [_turn(row) for row in connection.execute(query.order_by(order).limit(limit))]
-
-
-def _in_span(span: Span) -> sa.ColumnElement[bool]:
-    inside = sa.and_(TURNS.c.session == span.session, TURNS.c.position > span.after)
-    return inside if span.upto is None else sa.and_(inside, TURNS.c.position <= span.upto)
+def turns_of_session(connection: sa.Connection, session: str, *, after: Position, limit: int) -> list[Turn]:
+    """Return up to `limit` turns of a session behind position `after`, in order."""
+    query = sa.select(TURNS).where(TURNS.c.session == session, TURNS.c.position > after)
+    return [_turn(row) for row in connection.execute(query.order_by(TURNS.c.position).limit(limit))]
 
 
 def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionSummary]:
@@ -108,6 +87,20 @@ def sessions_called(connection: sa.Connection, id_or_name: str) -> list[SessionS
         if found := [_summary(row) for row in connection.execute(query)]:
             return found
     return []
+
+
+def switches_of(
+    connection: sa.Connection,
+    agent: str,
+    *,
+    after: Position = ORIGIN,
+    newest_first: bool = False,
+    limit: int = 1_000,
+) -> list[Switch]:
+    """Return up to `limit` switches of an agent behind position `after`, in order or newest first."""
+    query = sa.select(SWITCHES).where(SWITCHES.c.agent == agent, SWITCHES.c.position > after).limit(limit)
+    order = SWITCHES.c.position.desc() if newest_first else SWITCHES.c.position
+    return [_switch(row) for row in connection.execute(query.order_by(order))]
 
 
 def counts(connection: sa.Connection) -> tuple[int, int]:
@@ -143,9 +136,23 @@ def _summary(row: sa.Row[Any]) -> SessionSummary:
         name=row.name,
         agent=row.agent,
         scope=row.scope,
+        parent=row.parent,
+        branched_at=row.branched_at,
+        reason=row.reason,
         turns=row.turns,
         started_at=to_datetime(Micros(row.started_at)),
         ended_at=None if row.ended_at is None else to_datetime(Micros(row.ended_at)),
         started_position=Position(row.started_position),
         last_position=Position(row.last_position),
+    )
+
+
+def _switch(row: sa.Row[Any]) -> Switch:
+    return Switch(
+        position=Position(row.position),
+        agent=row.agent,
+        from_=row.from_session,
+        to=row.to_session,
+        reason=row.reason,
+        at=to_datetime(Micros(row.at)),
     )

@@ -40,11 +40,32 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     agent: str
     scope: str
+    parent: str | None
+    """The session that this one was branched from."""
+    branched_at: Position | None
+    """The last position of the parent's past that this session shares."""
+    reason: str
+    """Why it was started: `new`, `branch`, `compress` and so on."""
     turns: int
     started_at: datetime
     ended_at: datetime | None
+    """None while it is open, also after it was resumed."""
     started_position: Position
     last_position: Position
+    """Of its last event, whatever kind that is."""
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent left one session for another."""
+
+    position: Position
+    agent: str
+    from_: str | None = msgspec.field(name="from")
+    """None when the agent was in no session."""
+    to: str
+    reason: str
+    at: datetime
+    """When it was recorded. UTC."""
 
 
 def turn_of(recorded: RecordedEvent, *, session: str, scope: str) -> Turn:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import RecordedEvent, SessionEnded, SessionStarted, TurnRecorded
+from mnemolog.domain.events import RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
@@ -17,12 +17,16 @@ BATCH_MAX = 1_000
 
 
 class SessionReplay(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it was at the offset."""
+    """A session as it was at the offset: its own turns, not those it shares with its parent."""
 
     session: str
     name: str
     agent: str
     scope: str
+    parent: str | None
+    branched_at: Position | None
+    reason: str
+    """Why it was started."""
     started_at: datetime
     started_position: Position
     ended_at: datetime | None
@@ -51,6 +55,9 @@ class _Session:
             name=self.started.name,
             agent=self.started.agent,
             scope=self.started.scope,
+            parent=self.started.parent,
+            branched_at=None if self.started.branched_at is None else Position(self.started.branched_at),
+            reason=self.started.reason,
             started_at=to_datetime(self.recorded.recorded_at),
             started_position=self.recorded.position,
             ended_at=self.ended_at,
@@ -91,3 +98,5 @@ def _apply(sessions: dict[str, _Session], recorded: RecordedEvent) -> None:
             known.turns.append(turn_of(recorded, session=known.id, scope=known.started.scope))
         case SessionEnded():
             sessions[recorded.stream].ended_at = to_datetime(recorded.recorded_at)
+        case SessionResumed():
+            sessions[recorded.stream].ended_at = None

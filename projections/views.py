@@ -1,4 +1,4 @@
-"""Sessions, turns and their text, as tables to ask: everything in `views.db`."""
+"""Sessions, switches, turns and their text, as tables to ask: everything in `views.db`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.events import RecordedEvent, SessionEnded, SessionStarted, TurnRecorded
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.agent import agent_of
+from mnemolog.domain.events import (
+    RecordedEvent,
+    SessionEnded,
+    SessionResumed,
+    SessionStarted,
+    SessionSwitched,
+    TurnRecorded,
+)
+from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections import tracking
 from mnemolog.projections.catch_up import BATCH_MAX
@@ -20,7 +28,7 @@ from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.rendering import render
 from mnemolog.projections.tracking import METADATA, Tracked
 
-VIEWS: Final = "views/1"
+VIEWS: Final = "views/2"
 """Name and version of this projection. Change a table or what fills it: raise the number."""
 
 SESSIONS: Final = sa.Table(
@@ -30,6 +38,9 @@ SESSIONS: Final = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("agent", sa.Text, nullable=False),
     sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("parent", sa.Text),
+    sa.Column("branched_at", sa.Integer),
+    sa.Column("reason", sa.Text, nullable=False),
     sa.Column("started_at", sa.Integer, nullable=False),
     sa.Column("started_position", sa.Integer, nullable=False),
     sa.Column("ended_at", sa.Integer),
@@ -56,6 +67,19 @@ TURNS: Final = sa.Table(
 )
 sa.Index("turns_by_scope", TURNS.c.scope, TURNS.c.position)
 sa.Index("turns_by_session", TURNS.c.session, TURNS.c.position)
+
+SWITCHES: Final = sa.Table(
+    "switches",
+    METADATA,
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("agent", sa.Text, nullable=False),
+    sa.Column("from_session", sa.Text),
+    sa.Column("to_session", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("at", sa.Integer, nullable=False),
+    sqlite_strict=True,
+)
+sa.Index("switches_by_agent", SWITCHES.c.agent, SWITCHES.c.position)
 
 TEXT_INDEX: Final = "turns_text"
 _CREATE_TEXT_INDEX: Final = (
@@ -93,7 +117,10 @@ def standing(connection: sa.Connection, log: Log) -> tuple[ViewsState, Position]
 
 
 class Views:
-    """The projection behind `sessions`, `show`, `status` and the text leg of recall."""
+    """The projection behind `sessions`, `show`, `status` and the text leg of recall.
+
+    Made anew when opened on a file that another log, or another version of these tables, has filled.
+    """
 
     name = VIEWS
 
@@ -102,8 +129,12 @@ class Views:
         self._log = log
         with database.reading() as connection:
             state, _ = standing(connection, log)
-        if state is not ViewsState.USABLE:
-            with database.writing() as connection:
+        if state is ViewsState.USABLE:
+            return
+        with database.writing() as connection:
+            # Asked again under the lock: another process may have begun them anew in between, and filled them.
+            state, _ = standing(connection, log)
+            if state is not ViewsState.USABLE:
                 self._start_over(connection)
 
     def position(self) -> Position:
@@ -146,34 +177,16 @@ class Views:
         if not fresh:
             return
         for recorded in fresh:
-            if isinstance(recorded.event, SessionStarted):
-                _insert_session(connection, recorded, recorded.event)
-        self._insert_turns(connection, fresh)
-        for recorded in fresh:
-            if isinstance(recorded.event, SessionEnded):
-                ended = SESSIONS.update().where(SESSIONS.c.session == session_of(recorded.stream))
-                connection.execute(ended.values(ended_at=recorded.recorded_at, last_position=recorded.position))
+            match recorded.event:
+                case SessionStarted() as started:
+                    _insert_session(connection, recorded, started)
+                case SessionSwitched() as switched:
+                    _insert_switch(connection, recorded, switched)
+        _insert_turns(connection, fresh)
+        _update_sessions(connection, fresh)
         last = fresh[-1].position
         digest = self._log.digest_at(last) or b""
         tracking.track(connection, VIEWS, Tracked(last, self._log.log_id, digest))
-
-    def _insert_turns(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-        turns = [(recorded, recorded.event) for recorded in events if isinstance(recorded.event, TurnRecorded)]
-        if not turns:
-            return
-        counts = Counter(str(session_of(recorded.stream)) for recorded, _ in turns)
-        last = {str(session_of(recorded.stream)): recorded.position for recorded, _ in turns}
-        known = sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(counts))
-        scopes: dict[str, str] = {session: scope for session, scope in connection.execute(known)}  # noqa: C416
-        connection.execute(TURNS.insert(), [_turn_row(recorded, turn, scopes) for recorded, turn in turns])
-        connection.exec_driver_sql(
-            f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)",
-            [(recorded.position, render(turn)) for recorded, turn in turns],
-        )
-        connection.exec_driver_sql(
-            "UPDATE sessions SET turns = turns + ?, last_position = ? WHERE session = ?",
-            [(count, last[session], session) for session, count in counts.items()],
-        )
 
 
 def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started: SessionStarted) -> None:
@@ -184,12 +197,74 @@ def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started:
             "name": started.name,
             "agent": started.agent,
             "scope": started.scope,
+            "parent": started.parent,
+            "branched_at": started.branched_at,
+            "reason": started.reason,
             "started_at": recorded.recorded_at,
             "started_position": recorded.position,
             "turns": 0,
             "last_position": recorded.position,
         },
     )
+
+
+def _insert_switch(connection: sa.Connection, recorded: RecordedEvent, switched: SessionSwitched) -> None:
+    agent = agent_of(recorded.stream)
+    if agent is None:  # Nobody's switch: it means nothing outside an agent's stream.
+        return
+    connection.execute(
+        SWITCHES.insert(),
+        {
+            "position": recorded.position,
+            "agent": agent,
+            "from_session": switched.from_,
+            "to_session": switched.to,
+            "reason": switched.reason,
+            "at": recorded.recorded_at,
+        },
+    )
+
+
+def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+    turns = [(recorded, recorded.event) for recorded in events if isinstance(recorded.event, TurnRecorded)]
+    if not turns:
+        return
+    spoken_in = {str(session_of(recorded.stream)) for recorded, _ in turns}
+    known = sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(spoken_in))
+    scopes: dict[str, str] = {session: scope for session, scope in connection.execute(known)}  # noqa: C416
+    connection.execute(TURNS.insert(), [_turn_row(recorded, turn, scopes) for recorded, turn in turns])
+    connection.exec_driver_sql(
+        f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)",
+        [(recorded.position, render(turn)) for recorded, turn in turns],
+    )
+
+
+def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+    turns: Counter[str] = Counter()
+    last: dict[str, Position] = {}
+    ended_at: dict[str, Micros | None] = {}
+    for recorded in events:
+        session = session_of(recorded.stream)
+        if session is None:
+            continue
+        last[session] = recorded.position
+        match recorded.event:
+            case TurnRecorded():
+                turns[session] += 1
+            case SessionEnded():
+                ended_at[session] = recorded.recorded_at
+            case SessionResumed():
+                ended_at[session] = None
+    if last:
+        connection.exec_driver_sql(
+            "UPDATE sessions SET turns = turns + ?, last_position = ? WHERE session = ?",
+            [(turns[session], position, session) for session, position in last.items()],
+        )
+    if ended_at:
+        connection.exec_driver_sql(
+            "UPDATE sessions SET ended_at = ? WHERE session = ?",
+            [(moment, session) for session, moment in ended_at.items()],
+        )
 
 
 def _turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:

@@ -1,0 +1,211 @@
+"""The tables of sessions and switches: branches, resumes, every kind of event, and tables of an older version."""
+
+from __future__ import annotations
+
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import MemoryStore
+from mnemolog.domain.agent import agent_stream
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import (
+    CheckpointCreated,
+    CheckpointDeleted,
+    CheckpointRestored,
+    NoteAdded,
+    NotesCleared,
+    SessionEnded,
+    SessionResumed,
+    SessionStarted,
+    SessionSwitched,
+    TaskChanged,
+    TurnsRewound,
+    ValueDeleted,
+    ValuesCleared,
+    ValueSet,
+)
+from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.session import session_stream
+from mnemolog.projections import queries
+from mnemolog.projections.catch_up import catch_up
+from tests.support import turn
+
+BRANCH = SessionStarted(name="b", agent="ada", scope="acme", parent="a", branched_at=2, reason="branch")
+
+WORKING_MEMORY = (
+    ValueSet(key="k", value=None),
+    ValueDeleted(key="k"),
+    ValuesCleared(),
+    TaskChanged(description="move"),
+    NoteAdded(text="remember"),
+    NotesCleared(),
+    CheckpointCreated(id="c", name="before"),
+    CheckpointRestored(id="c", position=9),
+    CheckpointDeleted(id="c"),
+    TurnsRewound(to=2),
+)
+
+
+def append(store, *events):
+    """Append events to the stream of session `a`, or to the stream named before the event. Return positions."""
+    pairs = [event if isinstance(event, tuple) else (session_stream("a"), event) for event in events]
+    return store._log.transact(lambda tx: [tx.append(stream, event).position for stream, event in pairs])
+
+
+@pytest.fixture
+def history(store):
+    """A session with every kind of event, a branch of it, and an agent that switched."""
+    store.start_session("a", agent="ada", scope="acme", session_id="a")
+    append(store, turn("first"), *WORKING_MEMORY, turn("second"))
+    append(store, (session_stream("b"), BRANCH), (session_stream("b"), turn("other way")))
+    append(
+        store,
+        (agent_stream("ada"), SessionSwitched(from_=None, to="a", reason="new")),
+        (agent_stream("bob"), SessionSwitched(from_=None, to="b", reason="resume")),
+        (agent_stream("ada"), SessionSwitched(from_="a", to="b", reason="branch")),
+    )
+    return store
+
+
+def switches(store, agent, **page):
+    with store._current_views().database.reading() as connection:
+        return queries.switches_of(connection, agent, **page)
+
+
+def test_a_branch_says_where_it_comes_from(history):
+    """In the list of sessions and in a replay."""
+    for found in (history.sessions(), history.replay().sessions):
+        assert [(s.session, s.parent, s.branched_at, s.reason) for s in found] == [
+            ("a", None, None, "new"),
+            ("b", "a", 2, "branch"),
+        ]
+
+
+def test_the_last_position_moves_with_every_event_of_the_session(history):
+    """Whatever kind it is; turns alone are counted."""
+    session = history.find_session("a")
+    assert (session.last_position, session.turns) == (len(WORKING_MEMORY) + 3, 2)
+    (last,) = append(history, NoteAdded(text="more"))
+    assert history.find_session("a").last_position == last
+    assert history.find_session("b").last_position < last
+
+
+@pytest.mark.parametrize("one_batch", [True, False])
+def test_a_resumed_session_is_open_again(store, one_batch):
+    """In the order of the events, however they come; an end after it ends it again."""
+    store.start_session("a", session_id="a")
+    for event, ended in ((SessionEnded(), True), (SessionResumed(), False), (SessionEnded(), True)):
+        append(store, event)
+        if not one_batch:
+            assert (store.find_session("a").ended_at is not None) is ended
+        assert (store.replay().sessions[0].ended_at is not None) is ended
+    last = list(store.events())[-1]
+    assert store.find_session("a").ended_at == to_datetime(last.recorded_at)
+    append(store, SessionResumed())
+    assert store.find_session("a").ended_at is None
+
+
+def test_switches_are_listed_by_agent(history):
+    """In order or newest first, in pages."""
+    ada = switches(history, "ada")
+    assert [(s.agent, s.from_, s.to, s.reason) for s in ada] == [("ada", None, "a", "new"), ("ada", "a", "b", "branch")]
+    events = {event.position: event for event in history.events()}
+    assert [s.at for s in ada] == [to_datetime(events[s.position].recorded_at) for s in ada]
+    assert switches(history, "ada", newest_first=True, limit=1) == ada[1:]
+    assert switches(history, "ada", after=ada[0].position) == ada[1:]
+    assert [s.to for s in switches(history, "bob")] == ["b"]
+    assert switches(history, "nobody") == []
+
+
+def test_a_switch_outside_an_agents_stream_belongs_to_nobody(history):
+    """It harms nothing and shows nowhere."""
+    append(history, SessionSwitched(from_=None, to="a", reason="new"))
+    assert len(switches(history, "ada")) == 2
+    assert history.verify().sound
+
+
+def dump(views):
+    with views.database.reading() as connection:
+        tables = ("sessions", "turns", "switches", "tracking")
+        return [connection.exec_driver_sql(f"SELECT * FROM {table} ORDER BY 1").all() for table in tables]
+
+
+def test_events_of_every_kind_come_twice_or_are_rebuilt_with_the_same_result(history):
+    """Views are a function of the log."""
+    views = history._current_views()
+    before = dump(views)
+    head = history.head().position
+    for batch in history._log.read(after=ORIGIN, upto=head):
+        views.apply(batch)
+    assert dump(views) == before
+    with views.database.writing() as connection:
+        connection.exec_driver_sql("INSERT INTO switches VALUES (999, 'ghost', NULL, 'a', 'new', 1)")
+    views.rebuild(upto=head)
+    assert dump(views) == before
+    with views.database.writing() as connection:
+        views._start_over(connection)
+    catch_up(history._log, views, upto=head, batch_max=1)
+    assert dump(views) == before
+
+
+def test_every_kind_of_event_passes_the_audit(history):
+    """Verification and replay read what they do not show."""
+    assert history.verify().sound
+    replayed = history.replay()
+    assert [[t.text for t in session.turns] for session in replayed.sessions] == [["first", "second"], ["other way"]]
+    assert [session.session for session in history.replay(session="b").sessions] == ["b"]
+
+
+OLD_TABLES = """
+CREATE TABLE tracking (name TEXT NOT NULL, position INTEGER NOT NULL, log_id TEXT DEFAULT '' NOT NULL,
+    digest BLOB DEFAULT x'' NOT NULL, PRIMARY KEY (name)) WITHOUT ROWID, STRICT;
+CREATE TABLE sessions (session TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, agent TEXT NOT NULL, scope TEXT NOT NULL,
+    started_at INTEGER NOT NULL, started_position INTEGER NOT NULL, ended_at INTEGER, turns INTEGER NOT NULL,
+    last_position INTEGER NOT NULL) STRICT;
+CREATE TABLE turns (position INTEGER NOT NULL PRIMARY KEY, session TEXT NOT NULL, version INTEGER NOT NULL,
+    scope TEXT NOT NULL, role TEXT NOT NULL, speaker TEXT, text TEXT NOT NULL, key TEXT, said_at INTEGER,
+    recorded_at INTEGER NOT NULL, extra BLOB) STRICT;
+CREATE INDEX turns_by_scope ON turns (scope, position);
+CREATE INDEX turns_by_session ON turns (session, position);
+CREATE VIRTUAL TABLE turns_text USING fts5(body, content='', contentless_delete=1,
+    tokenize="porter unicode61 remove_diacritics 2");
+INSERT INTO sessions VALUES ('a', 'a', 'ada', 'acme', 1, 1, NULL, 1, 2);
+INSERT INTO turns VALUES (2, 'a', 2, 'acme', 'user', NULL, 'outdated', NULL, NULL, 1, NULL);
+INSERT INTO turns_text (rowid, body) VALUES (2, 'outdated');
+"""
+"""What 0.1.0 made before its views knew of branches, with a turn that the log does not tell."""
+
+
+def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
+    """Their tag says that they are at the head of this very log; the version in their name decides."""
+    head, log_id = history.head(), history._log.log_id
+    expected = dump(history._current_views()), history.recall("first", mode="text").hits
+    history.close()
+    path = folder / "projections" / "views.db"
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    old = dbapi2.connect(str(path))
+    old.executescript(OLD_TABLES)
+    tag = ("views/1", head.position, log_id, bytes.fromhex(head.digest))
+    old.execute("INSERT INTO tracking VALUES (?, ?, ?, ?)", tag)
+    old.commit()
+    old.close()
+    with MemoryStore.open(folder, model=None) as again:
+        status = again.status()
+        assert (status.views.state, status.views.behind_events) == ("missing", head.position)
+        assert again.recall("outdated", mode="text").hits == ()
+        assert (dump(again._current_views()), again.recall("first", mode="text").hits) == expected
+        assert again.status().quarantined == 0
+
+
+def test_views_that_somebody_else_has_filled_meanwhile_are_kept(history, monkeypatch):
+    """Two processes open old views at once: the second must not empty what the first one has just read."""
+    from mnemolog.projections import views as module
+
+    filled = history._current_views()
+    before = dump(filled)
+    answers = iter([(module.ViewsState.MISSING, ORIGIN)])
+    honest = module.standing
+    monkeypatch.setattr(module, "standing", lambda *asked: next(answers, None) or honest(*asked))
+    assert module.Views(filled.database, history._log).position() == history.head().position
+    assert dump(filled) == before
