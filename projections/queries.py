@@ -12,7 +12,9 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, Switch, Turn
+from mnemolog.projections.spans import in_spans, positions_in
 from mnemolog.projections.views import SESSIONS, SWITCHES, TURNS
 
 _AFTER_SLASH = "0"  # The character behind "/": a range over it is every path below.
@@ -23,6 +25,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: Scope = ROOT
     session: str | None = None
+    spans: tuple[Span, ...] | None = None
+    """Only turns in any of these; of an empty tuple, none at all."""
     roles: tuple[Role, ...] = ()
     since: Micros | None = None
     """Said at this moment or later."""
@@ -43,6 +47,8 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
         found.append(sa.or_(TURNS.c.scope == filters.scope, below))
     if filters.session is not None:
         found.append(TURNS.c.session == filters.session)
+    if filters.spans is not None:
+        found.append(in_spans(filters.spans))
     if filters.roles:
         found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
     said_at = sa.func.coalesce(TURNS.c.said_at, TURNS.c.recorded_at)
@@ -61,14 +67,29 @@ def positions_left(connection: sa.Connection, filters: Filters) -> list[Position
 
 def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:
     """Return the turns at `positions`, by position. Positions without a turn are left out."""
-    query = sa.select(TURNS).where(TURNS.c.position.in_(positions))
+    # One variable, however many positions: SQLite has a limit on variables, a page has not.
+    listed = sa.func.json_each(msgspec.json.encode(positions).decode()).table_valued("value")
+    query = sa.select(TURNS).where(TURNS.c.position.in_(sa.select(listed.c.value)))
     return {Position(row.position): _turn(row) for row in connection.execute(query)}
 
 
-def turns_of_session(connection: sa.Connection, session: str, *, after: Position, limit: int) -> list[Turn]:
-    """Return up to `limit` turns of a session behind position `after`, in order."""
-    query = sa.select(TURNS).where(TURNS.c.session == session, TURNS.c.position > after)
-    return [_turn(row) for row in connection.execute(query.order_by(TURNS.c.position).limit(limit))]
+def turns_in(
+    connection: sa.Connection,
+    spans: Sequence[Span],
+    *,
+    after: Position = ORIGIN,
+    before: Position | None = None,
+    newest_first: bool = False,
+    limit: int,
+) -> list[Turn]:
+    """Return up to `limit` turns in any of `spans`, behind position `after` and before position `before`.
+
+    The oldest ones in order; with `newest_first` the newest ones, newest first. For the next page give
+    the last position as `after`, or as `before` with `newest_first`.
+    """
+    page = positions_in(connection, spans, after=after, before=before, newest_first=newest_first, limit=limit)
+    turns = turns_at(connection, page)
+    return [turns[position] for position in page]
 
 
 def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionSummary]:

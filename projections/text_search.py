@@ -43,12 +43,13 @@ def search(connection: sa.Connection, query: str, *, k: int, filters: Filters) -
     expression = match_expression(query)
     if expression is None:
         return []
-    score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")
     statement = sa.select(_MATCHES.c.rowid).where(
         sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
     )
     if not filters.leave_everything:
-        statement = statement.join_from(_MATCHES, TURNS, TURNS.c.position == _MATCHES.c.rowid)
-        statement = statement.where(*conditions(filters))
+        # Not a join: SQLite may turn that round and ask the text index once for every turn of a session.
+        left = sa.exists().where(TURNS.c.position == _MATCHES.c.rowid, *conditions(filters))
+        statement = statement.where(left)
+    score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")
     statement = statement.order_by(score, _MATCHES.c.rowid).limit(k)
     return [Position(row[0]) for row in connection.execute(statement)]

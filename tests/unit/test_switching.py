@@ -85,7 +85,7 @@ def test_new_starts_a_session_and_leaves_the_old_as_it_is(log):
     ]
     assert not log["s"].ended
     assert log.switch(NEW, "u", scope="")[0] == ("session/u", started("other", reason="new"))
-    assert log.agent().generation == 4
+    assert log.agent().generation == 3
 
 
 def test_reset_ends_the_old_session(log):

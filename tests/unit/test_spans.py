@@ -1,0 +1,254 @@
+"""What a session sees, as spans: every way of asking agrees with a list comprehension over all turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pysqlite3 import dbapi2
+
+from mnemolog import MemoryStore
+from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.role import Role
+from mnemolog.domain.session import session_stream
+from mnemolog.domain.spans import Span
+from mnemolog.projections import queries, text_search
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.queries import Filters
+from mnemolog.projections.recall import recall
+from mnemolog.projections.spans import SPANS_INLINE_MAX, positions_in
+from mnemolog.projections.views import TEXT_INDEX, Views
+from tests.support import EPOCH_2024, HashEncoder, started
+
+SESSIONS = ("a", "b", "c", "d'\"%")
+WORDS = ("tea", "dog", "ferry")
+
+
+class Head(NamedTuple):
+    position: int
+    digest: bytes
+
+
+class MemoryLog:
+    """A log that is a list: `turns` says who spoke of what, one event each behind the starts of all sessions."""
+
+    log_id = "a list"
+
+    def __init__(self, turns: list[tuple[str, str]]) -> None:
+        texts = [(session, started(session)) for session in SESSIONS]
+        texts += [(session, TurnRecorded(role="user", text=text)) for session, text in turns]
+        versions = dict.fromkeys(SESSIONS, 0)
+        self.events: list[RecordedEvent] = []
+        for position, (session, event) in enumerate(texts, 1):
+            versions[session] += 1
+            recorded = RecordedEvent(
+                position=position,
+                stream=session_stream(session),
+                version=versions[session],
+                recorded_at=EPOCH_2024 + position,
+                key=None,
+                event=event,
+            )
+            self.events.append(recorded)
+
+    def head(self):
+        return Head(len(self.events), b"")
+
+    def digest_at(self, position):
+        return b"" if position <= len(self.events) else None
+
+    def read(self, *, after, upto, batch_max=500):
+        if events := self.events[after:upto]:
+            yield events
+
+    def turns(self):
+        """Position, session and text of every turn."""
+        turns = [event for event in self.events if isinstance(event.event, TurnRecorded)]
+        return [(turn.position, turn.stream.removeprefix("session/"), turn.event.text) for turn in turns]
+
+
+def views_of(log):
+    """Views in memory that have read all of `log`."""
+    engine = sa.create_engine(
+        "sqlite+pysqlite://",
+        module=dbapi2,
+        creator=lambda: dbapi2.connect(":memory:", isolation_level=None, check_same_thread=False),
+        poolclass=sa.pool.StaticPool,
+    )
+    views = Views(ProjectionDatabase(engine, Path("memory")), log)
+    views.apply(log.events)
+    return views
+
+
+def sees(spans, session, position):
+    """The model: whether a turn lies in any span."""
+    return any(
+        span.session == session and span.after < position and (span.upto is None or position <= span.upto)
+        for span in spans
+    )
+
+
+LOGS = st.lists(st.tuples(st.sampled_from(SESSIONS), st.sampled_from(WORDS)), max_size=40).map(MemoryLog)
+PLACES = st.integers(min_value=0, max_value=50)
+SPANS = st.lists(
+    st.builds(Span, st.sampled_from([*SESSIONS, "nobody"]), PLACES, st.none() | PLACES),
+    max_size=2 * SPANS_INLINE_MAX,
+).map(tuple)
+PAGES = st.integers(min_value=1, max_value=12)
+many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@many
+@given(LOGS, SPANS)
+def test_the_filter_leaves_the_turns_of_the_spans_and_no_other(log, spans):
+    """For the vector leg as positions, for the text leg among the matches, alone and beside other filters."""
+    visible = [(position, text) for position, session, text in log.turns() if sees(spans, session, position)]
+    of_a = [position for position, session, _ in log.turns() if session == "a" and sees(spans, session, position)]
+    views = views_of(log)
+    with views.database.reading() as connection:
+        assert queries.positions_left(connection, Filters(spans=spans)) == [position for position, _ in visible]
+        assert queries.positions_left(connection, Filters(spans=spans, session="a")) == of_a
+        assert queries.positions_left(connection, Filters(spans=spans, roles=(Role.TOOL,))) == []
+        for word in WORDS:
+            found = text_search.search(connection, word, k=100, filters=Filters(spans=spans))
+            assert sorted(found) == [position for position, text in visible if text == word]
+            unfiltered = text_search.search(connection, word, k=100, filters=Filters())
+            assert found == [position for position in unfiltered if position in found]
+    views.database.engine.dispose()
+
+
+@many
+@given(LOGS, SPANS, PAGES, PLACES, st.none() | PLACES)
+def test_pages_in_both_directions_are_slices_of_what_is_visible(log, spans, limit, after, before):
+    """From any place to any place, and page after page."""
+    visible = [(position, text) for position, session, text in log.turns() if sees(spans, session, position)]
+    between = [(p, text) for p, text in visible if p > after and (before is None or p < before)]
+    views = views_of(log)
+
+    def page(**options):
+        turns = queries.turns_in(connection, spans, limit=limit, **options)
+        return [(turn.position, turn.text) for turn in turns]
+
+    with views.database.reading() as connection:
+        assert page(after=after, before=before) == between[:limit]
+        assert page(after=after, before=before, newest_first=True) == between[::-1][:limit]
+        forward, backward = [], []
+        while found := page(after=forward[-1][0] if forward else ORIGIN):
+            forward += found
+        while found := page(before=backward[-1][0] if backward else None, newest_first=True):
+            backward += found
+        assert forward == backward[::-1] == visible
+    views.database.engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A store with a model, half of its vectors in a segment, and every turn."""
+    with MemoryStore.open(tmp_path_factory.mktemp("spans") / "memory", model=HashEncoder()) as store:
+        for session in SESSIONS:
+            store.start_session(session, session_id=session)
+        turns = []
+        for n in range(44):
+            turns.append(store.record(SESSIONS[n * n % 4 or n % 3], "user", f"{WORDS[n % 3]} number{n}"))
+            if n == 20:
+                store.catch_up_vectors()
+        yield store, turns
+
+
+@settings(max_examples=60, deadline=None)
+@given(SPANS, st.sampled_from(WORDS), st.integers(min_value=0, max_value=43))
+def test_every_leg_of_a_recall_sees_what_the_spans_show(spoken, spans, word, number):
+    """The vector leg ranks as numpy ranks the visible turns; the text leg finds the visible ones that match."""
+    store, turns = spoken
+    visible = [turn for turn in turns if sees(spans, turn.session, turn.position)]
+    query = f"{word} number{number}"
+
+    def answer(mode, k):
+        views = store._projections.current_views()
+        filters = Filters(spans=spans)
+        asked = {"query": query, "k": k, "mode": mode, "filters": filters, "head": views.position()}
+        return [hit.position for hit in recall(views, store.vectors, **asked).hits]
+
+    matching = {turn.position for turn in visible if set(turn.text.split()) & set(query.split())}
+    assert answer("vector", 5) == nearest(visible, query)[:5]
+    assert set(answer("vector", 100)) == {turn.position for turn in visible}
+    assert set(answer("text", 100)) == matching
+    assert set(answer("hybrid", 100)) == {turn.position for turn in visible}
+
+
+def nearest(turns, query):
+    """Positions by cosine similarity, best first."""
+    encoder = HashEncoder()
+    vectors = encoder.encode([turn.text for turn in turns])
+    scores = vectors @ encoder.encode([query])[0]
+    order = np.lexsort([[turn.position for turn in turns], -scores]) if turns else []
+    return [turns[n].position for n in order]
+
+
+def test_no_spans_are_not_the_same_as_no_filter():
+    """An empty tuple hides everything, None hides nothing."""
+    views = views_of(MemoryLog([("a", "tea")]))
+    with views.database.reading() as connection:
+        for spans, expected in (((), []), (None, [5])):
+            filters = Filters(spans=spans)
+            assert filters.leave_everything is (spans is None)
+            assert queries.positions_left(connection, filters) == expected
+            assert text_search.search(connection, "tea", k=5, filters=filters) == expected
+        assert queries.turns_in(connection, (), limit=5) == []
+    views.database.engine.dispose()
+
+
+@pytest.mark.parametrize("count", [SPANS_INLINE_MAX, SPANS_INLINE_MAX + 1, 1_000, 5_000])
+def test_thousands_of_spans_are_one_statement(count):
+    """SQLite's limits on expressions and variables are out of reach: a session rewound a thousand times works."""
+    log = MemoryLog([("a", "tea"), ("b", "tea")] * count)
+    spans = tuple(Span("a", 4 + 4 * n, 4 + 4 * n + 2) for n in range(count))
+    expected = [position for position, session, _ in log.turns() if session == "a" and position % 4 in (1, 2)]
+    expected = [position for position in expected if position <= spans[-1].upto]
+    views = views_of(log)
+    with views.database.reading() as connection:
+        assert queries.positions_left(connection, Filters(spans=spans)) == expected
+        found = text_search.search(connection, "tea", k=10_000, filters=Filters(spans=spans))
+        assert found == expected
+        for newest_first in (False, True):
+            pages = positions_in(connection, spans, newest_first=newest_first, limit=10_000)
+            assert sorted(pages) == expected
+    views.database.engine.dispose()
+
+
+@pytest.mark.parametrize("count", [1, SPANS_INLINE_MAX, SPANS_INLINE_MAX + 1])
+def test_the_text_index_is_asked_once_and_spans_are_looked_up_by_index(count):
+    """The other way round, a word in a session of 100,000 turns would take SQLite five seconds."""
+    views = views_of(MemoryLog([("a", "tea")]))
+    filters = Filters(spans=tuple(Span("a", n, n + 1) for n in range(count)))
+    with views.database.reading() as connection:
+        asked = []
+        sa.event.listen(connection, "before_cursor_execute", lambda *call: asked.append(call[2:4]))
+        text_search.search(connection, "tea", k=5, filters=filters)
+        queries.positions_left(connection, filters)
+        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given).all() for sql, given in asked[:2]]
+    text_plan, vector_plan = ([row.detail for row in plan] for plan in plans)
+    assert text_plan[0] == f"SCAN {TEXT_INDEX} VIRTUAL TABLE INDEX 0:M1"
+    assert sum(TEXT_INDEX in detail for detail in text_plan) == 1
+    assert any("turns_by_session (session=? AND position>? AND position<?)" in detail for detail in vector_plan)
+    assert not any(detail.startswith(("SCAN turns", "SCAN part")) for detail in (*text_plan[1:], *vector_plan))
+    views.database.engine.dispose()
+
+
+def test_a_page_reads_no_further_than_it_is_long():
+    """The newest turns of a long history cost the page: spans beyond it are not asked for."""
+    views = views_of(MemoryLog([("a", "tea")] * 400))
+    spans = [Span("a", 4 + 4 * n, 8 + 4 * n) for n in range(100)]
+    with views.database.reading() as connection:
+        asked = []
+        sa.event.listen(connection, "before_cursor_execute", lambda *call: asked.append(call[2]))
+        assert positions_in(connection, spans, newest_first=True, limit=8) == list(range(404, 396, -1))
+        assert positions_in(connection, spans, after=204, limit=8) == list(range(205, 213))
+        assert len(asked) == 4
+    views.database.engine.dispose()
