@@ -68,7 +68,7 @@ def history(store):
 
 
 def switches(store, agent, **page):
-    with store._current_views().database.reading() as connection:
+    with store._projections.current_views().database.reading() as connection:
         return queries.switches_of(connection, agent, **page)
 
 
@@ -132,7 +132,7 @@ def dump(views):
 
 def test_events_of_every_kind_come_twice_or_are_rebuilt_with_the_same_result(history):
     """Views are a function of the log."""
-    views = history._current_views()
+    views = history._projections.current_views()
     before = dump(views)
     head = history.head().position
     for batch in history._log.read(after=ORIGIN, upto=head):
@@ -179,7 +179,7 @@ INSERT INTO turns_text (rowid, body) VALUES (2, 'outdated');
 def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
     """Their tag says that they are at the head of this very log; the version in their name decides."""
     head, log_id = history.head(), history._log.log_id
-    expected = dump(history._current_views()), history.recall("first", mode="text").hits
+    expected = dump(history._projections.current_views()), history.recall("first", mode="text").hits
     history.close()
     path = folder / "projections" / "views.db"
     for suffix in ("", "-wal", "-shm"):
@@ -194,7 +194,7 @@ def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
         status = again.status()
         assert (status.views.state, status.views.behind_events) == ("missing", head.position)
         assert again.recall("outdated", mode="text").hits == ()
-        assert (dump(again._current_views()), again.recall("first", mode="text").hits) == expected
+        assert (dump(again._projections.current_views()), again.recall("first", mode="text").hits) == expected
         assert again.status().quarantined == 0
 
 
@@ -202,7 +202,7 @@ def test_views_that_somebody_else_has_filled_meanwhile_are_kept(history, monkeyp
     """Two processes open old views at once: the second must not empty what the first one has just read."""
     from mnemolog.projections import views as module
 
-    filled = history._current_views()
+    filled = history._projections.current_views()
     before = dump(filled)
     answers = iter([(module.ViewsState.MISSING, ORIGIN)])
     honest = module.standing
