@@ -1,0 +1,59 @@
+"""Waiting for what another thread does, in a way that Ctrl-C cannot break.
+
+`threading.Condition` is entered and left by code in Python, and `wait()` lets go of the lock a moment before it
+is ready to take it back. A KeyboardInterrupt in between leaves a lock that nobody holds or that nobody frees.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+class Changes:
+    """One lock, and a way to wait until something that it guards has changed. Safe for many threads."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.Lock()
+        """Held for moments, never while anything is waited for. Take it with `with`: that is interrupt-safe."""
+        self._gates: list[threading.Lock] = []
+
+    def wait_for(self, attempt: Callable[[], Found | None], *, timeout_s: float | None) -> Found | None:
+        """Call `attempt` with the mutex held, now and after every change, until it returns something.
+
+        Returns that, or None when there was nothing for `timeout_s` seconds; None waits for ever.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            gate = threading.Lock()
+            gate.acquire()
+            try:
+                with self.mutex:
+                    if (found := attempt()) is not None:
+                        return found
+                    if end is not None and time.monotonic() >= end:
+                        return None
+                    self._gates.append(gate)
+                gate.acquire(timeout=-1 if end is None else min(max(0, end - time.monotonic()), threading.TIMEOUT_MAX))
+            finally:
+                with self.mutex:
+                    if gate in self._gates:
+                        self._gates.remove(gate)
+
+    def tell(self) -> None:
+        """Wake all who wait. Call it with the mutex held, after the change."""
+        for gate in self._gates:
+            # An interrupt may end this halfway. Who is still in the list is woken by the next change; who
+            # was woken already is gone, or has an open gate.
+            if gate.locked():
+                gate.release()
+        self._gates.clear()
+
+    def forked(self) -> None:
+        """Begin anew in a child process: the threads that held the mutex, or waited, are not there."""
+        self.mutex = threading.Lock()
+        self._gates = []
