@@ -1,0 +1,837 @@
+"""Prefetched recalls, without a store behind them: whose answer is handed out, when, and what ends it."""
+
+from __future__ import annotations
+
+import linecache
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mnemolog import changes, prefetch, tickets
+from mnemolog.domain.errors import InvalidInput, StoreClosed
+from mnemolog.domain.position import Position
+from mnemolog.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
+from mnemolog.projections.recall import Recall
+from mnemolog.tickets import Moment, Reason, Request
+from tests.support import WAIT_S, in_thread, wait_until
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {module.__file__ for module in (changes, prefetch, tickets)}
+
+
+class Interrupt(BaseException):
+    """What Ctrl-C does, without a keyboard."""
+
+
+class Desk:
+    """A prefetcher whose recalls answer when the test says so. A query beginning with `held` waits for it."""
+
+    def __init__(self):
+        self.prefetcher = Prefetcher(self.recall, self.moment)
+        self.take, self.discard, self.close = self.prefetcher.take, self.prefetcher.discard, self.prefetcher.close
+        self.generations = Counter()
+        self.head, self.model, self.answers_with = 10, None, None
+        self.began, self.threads, self.errors = [], set(), {}
+        self.free = threading.Event()
+
+    def moment(self, session):
+        return Moment(generation=self.generations[session], head=Position(self.head), model=self.model)
+
+    def recall(self, request):
+        self.began.append(request.query)
+        self.threads.add(threading.current_thread())
+        if request.query.startswith("held"):
+            assert self.free.wait(WAIT_S)
+        if request.query in self.errors:
+            raise self.errors[request.query]
+        return answer(request.query, model=self.answers_with)
+
+    def submit(self, session="a", query="tea"):
+        return self.prefetcher.submit(Request(session=session, query=query))
+
+    def hold(self, session="busy"):
+        """Occupy the thread until `let_go()`. Returns the ticket."""
+        self.free.clear()
+        query = f"held {len(self.began)}"
+        ticket = self.submit(session, query)
+        wait_until(lambda: query in self.began, what="the recall to begin")
+        return ticket
+
+    def let_go(self):
+        """Let what is held answer, and return when the thread has nothing to do."""
+        self.free.set()
+        wait_until(lambda: self.idle, what="an idle thread")
+
+    @property
+    def idle(self):
+        return self.prefetcher._running is None and all(t.done for t in list(self.prefetcher._newest.values()))
+
+    @property
+    def waiters(self):
+        """How many threads wait for a change, the idle worker included."""
+        return len(self.prefetcher._changes._gates)
+
+
+def answer(query, *, model=None):
+    return Recall(query=query, hits=(), head=Position(10), vectors_to=None, legs=(), not_answering={}, model=model)
+
+
+@pytest.fixture
+def desk():
+    desk = Desk()
+    yield desk
+    desk.free.set()
+    assert desk.close(timeout_s=WAIT_S)
+
+
+def what(taken):
+    """The query that was answered, or why none was."""
+    assert (taken.recall is None) == (taken.reason is not None)
+    return taken.reason if taken.recall is None else taken.recall.query
+
+
+def test_an_answer_is_handed_out_once_with_its_ticket(desk):
+    """The next one who asks is told that nothing was asked for."""
+    ticket = desk.submit("a", "tea")
+    assert ticket.wait(WAIT_S)
+    taken = desk.take("a")
+    assert (what(taken), taken.ticket, taken.error) == ("tea", ticket, None)
+    assert (ticket.done, ticket.reason) == (True, None)
+    again = desk.take("a")
+    assert (what(again), again.ticket) == (Reason.NONE_ASKED, None)
+
+
+def test_a_ticket_tells_what_was_asked_and_when(desk):
+    """Its stamp is what the answer is judged by."""
+    desk.generations["a"], desk.head, desk.model = 3, 77, "m1"
+    first, second = desk.submit("a", "tea"), desk.submit("b", "milk")
+    assert (first.id, second.id) == (1, 2)
+    assert first.stamp.asked == Moment(generation=3, head=Position(77), model="m1")
+    assert (first.stamp.session, first.stamp.query, first.stamp.number) == ("a", "tea", 1)
+    assert first.wait(WAIT_S)
+    assert "answered" in repr(first)
+
+
+def test_one_thread_started_by_the_first_prefetch_answers_all(desk):
+    """A store that prefetches nothing has no thread."""
+    assert desk.prefetcher._thread is None
+    for n in range(20):
+        assert desk.submit(f"s{n}").wait(WAIT_S)
+    assert desk.threads == {desk.prefetcher._thread}
+    assert desk.prefetcher._thread.daemon
+    assert desk.prefetcher._thread is not threading.current_thread()
+
+
+def test_asking_does_not_wait_for_the_model(desk):
+    """With the thread occupied, asking returns; what was asked is not ready and keeps its place."""
+    running = desk.hold()
+    waiting = desk.submit("a", "tea")
+    assert [ticket.done for ticket in (running, waiting)] == [False, False]
+    assert (what(desk.take("busy")), what(desk.take("a"))) == (Reason.NOT_READY, Reason.NOT_READY)
+    assert desk.take("a").ticket is waiting
+    assert not waiting.wait(0)
+    desk.let_go()
+    assert (what(desk.take("busy")), what(desk.take("a"))) == (running.stamp.query, "tea")
+
+
+def test_taking_may_wait_for_the_answer(desk):
+    """It returns when the answer is there."""
+    desk.hold("a")
+    taking = in_thread(lambda: desk.take("a", wait_s=WAIT_S))
+    wait_until(lambda: desk.waiters == 1, what="the one who takes to wait")
+    desk.free.set()
+    assert what(taking.result()) == "held 0"
+
+
+def test_taking_waits_no_longer_than_it_was_told(desk):
+    """Then the answer is not ready, and can be taken later."""
+    desk.hold("a")
+    assert what(desk.take("a", wait_s=0.01)) == Reason.NOT_READY
+    desk.let_go()
+    assert what(desk.take("a")) == "held 0"
+
+
+def test_one_who_waits_gets_the_answer_to_the_newest_question(desk):
+    """The question that it waited for was replaced meanwhile."""
+    desk.hold("a")
+    taking = in_thread(lambda: desk.take("a", wait_s=WAIT_S))
+    wait_until(lambda: desk.waiters == 1, what="the one who takes to wait")
+    desk.submit("a", "milk")
+    desk.free.set()
+    assert what(taking.result()) == "milk"
+
+
+@pytest.mark.parametrize("when", ["before it ran", "while it ran", "after it ran"])
+def test_an_old_answer_reaches_nobody_after_a_switch(desk, when):
+    """However late: not the new session, not the old one, not the old one when the agent is back in it."""
+    if when == "before it ran":
+        desk.hold()
+        late = desk.submit("old", "tea")
+    else:
+        late = desk.hold("old")
+        if when == "after it ran":
+            desk.let_go()
+    desk.generations.update(("old", "new"))
+    new = desk.submit("new", "milk")
+    desk.let_go()
+    assert late.wait(WAIT_S)
+    assert new.wait(WAIT_S)
+    assert what(desk.take("new")) == "milk"
+    assert what(desk.take("new")) == Reason.NONE_ASKED
+    assert what(desk.take("old")) == Reason.SWITCHED
+    assert late.reason == Reason.SWITCHED
+    assert what(desk.take("old")) == Reason.NONE_ASKED
+    desk.generations.update(("old", "new"))
+    assert what(desk.take("old")) == Reason.NONE_ASKED
+
+
+def test_a_switch_is_told_at_once_and_not_waited_out(desk):
+    """The recall is still running, its answer is void already, and what waits is not run at all."""
+    desk.hold("a")
+    waiting = desk.submit("b", "tea")
+    desk.generations.update(("a", "b"))
+    assert what(desk.take("a", wait_s=WAIT_S)) == Reason.SWITCHED
+    assert what(desk.take("b", wait_s=WAIT_S)) == Reason.SWITCHED
+    assert waiting.reason == Reason.SWITCHED
+    desk.let_go()
+    assert desk.began == ["held 0"]
+    assert what(desk.take("a")) == Reason.NONE_ASKED
+
+
+def test_a_switch_to_the_same_session_voids_the_answer_too(desk):
+    """A compression in place: the same session id, another conversation."""
+    desk.hold("a")
+    desk.generations["a"] += 1
+    newer = desk.submit("a", "milk")
+    desk.let_go()
+    assert newer.wait(WAIT_S)
+    assert what(desk.take("a")) == "milk"
+
+
+@pytest.mark.parametrize("state", ["waiting", "running", "answered", "failed"])
+def test_what_is_discarded_is_forgotten(desk, state):
+    """Its late answer is dropped, its ticket says so, and other sessions keep theirs."""
+    other = desk.submit("other", "milk")
+    assert other.wait(WAIT_S)
+    desk.errors["fails"] = ValueError("no")
+    if state == "waiting":
+        desk.hold()
+        ticket = desk.submit("a", "tea")
+    elif state == "running":
+        ticket = desk.hold("a")
+    else:
+        ticket = desk.submit("a", "tea" if state == "answered" else "fails")
+        assert ticket.wait(WAIT_S)
+    desk.discard("a")
+    assert ticket.done
+    assert ticket.reason == (Reason.FAILED if state == "failed" else Reason.CANCELLED)
+    assert what(desk.take("a", wait_s=WAIT_S)) == Reason.NONE_ASKED
+    desk.let_go()
+    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert what(desk.take("other")) == "milk"
+    desk.discard("never asked")
+
+
+def test_a_cancelled_ticket_is_never_answered(desk):
+    """One that waits does not run; one that runs is not heard; one that was handed out stays so."""
+    running, waiting = desk.hold("a"), desk.submit("b", "tea")
+    running.cancel()
+    waiting.cancel()
+    assert running.wait(0)
+    assert waiting.wait(0)
+    desk.let_go()
+    assert desk.began == ["held 0"]
+    assert (what(desk.take("a")), what(desk.take("b"))) == (Reason.CANCELLED, Reason.CANCELLED)
+    assert what(desk.take("a")) == Reason.NONE_ASKED
+    fetched, unfetched = desk.submit("a", "tea"), desk.submit("b", "milk")
+    assert unfetched.wait(WAIT_S)
+    assert what(desk.take("a")) == "tea"
+    fetched.cancel()
+    unfetched.cancel()
+    assert (fetched.reason, unfetched.reason) == (None, Reason.CANCELLED)
+    assert what(desk.take("b")) == Reason.CANCELLED
+
+
+def test_a_newer_prefetch_replaces_the_one_that_waits(desk):
+    """The older is never run."""
+    desk.hold()
+    older, newer = desk.submit("a", "tea"), desk.submit("a", "milk")
+    assert (older.done, older.reason, newer.done) == (True, Reason.REPLACED, False)
+    desk.let_go()
+    assert desk.began == ["held 0", "milk"]
+    assert what(desk.take("a")) == "milk"
+
+
+def test_a_newer_prefetch_makes_the_running_one_void(desk):
+    """Its answer is dropped when it arrives: it is not taken for the newer one's."""
+    older = desk.hold("a")
+    newer = desk.submit("a", "held too")
+    assert (older.reason, newer.done) == (Reason.REPLACED, False)
+    assert what(desk.take("a")) == Reason.NOT_READY
+    desk.let_go()
+    taken = desk.take("a")
+    assert (what(taken), taken.ticket) == ("held too", newer)
+    assert older.reason == Reason.REPLACED
+
+
+def test_the_line_is_fair(desk):
+    """Who replaces a question that waits keeps its place; who is being served goes to the end."""
+    desk.hold("busy")
+    desk.submit("a", "a1")
+    desk.submit("b", "b1")
+    desk.submit("a", "a2")
+    desk.submit("busy", "again")
+    desk.let_go()
+    assert desk.began == ["held 0", "a2", "b1", "again"]
+
+
+def test_of_too_many_sessions_that_wait_the_oldest_is_given_up(desk):
+    """Its ticket says so, and so does taking; all others are answered."""
+    desk.hold()
+    waiting = [desk.submit(f"s{n}", f"q{n}") for n in range(WAITING_MAX)]
+    assert not any(ticket.done for ticket in waiting)
+    fresh = desk.submit("s0", "q0 again")
+    one_more = desk.submit("one more", "tea")
+    assert [ticket.id for ticket in waiting if ticket.done] == [waiting[0].id, waiting[1].id]
+    assert waiting[1].reason == Reason.REPLACED
+    assert what(desk.take("s1")) == Reason.REPLACED
+    desk.let_go()
+    assert [what(desk.take(f"s{n}")) for n in range(2, WAITING_MAX)] == [f"q{n}" for n in range(2, WAITING_MAX)]
+    assert (what(desk.take("s0")), what(desk.take("one more"))) == ("q0 again", "tea")
+    assert (fresh.reason, one_more.reason) == (None, None)
+
+
+def test_answers_that_nobody_fetches_are_forgotten_in_the_end(desk):
+    """The first goes first; its ticket says so."""
+    first = desk.submit("first", "tea")
+    for n in range(REMEMBERED_MAX):
+        assert desk.submit(f"s{n}").wait(WAIT_S)
+    assert len(desk.prefetcher._newest) == REMEMBERED_MAX
+    assert first.reason == Reason.REPLACED
+    assert what(desk.take("first")) == Reason.NONE_ASKED
+    assert what(desk.take("s0")) == "tea"
+
+
+@pytest.mark.parametrize(
+    ("stamped", "answered", "now", "expected"),
+    [
+        ("m1", "m1", "m1", "tea"),
+        ("m1", None, "m1", "tea"),  # A text answer.
+        (None, "m1", "m1", "tea"),  # The model was loaded by the prefetch itself.
+        (None, "m1", None, "tea"),
+        (None, None, None, "tea"),
+        ("m1", "m1", "m2", Reason.OTHER_MODEL),
+        ("m1", None, "m2", Reason.OTHER_MODEL),
+        (None, "m1", "m2", Reason.OTHER_MODEL),
+        ("m1", "m2", "m2", Reason.OTHER_MODEL),
+        ("m1", "m2", None, Reason.OTHER_MODEL),
+    ],
+)
+def test_an_answer_of_another_model_is_dropped(desk, stamped, answered, now, expected):
+    """Asked with, answered with and in use: of those that are known, all are one."""
+    desk.model, desk.answers_with = stamped, answered
+    assert desk.submit("a", "tea").wait(WAIT_S)
+    desk.model = now
+    assert what(desk.take("a")) == expected
+    assert what(desk.take("a")) == Reason.NONE_ASKED
+
+
+@pytest.mark.parametrize(
+    ("recorded", "max_behind", "expected"),
+    [(0, 0, "tea"), (1, 0, Reason.BEHIND), (3, 3, "tea"), (4, 3, Reason.BEHIND), (1_000, None, "tea")],
+)
+def test_the_caller_says_how_far_behind_an_answer_may_be(desk, recorded, max_behind, expected):
+    """Counted in log positions since it was asked for."""
+    assert desk.submit("a", "tea").wait(WAIT_S)
+    desk.head += recorded
+    assert what(desk.take("a", max_behind=max_behind)) == expected
+    assert what(desk.take("a")) == Reason.NONE_ASKED
+
+
+class Unspeakable(Exception):
+    """An error that cannot even be printed."""
+
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize("error", [ValueError("no such thing"), SystemExit(3), Interrupt("stop"), Unspeakable()])
+def test_a_recall_that_fails_is_told_to_who_takes_it(desk, error):
+    """Nothing is raised in the background, and the thread goes on."""
+    desk.errors["fails"] = error
+    ticket = desk.submit("a", "fails")
+    assert ticket.wait(WAIT_S)
+    taken = desk.take("a")
+    assert (what(taken), taken.ticket) == (Reason.FAILED, ticket)
+    assert type(error).__name__ in taken.error
+    assert taken.error == ticket.error
+    if isinstance(error, ValueError):
+        assert "no such thing" in taken.error
+    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert desk.submit("a", "tea").wait(WAIT_S)
+    assert what(desk.take("a")) == "tea"
+    assert len(desk.threads) == 1
+
+
+def test_a_failure_is_told_even_after_a_switch(desk):
+    """An error is not hidden behind a switch."""
+    desk.errors["fails"] = ValueError("no")
+    assert desk.submit("a", "fails").wait(WAIT_S)
+    desk.generations["a"] += 1
+    assert what(desk.take("a")) == Reason.FAILED
+
+
+def test_a_moment_that_cannot_be_read_loses_nothing(desk):
+    """The error reaches the caller; what was asked for before is still there."""
+    assert desk.submit("a", "tea").wait(WAIT_S)
+    desk.prefetcher._moment = lambda session: {}[session]
+    with pytest.raises(KeyError):
+        desk.submit("a", "milk")
+    with pytest.raises(KeyError):
+        desk.take("a")
+    desk.prefetcher._moment = desk.moment
+    assert what(desk.take("a")) == "tea"
+
+
+@pytest.mark.parametrize("wrong", [{"query": " "}, {"query": "a\x00b"}, {"k": 0}, {"k": 1_001}, {"mode": "both"}])
+def test_what_cannot_be_recalled_is_refused_when_it_is_asked(desk, wrong):
+    """And not in the background, later."""
+    with pytest.raises(InvalidInput):
+        desk.prefetcher.submit(Request(**{"session": "a", "query": "tea", **wrong}))
+    assert what(desk.take("a")) == Reason.NONE_ASKED
+
+
+def test_closing_drops_what_waits_and_waits_for_what_runs(desk):
+    """Nothing more is run, asked for or handed out; the thread ends."""
+    running, waiting = desk.hold("a"), desk.submit("b", "tea")
+    closing = in_thread(lambda: desk.close(timeout_s=WAIT_S))
+    assert running.wait(WAIT_S)
+    assert waiting.wait(WAIT_S)
+    with pytest.raises(StoreClosed):
+        desk.submit("c", "late")
+    assert closing.running
+    desk.free.set()
+    assert closing.result() is True
+    desk.prefetcher._thread.join(WAIT_S)
+    assert not desk.prefetcher._thread.is_alive()
+    assert desk.began == ["held 0"]
+    assert (running.reason, waiting.reason) == (Reason.CLOSED, Reason.CLOSED)
+    assert [what(desk.take(session)) for session in "abc"] == [Reason.CLOSED] * 3
+
+
+def test_closing_abandons_what_does_not_end(desk):
+    """Its late answer goes nowhere, and its thread ends behind it."""
+    running = desk.hold("a")
+    assert desk.close(timeout_s=0.01) is False
+    assert desk.close(timeout_s=0) is False
+    assert what(desk.take("a")) == Reason.CLOSED
+    desk.free.set()
+    desk.prefetcher._thread.join(WAIT_S)
+    assert not desk.prefetcher._thread.is_alive()
+    assert (running.reason, what(desk.take("a"))) == (Reason.CLOSED, Reason.CLOSED)
+    assert desk.close() is True
+
+
+def test_closing_ends_the_waiting(desk):
+    """Who waits for an answer is told that there will be none."""
+    desk.hold("a")
+    taking = in_thread(lambda: desk.take("a", wait_s=WAIT_S))
+    wait_until(lambda: desk.waiters == 1, what="the one who takes to wait")
+    desk.close(timeout_s=0)
+    assert what(taking.result()) == Reason.CLOSED
+
+
+@pytest.mark.parametrize("call", ["cancel", "discard", "replace"])
+def test_giving_up_ends_the_waiting(desk, call):
+    """Who waits for the ticket learns at once that it is decided, though the recall still runs."""
+    ticket = desk.hold("a")
+    waiting = in_thread(lambda: ticket.wait(WAIT_S))
+    wait_until(lambda: desk.waiters == 1, what="the one who waits")
+    {"cancel": ticket.cancel, "discard": lambda: desk.discard("a"), "replace": lambda: desk.submit("a", "milk")}[call]()
+    assert waiting.result(5) is True
+    assert not desk.free.is_set()
+
+
+def test_a_prefetch_that_begins_while_the_store_closes_is_refused(desk):
+    """It would never be run, and nobody would say so."""
+    moment = desk.moment
+    desk.prefetcher._moment = lambda session: (desk.close(), moment(session))[1]
+    with pytest.raises(StoreClosed):
+        desk.submit("a", "tea")
+    assert desk.prefetcher._thread is None
+
+
+def test_telling_those_who_were_told_already_is_no_error():
+    """An interrupt may have ended the first telling halfway."""
+    waiting, told = threading.Lock(), threading.Lock()
+    waiting.acquire()
+    changed = changes.Changes()
+    with changed.mutex:
+        changed._gates += [told, waiting]
+        changed.tell()
+    assert not waiting.locked()
+
+
+def test_closing_what_never_ran_starts_nothing():
+    """Twice, from two threads, and before anything was asked for."""
+    desk = Desk()
+    assert [in_thread(desk.close).result() for _ in range(2)] == [True, True]
+    assert desk.prefetcher._thread is None
+
+
+def test_a_recall_that_closes_the_store_does_not_wait_for_itself():
+    """It is told at once that it is still running."""
+    closed, done = [], threading.Event()
+
+    def recall(request):
+        closed.append(prefetcher.close(timeout_s=WAIT_S))
+        done.set()
+        return answer(request.query)
+
+    prefetcher = Prefetcher(recall, lambda _: Moment(generation=0, head=Position(1)))
+    prefetcher.submit(Request(session="a", query="tea"))
+    assert done.wait(WAIT_S)
+    assert closed == [False]
+    assert prefetcher.close(timeout_s=WAIT_S)
+
+
+def test_closing_while_others_ask_leaves_nobody_waiting():
+    """Each prefetch is either refused or given up; none is left undecided."""
+    for _ in range(50):
+        desk, barrier = Desk(), threading.Barrier(5)
+
+        def ask(n, desk=desk, barrier=barrier):
+            given = []
+            barrier.wait()
+            try:
+                while True:
+                    given.append(desk.submit(f"s{n}"))
+            except StoreClosed:
+                return given
+
+        def close(desk=desk, barrier=barrier):
+            barrier.wait()
+            return desk.close(timeout_s=WAIT_S)
+
+        asking = [in_thread(lambda n=n, ask=ask: ask(n)) for n in range(4)]
+        assert in_thread(close).result() is True
+        assert all(ticket.wait(0) for outcome in asking for ticket in outcome.result())
+
+
+def test_eight_threads_never_get_what_is_not_theirs(rng):
+    """Twenty sessions of five agents: what is handed out carries its own session and a generation of that time."""
+    sessions, agents = [f"s{n}" for n in range(20)], Counter()
+    agent = {session: n % 5 for n, session in enumerate(sessions)}
+    switching = threading.Lock()
+    prefetcher = Prefetcher(
+        lambda request: answer(request.query), lambda s: Moment(generation=agents[agent[s]], head=Position(1))
+    )
+    seeds = [rng.random() for _ in range(8)]
+
+    def hammer(seed):
+        random = type(rng)(seed)
+        handed_out, reasons = [], Counter()
+        for n in range(1_500):
+            session = random.choice(sessions)
+            match random.choices(["submit", "take", "wait", "discard", "switch", "cancel"], [40, 30, 10, 5, 10, 5])[0]:
+                case "submit":
+                    ticket = prefetcher.submit(Request(session=session, query=f"{session}|{seed}|{n}"))
+                case "cancel":
+                    prefetcher.submit(Request(session=session, query=f"{session}|{seed}|{n}")).cancel()
+                case "take" | "wait" as how:
+                    before = agents[agent[session]]
+                    taken = prefetcher.take(session, wait_s=0.001 if how == "wait" else 0)
+                    after = agents[agent[session]]
+                    reasons[what(taken) if taken.recall is None else "answered"] += 1
+                    if taken.recall is not None:
+                        stamp = taken.ticket.stamp
+                        assert taken.recall.query == stamp.query
+                        assert stamp.query.split("|")[0] == session == stamp.session
+                        assert before <= stamp.asked.generation <= after
+                        handed_out.append(taken.ticket.id)
+                case "discard":
+                    prefetcher.discard(session)
+                case "switch":
+                    with switching:
+                        agents[agent[session]] += 1
+                    if random.random() < 0.5:  # Otherwise it was another process: nobody tells us.
+                        prefetcher.discard(session)
+        assert ticket.wait(WAIT_S)
+        return handed_out, reasons
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        results = [outcome.result() for outcome in [in_thread(lambda seed=seed: hammer(seed)) for seed in seeds]]
+    finally:
+        sys.setswitchinterval(interval)
+    numbers = [number for handed_out, _ in results for number in handed_out]
+    reasons = sum((reasons for _, reasons in results), Counter())
+    assert len(numbers) == len(set(numbers)) > 0
+    assert {"answered", Reason.SWITCHED, Reason.NONE_ASKED, Reason.CANCELLED} <= set(reasons)
+    assert prefetcher.close(timeout_s=WAIT_S)
+
+
+def still_works(desk):
+    """Whatever happened to another call: asking, waiting, taking and closing do not hang."""
+    desk.free.set()
+    assert in_thread(lambda: desk.submit("later", "next").wait(WAIT_S)).result(5)
+    assert what(in_thread(lambda: desk.take("later")).result(5)) == "next"
+    assert in_thread(lambda: desk.close(timeout_s=WAIT_S)).result(5)
+
+
+@pytest.mark.parametrize("call", ["take", "wait", "close"])
+def test_ctrl_c_ends_the_waiting_and_nothing_else(call):
+    """A signal while the main thread waits: what it waited for arrives later."""
+    desk = Desk()
+    ticket, main = desk.hold("a"), threading.get_ident()
+    waits = {
+        "take": lambda: desk.take("a", wait_s=WAIT_S),
+        "wait": lambda: ticket.wait(WAIT_S),
+        "close": lambda: desk.close(timeout_s=WAIT_S),
+    }
+
+    def interrupt():
+        wait_until(lambda: desk.waiters == 1, what="the main thread to wait")
+        wait_until(lambda: "gate.acquire(timeout" in line_of(main), what="the main thread at its gate")
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    def raise_it(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        interrupting = in_thread(interrupt)
+        with pytest.raises(Interrupt):
+            waits[call]()
+        interrupting.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert desk.waiters == 0
+    if call != "close":
+        desk.let_go()
+        assert what(desk.take("a")) == ticket.stamp.query
+        still_works(desk)
+    desk.free.set()
+    assert desk.close(timeout_s=WAIT_S)
+
+
+def line_of(thread):
+    frame = sys._current_frames()[thread]
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+
+
+def trace_lines(see, call):
+    """Do `call`, and `see` each line of our own code before it is run.
+
+    Not the `with` lines: between taking a lock and being inside, and on the way out, Python takes no signal.
+    """
+
+    def local(frame, event, _):
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not source.startswith("with "):
+            see(source)
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, _: local if frame.f_code.co_filename in SOURCES else None)
+    try:
+        return call()
+    finally:
+        sys.settrace(before)
+
+
+def take_after_waiting(desk):
+    """Take what is held, and have it let go once we wait for it (or have gone)."""
+    gone = threading.Event()
+
+    def let_go():
+        wait_until(lambda: desk.waiters > 0 or gone.is_set(), what="the main thread to wait")
+        desk.free.set()
+
+    helping = in_thread(let_go)
+    try:
+        return desk.take("a", wait_s=WAIT_S)
+    finally:
+        gone.set()
+        helping.result()
+
+
+CALLS = {
+    "the first prefetch": (lambda desk: None, lambda desk: desk.submit("a", "tea")),
+    "replacing one that runs": (lambda desk: desk.hold("a"), lambda desk: desk.submit("a", "tea")),
+    "taking": (lambda desk: desk.submit("a", "tea").wait(WAIT_S), lambda desk: desk.take("a")),
+    "taking after waiting": (lambda desk: desk.hold("a"), take_after_waiting),
+    "cancelling": (lambda desk: desk.hold("a"), lambda desk: desk.prefetcher._newest["a"].cancel()),
+    "discarding": (lambda desk: desk.hold("a"), lambda desk: desk.discard("a")),
+    "closing": (lambda desk: desk.submit("a", "tea").wait(WAIT_S), lambda desk: desk.close()),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_interrupt_at_any_line_leaves_a_prefetcher_that_works(call):
+    """Wherever Ctrl-C hits: the next call is served, none hangs, and nothing is handed out twice."""
+    prepare, do = CALLS[call]
+    at, through = 0, False
+    while not through:
+        desk, seen = Desk(), []
+        prepare(desk)
+
+        def see(source, seen=seen, at=at):
+            seen.append(source)
+            if len(seen) == at + 1:
+                raise Interrupt
+
+        try:
+            trace_lines(see, lambda do=do, desk=desk: do(desk))
+            through = True
+        except Interrupt:
+            pass
+        desk.free.set()
+        if call == "closing":
+            assert in_thread(lambda desk=desk: desk.close(timeout_s=WAIT_S)).result(5), seen[-1]
+        else:
+            take = partial(desk.take, "a", wait_s=0.01)
+            assert in_thread(take).result(5).recall is None or what(in_thread(take).result(5)) == Reason.NONE_ASKED
+            still_works(desk)
+        at += 1
+    assert at > 3
+
+
+BLOCKED = """
+import os, sys, threading
+from mnemolog.domain.errors import StoreForked
+from mnemolog.domain.position import Position
+from mnemolog.prefetch import Prefetcher
+from mnemolog.projections.recall import Recall
+from mnemolog.tickets import Moment, Request
+
+began, free = threading.Event(), threading.Event()
+
+def recall(request):
+    began.set()
+    free.wait()
+    return Recall(query=request.query, hits=(), head=0, vectors_to=None, legs=(), not_answering={}, model=None)
+
+prefetcher = Prefetcher(recall, lambda session: Moment(generation=0, head=Position(0)))
+ticket = prefetcher.submit(Request(session="a", query="tea"))
+began.wait()
+"""
+
+ENDINGS = {
+    "without closing": "print('done')",
+    "after closing": "prefetcher.close(timeout_s=0.01); print('done')",
+    "with others that wait": "prefetcher.submit(Request(session='b', query='milk')); print('done')",
+    "by an exit status": "print('done'); sys.exit(3)",
+}
+
+FORK = """
+locked, unlock = threading.Event(), threading.Event()
+
+def hold_the_lock():
+    with prefetcher._changes.mutex:
+        locked.set()
+        unlock.wait()
+
+threading.Thread(target=hold_the_lock).start()
+locked.wait()
+
+def outcome(call):
+    try:
+        return call()
+    except StoreForked as error:
+        return f"forked {error.opened_in == os.getppid()} {error.used_in == os.getpid()}"
+
+child = os.fork()
+if child == 0:
+    unlock.set()
+    print(outcome(lambda: prefetcher.submit(Request(session="a", query="milk"))), flush=True)
+    print(outcome(lambda: prefetcher.take("a", wait_s=60)), flush=True)
+    print(ticket.wait(60), ticket.reason, flush=True)
+    ticket.cancel()
+    prefetcher.discard("a")
+    print(prefetcher.close(timeout_s=60), flush=True)
+    sys.exit(5)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+unlock.set()
+free.set()
+print(prefetcher.take("a", wait_s=60).recall.query)
+"""
+
+
+def run(script, *options):
+    return subprocess.run(
+        [sys.executable, *options, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_process_ends_quietly_while_a_recall_is_blocked(ending):
+    """No error, no message, and the exit status that the program gave itself."""
+    ran = run(BLOCKED + ENDINGS[ending])
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3 if "status" in ending else 0, "done\n", "")
+
+
+def test_a_fork_cannot_prefetch_and_does_not_hang():
+    """Even when the lock was held at that moment. The parent goes on as if nothing was."""
+    ran = run(BLOCKED + FORK, "-W", "ignore::DeprecationWarning")
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == ["forked True True"] * 2 + ["True closed", "True", "5", "tea"]
+
+
+INTERRUPTED = """
+def busy(request):
+    began.set()
+    try:
+        while True:
+            pass
+    finally:
+        print("put in order", flush=True)
+
+began.clear()
+free.set()
+prefetcher = Prefetcher(busy, lambda session: Moment(generation=0, head=Position(0)))
+prefetcher.submit(Request(session="a", query="tea"))
+began.wait()
+"""
+
+
+def test_a_recall_in_python_is_interrupted_when_the_process_ends():
+    """It leaves through its `finally`, and nothing is printed about it."""
+    ran = run(BLOCKED + INTERRUPTED)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "put in order\n", "")
+
+
+ENCODING = """
+import sys, threading
+from mnemolog.domain.position import Position
+from mnemolog.infra.encoder import SentenceTransformerEncoder
+from mnemolog.prefetch import Prefetcher
+from mnemolog.tickets import Moment, Request
+
+began = threading.Event()
+encoder = SentenceTransformerEncoder("all-MiniLM-L6-v2", recipe="test")
+
+def recall(request):
+    while True:
+        encoder.encode(["hello world " * 50] * 16)
+        began.set()
+
+prefetcher = Prefetcher(recall, lambda session: Moment(generation=0, head=Position(0)))
+prefetcher.submit(Request(session="a", query="tea"))
+began.wait()
+prefetcher.close(timeout_s=0.05)
+"""
+
+
+@pytest.mark.model
+def test_a_process_ends_quietly_while_the_model_is_at_work():
+    """Inside torch, where a daemon thread would otherwise abort the whole process at its end."""
+    ran = run(ENCODING)
+    assert (ran.returncode, ran.stderr) == (0, "")
