@@ -70,6 +70,7 @@ from mnemolog.results import (
 )
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
+from mnemolog.tickets import PrefetchReason, Stamp, Taken, Ticket
 
 __all__ = [
     "MISSING",
@@ -105,6 +106,7 @@ __all__ = [
     "NotAStore",
     "NoteAt",
     "OutsideSession",
+    "PrefetchReason",
     "ProjectionBehind",
     "ProjectionError",
     "ProjectionUnreadable",
@@ -118,6 +120,7 @@ __all__ = [
     "SessionExists",
     "SessionReplay",
     "SessionSummary",
+    "Stamp",
     "Status",
     "StorageFull",
     "StoreClosed",
@@ -127,7 +130,9 @@ __all__ = [
     "StoreNotWritable",
     "SwitchReason",
     "SwitchRefused",
+    "Taken",
     "TaskAt",
+    "Ticket",
     "Turn",
     "UndecodableEvent",
     "UnknownCheckpoint",

@@ -74,6 +74,11 @@ class Vectors:
         """Identity of the model."""
         return self.encoder.fingerprint
 
+    @property
+    def known_fingerprint(self) -> str | None:
+        """Identity of the model, None as long as nothing has needed it."""
+        return self.encoder.fingerprint if self._projection is not None else None
+
     def bring_up(self, *, upto: Position) -> Position:
         """Embed the few turns that are new. Return how far the vectors go."""
         from mnemolog.projections.vectors.projection import TAIL_ENCODED_MAX

@@ -53,6 +53,11 @@ class OpenedProjections:
                 self._vectors = bootstrap.Vectors(self._folder, self._log, encoder)
             return self._vectors
 
+    def known_fingerprint(self) -> str | None:
+        """Return the fingerprint of the model, None as long as nothing has needed it."""
+        vectors = self._vectors
+        return None if vectors is None else vectors.known_fingerprint
+
     def recall(self, query: str, filters: Filters, *, k: int, mode: Mode) -> Recall:
         """Answer a query from what `filters` leave. Raises `InvalidInput`."""
         checked_text("query", query, bytes_max=QUERY_BYTES_MAX)

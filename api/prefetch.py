@@ -17,7 +17,7 @@ from mnemolog.changes import Changes
 from mnemolog.domain import errors
 from mnemolog.infra import exits, forks
 from mnemolog.projections.recall import Recall
-from mnemolog.tickets import HANDED_OUT, Moment, Outcome, Reason, Request, Stamp, Taken, Ticket
+from mnemolog.tickets import HANDED_OUT, Moment, Outcome, PrefetchReason, Request, Stamp, Taken, Ticket
 
 WAITING_MAX: Final = 64
 """Sessions whose prefetch waits for its turn. Beyond it the oldest is given up, as `replaced`."""
@@ -89,13 +89,13 @@ class Prefetcher:
             with self._changes.mutex:
                 ticket = self._newest.get(session)
             if ticket is None:
-                return Taken(reason=Reason.CLOSED if self._closed else Reason.NONE_ASKED)
+                return Taken(reason=PrefetchReason.CLOSED if self._closed else PrefetchReason.NONE_ASKED)
             now = self._moment(session)
             with self._changes.mutex:
                 if self._newest.get(session) is not ticket:
                     continue  # Replaced, taken or discarded meanwhile.
                 taken = ticket.taken(now, max_behind=max_behind)
-                if taken.reason is not Reason.NOT_READY:
+                if taken.reason is not PrefetchReason.NOT_READY:
                     del self._newest[session]
                     ticket.settle(HANDED_OUT) if taken.reason is None else ticket.give_up(taken.reason)
                     return taken
@@ -107,7 +107,7 @@ class Prefetcher:
         """Forget what the session asked for. To be called when its agent switches."""
         with self._changes.mutex:
             if (ticket := self._newest.get(session)) is not None:
-                ticket.give_up(Reason.CANCELLED)
+                ticket.give_up(PrefetchReason.CANCELLED)
                 del self._newest[session]
 
     def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
@@ -119,7 +119,7 @@ class Prefetcher:
         with self._changes.mutex:
             self._closed = True
             for ticket in self._newest.values():
-                ticket.give_up(Reason.CLOSED)
+                ticket.give_up(PrefetchReason.CLOSED)
             self._newest.clear()
             self._changes.tell()
         if threading.current_thread() is self._thread:
@@ -132,7 +132,7 @@ class Prefetcher:
         self._running = self._thread = None
         self._changes.forked()
         for ticket in self._newest.values():
-            ticket.give_up(Reason.CLOSED)
+            ticket.give_up(PrefetchReason.CLOSED)
         self._newest.clear()
 
     def end(self) -> None:
@@ -155,17 +155,17 @@ class Prefetcher:
             # being served goes to the end, else the others would never have theirs.
             if not self._waits(before):
                 del self._newest[session]
-            before.give_up(Reason.REPLACED)
+            before.give_up(PrefetchReason.REPLACED)
         self._newest[session] = ticket
 
     def _keep_limits(self) -> None:
         waiting = [ticket for ticket in self._newest.values() if self._waits(ticket)]
         if len(waiting) > WAITING_MAX:
-            min(waiting, key=lambda ticket: ticket.id).give_up(Reason.REPLACED)
+            min(waiting, key=lambda ticket: ticket.id).give_up(PrefetchReason.REPLACED)
         if len(self._newest) > REMEMBERED_MAX:
             session, first = next((name, ticket) for name, ticket in self._newest.items() if ticket.done)
             del self._newest[session]
-            first.give_up(Reason.REPLACED)
+            first.give_up(PrefetchReason.REPLACED)
 
     def _waits(self, ticket: Ticket) -> bool:
         return not ticket.done and ticket is not self._running
@@ -205,4 +205,4 @@ def _outcome_of(recall: Callable[[Request], Recall], request: Request) -> Outcom
     try:
         return Outcome(recall=recall(request))
     except BaseException as error:  # Whatever it is, the one who asked is told, and the thread goes on.
-        return Outcome(reason=Reason.FAILED, error="".join(traceback.format_exception_only(error)).strip())
+        return Outcome(reason=PrefetchReason.FAILED, error="".join(traceback.format_exception_only(error)).strip())

@@ -13,11 +13,13 @@ from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.opened import OpenedProjections
+from mnemolog.prefetch import Prefetcher
 from mnemolog.projections.queries import Filters
 from mnemolog.projections.read_models import Turn, turn_of
 from mnemolog.projections.recall import Mode, Recall
 from mnemolog.results import CheckpointAt, NewTurn
 from mnemolog.sessions import Decision, Sessions
+from mnemolog.tickets import Request, Taken, Ticket
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
 
@@ -25,9 +27,17 @@ class Session(WorkingMemory):
     """A conversation. Cheap to hold; it keeps no turns and no connection of its own."""
 
     def __init__(
-        self, sessions: Sessions, projections: OpenedProjections, *, session_id: str, name: str, agent: str, scope: str
+        self,
+        sessions: Sessions,
+        projections: OpenedProjections,
+        prefetcher: Prefetcher,
+        *,
+        session_id: str,
+        name: str,
+        agent: str,
+        scope: str,
     ) -> None:
-        self._sessions, self._projections = sessions, projections
+        self._sessions, self._projections, self._prefetcher = sessions, projections, prefetcher
         self.id, self.name, self.agent, self.scope = session_id, name, agent, scope
 
     def __repr__(self) -> str:
@@ -80,6 +90,23 @@ class Session(WorkingMemory):
         """
         return self._projections.recall(query, Filters(spans=self._spans(hidden=hidden)), k=k, mode=mode)
 
+    def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid") -> Ticket:
+        """Begin a recall in the background and return at once. A newer one of this session replaces it.
+
+        Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
+        """
+        return self._prefetcher.submit(Request(session=self.id, query=query, k=k, mode=mode))
+
+    def take_prefetch(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> Taken:
+        """Return the answer to this session's newest prefetch, once, or the reason why there is none.
+
+        It is handed out only as long as nothing has changed under it, in any process: no switch from or to
+        this session, no rewind or restore, no other model; and no more than `max_behind` newer events in
+        the log, if that is given. Waits up to `wait_s` seconds for one that still runs. Raises nothing
+        that went wrong in the background: that is in `Taken.error`.
+        """
+        return self._prefetcher.take(self.id, max_behind=max_behind, wait_s=wait_s)
+
     def turns(
         self,
         *,
@@ -120,6 +147,7 @@ class Session(WorkingMemory):
         return Session(
             self._sessions,
             self._projections,
+            self._prefetcher,
             session_id=made.to,
             name=made.started.name,
             agent=made.started.agent,

@@ -69,6 +69,16 @@ class Sessions:
     def _known_agent(self, stream: str, position: Position | None) -> Folded[AgentState] | None:
         return self._agents.get(stream) if position is None else None
 
+    def generation(self, session_id: str) -> Position:
+        """Return the position of the last event that changed what a session sees, or that an agent left or entered it.
+
+        Raises `UnknownSession`.
+        """
+        state = self.state(session_id)
+        agent = self.agent(state.started.agent)
+        touched = None if agent is None else agent.touched.get(session_id)
+        return max(state.spans[-1].after, touched or Position(0))
+
     def version(self, session_id: str) -> Version:
         """Return the version of a session's stream."""
         return self.log.version(session.session_stream(session_id))

@@ -28,6 +28,7 @@ from mnemolog.infra.log import EventLog
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.infra.transaction import Transaction
 from mnemolog.opened import OpenedProjections
+from mnemolog.prefetch import Prefetcher
 from mnemolog.projections import queries
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import SessionSummary, Turn, turn_of
@@ -38,6 +39,7 @@ from mnemolog.projections.verify import Verification
 from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status
 from mnemolog.session import Session
 from mnemolog.sessions import Sessions
+from mnemolog.tickets import Moment, Request
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
@@ -54,6 +56,7 @@ class MemoryStore:
         self._projections = OpenedProjections(folder, log, model)
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
+        self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
 
     @classmethod
     def open(
@@ -87,7 +90,11 @@ class MemoryStore:
         return cls(folder, log, model, clock=clock, limits=limits)
 
     def close(self) -> None:
-        """Finish queued appends and close all files. What is called after this raises `StoreClosed`."""
+        """Finish queued appends and close all files. What is called after this raises `StoreClosed`.
+
+        A prefetch that still runs is waited for up to a second and then abandoned.
+        """
+        self._prefetcher.close()
         self._log.close()
         self._snapshots.close()
         self._projections.close()
@@ -272,6 +279,8 @@ class MemoryStore:
         switched = self._sessions.switch(
             to, reason=reason, left=left, agent=agent, at=at, turns=turns, name=name, scope=scope
         )
+        if switched.left is not None:
+            self._prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)
 
     def current(self, agent: str = "agent") -> Session | None:
@@ -347,10 +356,23 @@ class MemoryStore:
         """Return the vector leg. Raises `ModelUnavailable` when the store was opened without a model."""
         return self._projections.vectors()
 
+    def _recall_in_background(self, request: Request) -> Recall:
+        filters = queries.Filters(spans=self._sessions.spans(request.session))
+        return self._projections.recall(request.query, filters, k=request.k, mode=request.mode)
+
+    def _moment(self, session_id: str) -> Moment:
+        """Return what the stamp of a prefetch must hold against: any switch, rewind or restore of the session."""
+        return Moment(
+            generation=self._sessions.generation(session_id),
+            head=self._log.head().position,
+            model=self._projections.known_fingerprint(),
+        )
+
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
         return Session(
             self._sessions,
             self._projections,
+            self._prefetcher,
             session_id=session_id,
             name=started.name,
             agent=started.agent,

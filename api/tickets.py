@@ -14,7 +14,7 @@ from mnemolog.domain.position import Position
 from mnemolog.projections.recall import MODES, Mode, Recall
 
 
-class Reason(StrEnum):
+class PrefetchReason(StrEnum):
     """Why there is no answer."""
 
     NONE_ASKED = "none-asked"
@@ -74,7 +74,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     asked: Moment
 
-    def broken(self, now: Moment, *, answered_by: str | None, max_behind: int | None) -> Reason | None:
+    def broken(self, now: Moment, *, answered_by: str | None, max_behind: int | None) -> PrefetchReason | None:
         """Return why an answer must not be handed out `now`, or None where the stamp holds.
 
         `answered_by` is the fingerprint in the answer. Of the models that are known all must be the same.
@@ -82,11 +82,11 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
         number.
         """
         if now.generation != self.asked.generation:
-            return Reason.SWITCHED
+            return PrefetchReason.SWITCHED
         if len({self.asked.model, answered_by, now.model} - {None}) > 1:
-            return Reason.OTHER_MODEL
+            return PrefetchReason.OTHER_MODEL
         if max_behind is not None and now.head - self.asked.head > max_behind:
-            return Reason.BEHIND
+            return PrefetchReason.BEHIND
         return None
 
 
@@ -94,7 +94,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a ticket ended: an answer, or why there is none, or neither once the answer was handed out."""
 
     recall: Recall | None = None
-    reason: Reason | None = None
+    reason: PrefetchReason | None = None
     error: str | None = None
 
 
@@ -125,7 +125,7 @@ class Ticket:
         return self.outcome is not None
 
     @property
-    def reason(self) -> Reason | None:
+    def reason(self) -> PrefetchReason | None:
         """Why there will be no answer; None as long as there may be one, and when there was."""
         return None if self.outcome is None else self.outcome.reason
 
@@ -141,9 +141,9 @@ class Ticket:
     def cancel(self) -> None:
         """Give it up. One that waits never runs, and an answer that was not handed out never will be."""
         with self._changes.mutex:
-            self.give_up(Reason.CANCELLED)
+            self.give_up(PrefetchReason.CANCELLED)
 
-    def give_up(self, reason: Reason) -> None:
+    def give_up(self, reason: PrefetchReason) -> None:
         """Let there be no answer, unless that is decided or it was handed out. Needs the mutex."""
         if self.outcome is None or self.outcome.recall is not None:
             self.settle(Outcome(reason=reason))
@@ -155,7 +155,7 @@ class Ticket:
 
     def taken(self, now: Moment, *, max_behind: int | None) -> Taken:
         """Return what there is to hand out `now`. See `Stamp.broken`."""
-        outcome = self.outcome or Outcome(reason=Reason.NOT_READY)
+        outcome = self.outcome or Outcome(reason=PrefetchReason.NOT_READY)
         if self.reason is None:
             answered_by = None if outcome.recall is None else outcome.recall.model
             broken = self.stamp.broken(now, answered_by=answered_by, max_behind=max_behind)
@@ -168,7 +168,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """A prefetched answer, or why there is none."""
 
     recall: Recall | None = None
-    reason: Reason | None = None
+    reason: PrefetchReason | None = None
     """None when there is an answer."""
     error: str | None = None
     """What the recall raised, when the reason is `failed`."""

@@ -18,7 +18,7 @@ from mnemolog.domain.errors import InvalidInput, StoreClosed
 from mnemolog.domain.position import Position
 from mnemolog.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
 from mnemolog.projections.recall import Recall
-from mnemolog.tickets import Moment, Reason, Request
+from mnemolog.tickets import Moment, PrefetchReason, Request
 from tests.support import WAIT_S, in_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +104,7 @@ def test_an_answer_is_handed_out_once_with_its_ticket(desk):
     assert (what(taken), taken.ticket, taken.error) == ("tea", ticket, None)
     assert (ticket.done, ticket.reason) == (True, None)
     again = desk.take("a")
-    assert (what(again), again.ticket) == (Reason.NONE_ASKED, None)
+    assert (what(again), again.ticket) == (PrefetchReason.NONE_ASKED, None)
 
 
 def test_a_ticket_tells_what_was_asked_and_when(desk):
@@ -133,7 +133,7 @@ def test_asking_does_not_wait_for_the_model(desk):
     running = desk.hold()
     waiting = desk.submit("a", "tea")
     assert [ticket.done for ticket in (running, waiting)] == [False, False]
-    assert (what(desk.take("busy")), what(desk.take("a"))) == (Reason.NOT_READY, Reason.NOT_READY)
+    assert (what(desk.take("busy")), what(desk.take("a"))) == (PrefetchReason.NOT_READY, PrefetchReason.NOT_READY)
     assert desk.take("a").ticket is waiting
     assert not waiting.wait(0)
     desk.let_go()
@@ -152,7 +152,7 @@ def test_taking_may_wait_for_the_answer(desk):
 def test_taking_waits_no_longer_than_it_was_told(desk):
     """Then the answer is not ready, and can be taken later."""
     desk.hold("a")
-    assert what(desk.take("a", wait_s=0.01)) == Reason.NOT_READY
+    assert what(desk.take("a", wait_s=0.01)) == PrefetchReason.NOT_READY
     desk.let_go()
     assert what(desk.take("a")) == "held 0"
 
@@ -183,12 +183,12 @@ def test_an_old_answer_reaches_nobody_after_a_switch(desk, when):
     assert late.wait(WAIT_S)
     assert new.wait(WAIT_S)
     assert what(desk.take("new")) == "milk"
-    assert what(desk.take("new")) == Reason.NONE_ASKED
-    assert what(desk.take("old")) == Reason.SWITCHED
-    assert late.reason == Reason.SWITCHED
-    assert what(desk.take("old")) == Reason.NONE_ASKED
+    assert what(desk.take("new")) == PrefetchReason.NONE_ASKED
+    assert what(desk.take("old")) == PrefetchReason.SWITCHED
+    assert late.reason == PrefetchReason.SWITCHED
+    assert what(desk.take("old")) == PrefetchReason.NONE_ASKED
     desk.generations.update(("old", "new"))
-    assert what(desk.take("old")) == Reason.NONE_ASKED
+    assert what(desk.take("old")) == PrefetchReason.NONE_ASKED
 
 
 def test_a_switch_is_told_at_once_and_not_waited_out(desk):
@@ -196,12 +196,12 @@ def test_a_switch_is_told_at_once_and_not_waited_out(desk):
     desk.hold("a")
     waiting = desk.submit("b", "tea")
     desk.generations.update(("a", "b"))
-    assert what(desk.take("a", wait_s=WAIT_S)) == Reason.SWITCHED
-    assert what(desk.take("b", wait_s=WAIT_S)) == Reason.SWITCHED
-    assert waiting.reason == Reason.SWITCHED
+    assert what(desk.take("a", wait_s=WAIT_S)) == PrefetchReason.SWITCHED
+    assert what(desk.take("b", wait_s=WAIT_S)) == PrefetchReason.SWITCHED
+    assert waiting.reason == PrefetchReason.SWITCHED
     desk.let_go()
     assert desk.began == ["held 0"]
-    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
 
 
 def test_a_switch_to_the_same_session_voids_the_answer_too(desk):
@@ -230,10 +230,10 @@ def test_what_is_discarded_is_forgotten(desk, state):
         assert ticket.wait(WAIT_S)
     desk.discard("a")
     assert ticket.done
-    assert ticket.reason == (Reason.FAILED if state == "failed" else Reason.CANCELLED)
-    assert what(desk.take("a", wait_s=WAIT_S)) == Reason.NONE_ASKED
+    assert ticket.reason == (PrefetchReason.FAILED if state == "failed" else PrefetchReason.CANCELLED)
+    assert what(desk.take("a", wait_s=WAIT_S)) == PrefetchReason.NONE_ASKED
     desk.let_go()
-    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
     assert what(desk.take("other")) == "milk"
     desk.discard("never asked")
 
@@ -247,22 +247,22 @@ def test_a_cancelled_ticket_is_never_answered(desk):
     assert waiting.wait(0)
     desk.let_go()
     assert desk.began == ["held 0"]
-    assert (what(desk.take("a")), what(desk.take("b"))) == (Reason.CANCELLED, Reason.CANCELLED)
-    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert (what(desk.take("a")), what(desk.take("b"))) == (PrefetchReason.CANCELLED, PrefetchReason.CANCELLED)
+    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
     fetched, unfetched = desk.submit("a", "tea"), desk.submit("b", "milk")
     assert unfetched.wait(WAIT_S)
     assert what(desk.take("a")) == "tea"
     fetched.cancel()
     unfetched.cancel()
-    assert (fetched.reason, unfetched.reason) == (None, Reason.CANCELLED)
-    assert what(desk.take("b")) == Reason.CANCELLED
+    assert (fetched.reason, unfetched.reason) == (None, PrefetchReason.CANCELLED)
+    assert what(desk.take("b")) == PrefetchReason.CANCELLED
 
 
 def test_a_newer_prefetch_replaces_the_one_that_waits(desk):
     """The older is never run."""
     desk.hold()
     older, newer = desk.submit("a", "tea"), desk.submit("a", "milk")
-    assert (older.done, older.reason, newer.done) == (True, Reason.REPLACED, False)
+    assert (older.done, older.reason, newer.done) == (True, PrefetchReason.REPLACED, False)
     desk.let_go()
     assert desk.began == ["held 0", "milk"]
     assert what(desk.take("a")) == "milk"
@@ -272,12 +272,12 @@ def test_a_newer_prefetch_makes_the_running_one_void(desk):
     """Its answer is dropped when it arrives: it is not taken for the newer one's."""
     older = desk.hold("a")
     newer = desk.submit("a", "held too")
-    assert (older.reason, newer.done) == (Reason.REPLACED, False)
-    assert what(desk.take("a")) == Reason.NOT_READY
+    assert (older.reason, newer.done) == (PrefetchReason.REPLACED, False)
+    assert what(desk.take("a")) == PrefetchReason.NOT_READY
     desk.let_go()
     taken = desk.take("a")
     assert (what(taken), taken.ticket) == ("held too", newer)
-    assert older.reason == Reason.REPLACED
+    assert older.reason == PrefetchReason.REPLACED
 
 
 def test_the_line_is_fair(desk):
@@ -299,8 +299,8 @@ def test_of_too_many_sessions_that_wait_the_oldest_is_given_up(desk):
     fresh = desk.submit("s0", "q0 again")
     one_more = desk.submit("one more", "tea")
     assert [ticket.id for ticket in waiting if ticket.done] == [waiting[0].id, waiting[1].id]
-    assert waiting[1].reason == Reason.REPLACED
-    assert what(desk.take("s1")) == Reason.REPLACED
+    assert waiting[1].reason == PrefetchReason.REPLACED
+    assert what(desk.take("s1")) == PrefetchReason.REPLACED
     desk.let_go()
     assert [what(desk.take(f"s{n}")) for n in range(2, WAITING_MAX)] == [f"q{n}" for n in range(2, WAITING_MAX)]
     assert (what(desk.take("s0")), what(desk.take("one more"))) == ("q0 again", "tea")
@@ -313,8 +313,8 @@ def test_answers_that_nobody_fetches_are_forgotten_in_the_end(desk):
     for n in range(REMEMBERED_MAX):
         assert desk.submit(f"s{n}").wait(WAIT_S)
     assert len(desk.prefetcher._newest) == REMEMBERED_MAX
-    assert first.reason == Reason.REPLACED
-    assert what(desk.take("first")) == Reason.NONE_ASKED
+    assert first.reason == PrefetchReason.REPLACED
+    assert what(desk.take("first")) == PrefetchReason.NONE_ASKED
     assert what(desk.take("s0")) == "tea"
 
 
@@ -326,11 +326,11 @@ def test_answers_that_nobody_fetches_are_forgotten_in_the_end(desk):
         (None, "m1", "m1", "tea"),  # The model was loaded by the prefetch itself.
         (None, "m1", None, "tea"),
         (None, None, None, "tea"),
-        ("m1", "m1", "m2", Reason.OTHER_MODEL),
-        ("m1", None, "m2", Reason.OTHER_MODEL),
-        (None, "m1", "m2", Reason.OTHER_MODEL),
-        ("m1", "m2", "m2", Reason.OTHER_MODEL),
-        ("m1", "m2", None, Reason.OTHER_MODEL),
+        ("m1", "m1", "m2", PrefetchReason.OTHER_MODEL),
+        ("m1", None, "m2", PrefetchReason.OTHER_MODEL),
+        (None, "m1", "m2", PrefetchReason.OTHER_MODEL),
+        ("m1", "m2", "m2", PrefetchReason.OTHER_MODEL),
+        ("m1", "m2", None, PrefetchReason.OTHER_MODEL),
     ],
 )
 def test_an_answer_of_another_model_is_dropped(desk, stamped, answered, now, expected):
@@ -339,19 +339,19 @@ def test_an_answer_of_another_model_is_dropped(desk, stamped, answered, now, exp
     assert desk.submit("a", "tea").wait(WAIT_S)
     desk.model = now
     assert what(desk.take("a")) == expected
-    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
 
 
 @pytest.mark.parametrize(
     ("recorded", "max_behind", "expected"),
-    [(0, 0, "tea"), (1, 0, Reason.BEHIND), (3, 3, "tea"), (4, 3, Reason.BEHIND), (1_000, None, "tea")],
+    [(0, 0, "tea"), (1, 0, PrefetchReason.BEHIND), (3, 3, "tea"), (4, 3, PrefetchReason.BEHIND), (1_000, None, "tea")],
 )
 def test_the_caller_says_how_far_behind_an_answer_may_be(desk, recorded, max_behind, expected):
     """Counted in log positions since it was asked for."""
     assert desk.submit("a", "tea").wait(WAIT_S)
     desk.head += recorded
     assert what(desk.take("a", max_behind=max_behind)) == expected
-    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
 
 
 class Unspeakable(Exception):
@@ -368,12 +368,12 @@ def test_a_recall_that_fails_is_told_to_who_takes_it(desk, error):
     ticket = desk.submit("a", "fails")
     assert ticket.wait(WAIT_S)
     taken = desk.take("a")
-    assert (what(taken), taken.ticket) == (Reason.FAILED, ticket)
+    assert (what(taken), taken.ticket) == (PrefetchReason.FAILED, ticket)
     assert type(error).__name__ in taken.error
     assert taken.error == ticket.error
     if isinstance(error, ValueError):
         assert "no such thing" in taken.error
-    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
     assert desk.submit("a", "tea").wait(WAIT_S)
     assert what(desk.take("a")) == "tea"
     assert len(desk.threads) == 1
@@ -384,7 +384,7 @@ def test_a_failure_is_told_even_after_a_switch(desk):
     desk.errors["fails"] = ValueError("no")
     assert desk.submit("a", "fails").wait(WAIT_S)
     desk.generations["a"] += 1
-    assert what(desk.take("a")) == Reason.FAILED
+    assert what(desk.take("a")) == PrefetchReason.FAILED
 
 
 def test_a_moment_that_cannot_be_read_loses_nothing(desk):
@@ -404,7 +404,7 @@ def test_what_cannot_be_recalled_is_refused_when_it_is_asked(desk, wrong):
     """And not in the background, later."""
     with pytest.raises(InvalidInput):
         desk.prefetcher.submit(Request(**{"session": "a", "query": "tea", **wrong}))
-    assert what(desk.take("a")) == Reason.NONE_ASKED
+    assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
 
 
 def test_closing_drops_what_waits_and_waits_for_what_runs(desk):
@@ -421,8 +421,8 @@ def test_closing_drops_what_waits_and_waits_for_what_runs(desk):
     desk.prefetcher._thread.join(WAIT_S)
     assert not desk.prefetcher._thread.is_alive()
     assert desk.began == ["held 0"]
-    assert (running.reason, waiting.reason) == (Reason.CLOSED, Reason.CLOSED)
-    assert [what(desk.take(session)) for session in "abc"] == [Reason.CLOSED] * 3
+    assert (running.reason, waiting.reason) == (PrefetchReason.CLOSED, PrefetchReason.CLOSED)
+    assert [what(desk.take(session)) for session in "abc"] == [PrefetchReason.CLOSED] * 3
 
 
 def test_closing_abandons_what_does_not_end(desk):
@@ -430,11 +430,11 @@ def test_closing_abandons_what_does_not_end(desk):
     running = desk.hold("a")
     assert desk.close(timeout_s=0.01) is False
     assert desk.close(timeout_s=0) is False
-    assert what(desk.take("a")) == Reason.CLOSED
+    assert what(desk.take("a")) == PrefetchReason.CLOSED
     desk.free.set()
     desk.prefetcher._thread.join(WAIT_S)
     assert not desk.prefetcher._thread.is_alive()
-    assert (running.reason, what(desk.take("a"))) == (Reason.CLOSED, Reason.CLOSED)
+    assert (running.reason, what(desk.take("a"))) == (PrefetchReason.CLOSED, PrefetchReason.CLOSED)
     assert desk.close() is True
 
 
@@ -444,7 +444,7 @@ def test_closing_ends_the_waiting(desk):
     taking = in_thread(lambda: desk.take("a", wait_s=WAIT_S))
     wait_until(lambda: desk.waiters == 1, what="the one who takes to wait")
     desk.close(timeout_s=0)
-    assert what(taking.result()) == Reason.CLOSED
+    assert what(taking.result()) == PrefetchReason.CLOSED
 
 
 @pytest.mark.parametrize("call", ["cancel", "discard", "replace"])
@@ -574,7 +574,7 @@ def test_eight_threads_never_get_what_is_not_theirs(rng):
     numbers = [number for handed_out, _ in results for number in handed_out]
     reasons = sum((reasons for _, reasons in results), Counter())
     assert len(numbers) == len(set(numbers)) > 0
-    assert {"answered", Reason.SWITCHED, Reason.NONE_ASKED, Reason.CANCELLED} <= set(reasons)
+    assert {"answered", PrefetchReason.SWITCHED, PrefetchReason.NONE_ASKED, PrefetchReason.CANCELLED} <= set(reasons)
     assert prefetcher.close(timeout_s=WAIT_S)
 
 
@@ -698,7 +698,9 @@ def test_an_interrupt_at_any_line_leaves_a_prefetcher_that_works(call):
             assert in_thread(lambda desk=desk: desk.close(timeout_s=WAIT_S)).result(5), seen[-1]
         else:
             take = partial(desk.take, "a", wait_s=0.01)
-            assert in_thread(take).result(5).recall is None or what(in_thread(take).result(5)) == Reason.NONE_ASKED
+            assert (
+                in_thread(take).result(5).recall is None or what(in_thread(take).result(5)) == PrefetchReason.NONE_ASKED
+            )
             still_works(desk)
         at += 1
     assert at > 3

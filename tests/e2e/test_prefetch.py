@@ -1,0 +1,140 @@
+"""A prefetched recall reaches the session that asked, or nobody: whatever is switched while the model is stuck."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from mnemolog import MemoryStore, PrefetchReason
+from tests.support import WAIT_S, HashEncoder
+
+
+class StuckEncoder(HashEncoder):
+    """Does not answer while `stuck`."""
+
+    def __init__(self):
+        super().__init__()
+        self.free = threading.Event()
+        self.free.set()
+        self.entered = threading.Event()
+
+    def encode(self, texts):
+        self.entered.set()
+        assert self.free.wait(WAIT_S)
+        return super().encode(texts)
+
+
+@pytest.fixture
+def encoder():
+    return StuckEncoder()
+
+
+@pytest.fixture
+def store(tmp_path, encoder):
+    with MemoryStore.open(tmp_path / "memory", model=encoder) as opened:
+        yield opened
+        encoder.free.set()
+
+
+def texts(recall):
+    return {hit.text for hit in recall.hits}
+
+
+def stuck_prefetch(session, encoder):
+    encoder.free.clear()
+    encoder.entered.clear()
+    ticket = session.prefetch("the secret of the harbour")
+    assert encoder.entered.wait(WAIT_S)
+    return ticket
+
+
+SWITCHES = [
+    ({"reason": "new"}, set()),
+    ({"reason": "reset"}, set()),
+    ({"reason": "resume", "to": "other"}, {"the weather at the harbour"}),
+    ({"reason": "branch"}, {"the secret of the harbour", "a boat in the harbour"}),
+    ({"reason": "compress"}, {"the secret of the harbour", "a boat in the harbour"}),
+    ({"reason": "compress", "to": "fresh"}, {"the secret of the harbour", "a boat in the harbour"}),
+    ({"reason": "rewind", "turns": 1}, {"a boat in the harbour"}),
+    ({"reason": "rewind", "to": "fresh", "turns": 1}, {"a boat in the harbour"}),
+]
+
+
+@pytest.mark.parametrize(("asked", "sees"), SWITCHES, ids=lambda value: str(value))
+def test_the_first_prefetch_after_a_switch_holds_only_what_its_session_sees(store, encoder, asked, sees):
+    """The answer of before comes late, when the model lets go: it is handed to nobody."""
+    store.start_session("other", session_id="other").record("user", "the weather at the harbour")
+    old = store.start_session("old", session_id="old")
+    store.switch("old", reason="resume")
+    old.record("user", "a boat in the harbour")
+    old.record("user", "the secret of the harbour")
+    late = stuck_prefetch(old, encoder)
+    new = store.switch(**asked)
+    asked_anew = new.prefetch("the secret of the harbour")
+    assert new.take_prefetch().reason is PrefetchReason.NOT_READY
+    encoder.free.set()
+    assert asked_anew.wait(WAIT_S)
+    taken = new.take_prefetch()
+    assert taken.recall is not None
+    assert texts(taken.recall) == sees
+    assert taken.ticket.stamp.session == new.id
+    assert late.wait(WAIT_S)
+    assert late.reason in {PrefetchReason.CANCELLED, PrefetchReason.REPLACED}
+    assert old.take_prefetch().recall is None
+
+
+@pytest.mark.parametrize("change", ["rewind", "restore", "switched by another handle", "recorded"])
+def test_what_changed_since_is_not_handed_out(store, tmp_path, encoder, change):
+    """A rewind, a restore and a switch in another process break the stamp; a new turn does if so asked."""
+    session = store.start_session("s", session_id="s", agent="bot")
+    session.checkpoint("begin")
+    session.record("user", "the secret of the harbour")
+    ticket = session.prefetch("harbour")
+    assert ticket.wait(WAIT_S)
+    expected = PrefetchReason.SWITCHED
+    if change == "rewind":
+        assert session.rewind(turns=1) == 1
+    elif change == "restore":
+        session.restore("begin")
+    elif change == "recorded":
+        session.record("user", "one more")
+        expected = PrefetchReason.BEHIND
+    else:
+        with MemoryStore.open(tmp_path / "memory", model=None) as other:
+            other.switch(reason="new", session="s")
+    taken = session.take_prefetch(max_behind=0)
+    assert (taken.recall, taken.reason) == (None, expected)
+
+
+def test_an_answer_is_handed_out_once_and_newer_turns_are_allowed(store):
+    """By default what was recorded meanwhile does not matter."""
+    session = store.start_session("s")
+    session.record("user", "the secret of the harbour")
+    assert session.prefetch("harbour").wait(WAIT_S)
+    session.record("user", "one more")
+    taken = session.take_prefetch()
+    assert taken.recall is not None
+    assert texts(taken.recall) == {"the secret of the harbour"}
+    assert session.take_prefetch().reason is PrefetchReason.NONE_ASKED
+
+
+def test_agents_that_do_not_know_one_another_do_not_disturb(store):
+    """Another session's switches leave a prefetch alone, even those of the same agent."""
+    session = store.start_session("s", agent="bot")
+    session.record("user", "the secret of the harbour")
+    assert session.prefetch("harbour").wait(WAIT_S)
+    store.switch(reason="new", agent="bot")
+    store.switch(reason="new", agent="other")
+    assert session.take_prefetch().recall is not None
+
+
+def test_closing_abandons_a_prefetch_that_is_stuck(tmp_path, encoder):
+    """The store closes; the late answer finds nobody."""
+    store = MemoryStore.open(tmp_path / "memory", model=encoder)
+    session = store.start_session("s")
+    session.record("user", "the secret of the harbour")
+    ticket = stuck_prefetch(session, encoder)
+    store.close()
+    assert ticket.reason is PrefetchReason.CLOSED
+    encoder.free.set()
