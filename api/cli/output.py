@@ -11,12 +11,15 @@ import msgspec
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Recall
 from mnemolog.projections.replay import Replay
+from mnemolog.projections.tree import SessionNode
 from mnemolog.projections.verify import Verification
 from mnemolog.results import ImportReport, RebuildReport, Status
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+    from rich.tree import Tree
 
 
 def print_json(answer: Any) -> None:
@@ -59,6 +62,35 @@ def show_sessions(sessions: list[SessionSummary]) -> None:
     console().print(table)
 
 
+def show_tree(roots: list[SessionNode]) -> None:
+    """Print sessions below those that they were branched from."""
+    from rich.tree import Tree
+
+    out = console()
+    for root in roots:
+        shown = Tree(_node(root, parent=root.parent))
+        _grow(shown, root)
+        out.print(shown)
+
+
+def _grow(branch: Tree, node: SessionNode) -> None:
+    for child in node.children:
+        _grow(branch.add(_node(child)), child)
+
+
+def _node(node: SessionNode, *, parent: str | None = None) -> Text:
+    """Return a session in one line. `parent` is given where that does not stand above it."""
+    from rich.text import Text
+
+    facts = [_count(node.turns, "turn")]
+    if node.branched_at is not None:
+        facts.append(f"branched at {node.branched_at}" + (f" of {parent}" if parent else ""))
+    facts.append(node.reason)
+    if node.ended_at is not None:
+        facts.append(f"ended {_time(node.ended_at)}")
+    return Text.assemble((node.name, "bold"), f" ({node.session})  ", (", ".join(facts), "dim"))
+
+
 def show_turns(turns: list[Turn]) -> None:
     """Print turns as a timeline."""
     out = console()
@@ -73,8 +105,9 @@ def show_replay(answer: Replay) -> None:
     """Print the store as it was: every session with its turns."""
     out = console()
     for item in answer.sessions:
+        branched = f", branched at {item.branched_at} of {item.parent}" if item.parent else ""
         ended = f", ended {_time(item.ended_at)}" if item.ended_at else ""
-        out.print(f"{item.name} ({item.session}) in {item.scope or '/'}{ended}", style="bold", markup=False)
+        out.print(f"{item.name} ({item.session}) in {item.scope or '/'}{branched}{ended}", style="bold", markup=False)
         show_turns(list(item.turns))
     out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
 
@@ -140,6 +173,10 @@ def _table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, justify="right" if column in ("turns", "to", "behind") else "left", overflow="fold")
     return table
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _time(moment: datetime) -> str:

@@ -10,6 +10,7 @@ from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Model, Store, StoreCommand, app, chosen_model
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall import Mode
+from mnemolog.projections.tree import tree
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
 
 
@@ -42,16 +43,19 @@ def recall(
 def sessions(
     store: Store,
     scope: Annotated[str, typer.Option(help="Only at or below this scope.")] = "",
+    as_tree: Annotated[bool, typer.Option("--tree", help="Show branches below what they were branched from.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the sessions.
 
-    Example: mnemolog sessions memory/ --scope acme/support
+    Example: mnemolog sessions memory/ --scope acme/support --tree
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
         found = opened.sessions(scope=scope)
     if as_json:
-        output.print_json(found)
+        output.print_json(tree(found) if as_tree else found)
+    elif as_tree:
+        output.show_tree(tree(found))
     else:
         output.show_sessions(found)
 

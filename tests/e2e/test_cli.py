@@ -12,6 +12,9 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
+from mnemolog.domain.agent import agent_stream
+from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched, ValueSet
+from mnemolog.domain.session import session_stream
 
 COMMANDS = "init import record recall sessions show status rebuild replay verify head".split()  # noqa: SIM905
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
@@ -57,6 +60,7 @@ def test_every_command_has_help_with_an_example(command):
 READS = {
     "recall": ("recall", "where is the dog", "--model", "none"),
     "sessions": ("sessions",),
+    "sessions --tree": ("sessions", "--tree"),
     "show": ("show", "trip"),
     "status": ("status",),
     "head": ("head",),
@@ -80,6 +84,56 @@ def test_every_read_gives_json_and_takes_the_store_from_the_environment(memory, 
     plain = run(command, memory, *rest)
     assert plain.returncode == 0
     assert plain.stdout
+
+
+@pytest.fixture
+def branched(memory):
+    """The same store with a branch of the session, one of that branch, working memory and a switch."""
+    with MemoryStore.open(memory, model=None) as store:
+        first = SessionStarted(
+            name="plan [b]", agent="ada", scope="acme/sales", parent="trip-1", branched_at=3, reason="branch"
+        )
+        second = SessionStarted(name="short", agent="ada", parent="b-1", branched_at=5, reason="compress")
+        appended = [
+            (session_stream("b-1"), first),
+            (session_stream("b-1"), ValueSet(key="k", value=1)),
+            (session_stream("c-1"), second),
+            (session_stream("b-1"), SessionEnded()),
+            (agent_stream("ada"), SessionSwitched(from_="b-1", to="c-1", reason="compress")),
+        ]
+        store._log.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
+    return memory
+
+
+def test_sessions_as_a_tree_show_where_each_was_branched(branched):
+    """Guides, ids, positions and reasons; a branch outside its parent's scope begins a tree of its own."""
+    lines = run("sessions", branched, "--tree").stdout.splitlines()
+    assert [line.rstrip() for line in lines[::2]] == [
+        "trip (trip-1)  3 turns, new",
+        "    └── short (c-1)  0 turns, branched at 5, compress",
+    ]
+    assert lines[1].startswith("└── plan [b] (b-1)  0 turns, branched at 3, branch, ended 20")
+    assert run("sessions", branched, "--tree", "--scope", "acme/sales").stdout.startswith(
+        "plan [b] (b-1)  0 turns, branched at 3 of trip-1, branch, ended"
+    )
+    (root,) = json.loads(run("sessions", branched, "--tree", "--json").stdout)
+    (child,) = root["children"]
+    assert (root["session"], child["session"], child["parent"], child["branched_at"]) == ("trip-1", "b-1", "trip-1", 3)
+    assert [grandchild["session"] for grandchild in child["children"]] == ["c-1"]
+
+
+def test_events_beside_turns_disturb_no_command(branched):
+    """Working memory and agents' streams are passed over, and replay tells where a branch comes from."""
+    for command, *rest in READS.values():
+        ran = run(command, branched, *rest)
+        assert ran.returncode == 0, ran.stderr
+    replayed = json.loads(run("replay", branched, "--json").stdout)
+    assert [(s["parent"], s["branched_at"], s["reason"]) for s in replayed["sessions"]] == [
+        (None, None, "new"),
+        ("trip-1", 3, "branch"),
+        ("b-1", 5, "compress"),
+    ]
+    assert "plan [b] (b-1) in acme/sales, branched at 3 of trip-1" in run("replay", branched).stdout
 
 
 def test_record_and_import_take_the_store_from_the_environment_too(memory, tmp_path):
