@@ -150,9 +150,13 @@ class Views:
     def rebuild(self, *, upto: Position, progress: Progress | None = None) -> int:
         """Make everything anew from the log, in one transaction: readers see the old until the end.
 
+        It never goes back behind where the views were: who has read that position goes on from there.
         Returns the number of turns.
         """
         with self.database.writing() as connection:
+            state, read_to = standing(connection, self._log)
+            if state is ViewsState.USABLE:
+                upto = max(upto, read_to)
             self._start_over(connection)
             for events in self._log.read(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
                 self._apply(connection, events)

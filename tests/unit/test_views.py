@@ -209,3 +209,15 @@ def test_views_that_somebody_else_has_filled_meanwhile_are_kept(history, monkeyp
     monkeypatch.setattr(module, "standing", lambda *asked: next(answers, None) or honest(*asked))
     assert module.Views(filled.database, history._log).position() == history.head().position
     assert dump(filled) == before
+
+
+def test_a_rebuild_never_goes_back_behind_what_was_read(store):
+    """Another process that has read a position and applies what is behind it must not leave a gap."""
+    session = store.start_session("s")
+    for n in range(5):
+        session.record("user", f"turn{n}")
+    views = store._projections.current_views()
+    read_to = views.position()
+    views.rebuild(upto=2)
+    assert views.position() == read_to
+    assert [hit.text for hit in store.recall("turn4", mode="text").hits] == ["turn4"]
