@@ -16,8 +16,8 @@ from mnemolog.infra.log import EventLog
 from mnemolog.projections import durable
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Encoder
-from mnemolog.projections.rendering import RECIPE
 from mnemolog.projections.snapshots import SnapshotStore, create_tables
+from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.views import Views
 
 if TYPE_CHECKING:
@@ -59,12 +59,17 @@ def open_snapshots(folder: Path, log: EventLog) -> SnapshotStore:
 
 
 class Vectors:
-    """The vector leg of a store, put together when it is first needed."""
+    """The vector leg of a store, put together when it is first needed.
 
-    def __init__(self, folder: Path, log: EventLog, encoder: Encoder) -> None:
+    One vector stands for `every` turns of a session in a row. The recipe says so, hence the fingerprint:
+    vectors of other groups are another generation's.
+    """
+
+    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1) -> None:
         self._folder = folder / PROJECTIONS
         self._log = log
-        self.encoder = encoder
+        self._every = every
+        self.encoder = make_encoder(model, recipe=recipe(every))
         self._lock = threading.Lock()
         self._projection: VectorProjection | None = None
         self._engine: sa.Engine | None = None
@@ -80,7 +85,7 @@ class Vectors:
         return self.encoder.fingerprint if self._projection is not None else None
 
     def bring_up(self, *, upto: Position) -> Position:
-        """Embed the few turns that are new. Return how far the vectors go."""
+        """Embed the few texts that are new. Return how far the vectors go."""
         from mnemolog.projections.vectors.projection import TAIL_ENCODED_MAX
 
         return self.projection().catch_up(upto=upto, encode_max=TAIL_ENCODED_MAX).upto
@@ -110,6 +115,7 @@ class Vectors:
                     encoder=self.encoder,
                     cache=cache,
                     quarantine=quarantine,
+                    every=self._every,
                 )
             return self._projection
 
@@ -121,15 +127,18 @@ class Vectors:
             self._engine = self._projection = None
 
 
-def make_encoder(model: Any) -> Encoder:
-    """Return the encoder for a model name, a model folder, or an object with `encode` and `fingerprint`."""
+def make_encoder(model: Any, *, recipe: str) -> Encoder:
+    """Return the encoder for a model name, a model folder, or an object with `encode` and `fingerprint`.
+
+    `recipe` says how turns become the texts that are embedded; it is part of the encoder's fingerprint.
+    """
     if isinstance(model, str | Path):
         from mnemolog.infra.encoder import SentenceTransformerEncoder
 
-        return SentenceTransformerEncoder(model, recipe=RECIPE)
+        return SentenceTransformerEncoder(model, recipe=recipe)
     from mnemolog.infra.object_encoder import ObjectEncoder
 
-    return ObjectEncoder(model, recipe=RECIPE)
+    return ObjectEncoder(model, recipe=recipe)
 
 
 def _open_or_begin_anew(

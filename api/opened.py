@@ -24,8 +24,8 @@ from mnemolog.projections.views import Views
 class OpenedProjections:
     """Views and vectors of one log."""
 
-    def __init__(self, folder: Path, log: EventLog, model: Any) -> None:
-        self._folder, self._log, self._model = folder, log, model
+    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1) -> None:
+        self._folder, self._log, self._model, self._every = folder, log, model, every
         self._opening = threading.Lock()
         self._views: Views | None = None
         self._vectors: bootstrap.Vectors | None = None
@@ -49,8 +49,7 @@ class OpenedProjections:
             raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
         with self._opening:
             if self._vectors is None:
-                encoder = bootstrap.make_encoder(self._model)
-                self._vectors = bootstrap.Vectors(self._folder, self._log, encoder)
+                self._vectors = bootstrap.Vectors(self._folder, self._log, self._model, every=self._every)
             return self._vectors
 
     def known_fingerprint(self) -> str | None:

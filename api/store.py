@@ -35,6 +35,7 @@ from mnemolog.projections.read_models import SessionSummary, Turn, turn_of
 from mnemolog.projections.recall import Mode, Recall
 from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.states import SessionStates
+from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.projections.verify import Verification
 from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status
 from mnemolog.session import Session
@@ -50,10 +51,10 @@ class MemoryStore:
     Safe for many threads and many processes at once. Not to be carried across a fork.
     """
 
-    def __init__(self, folder: Path, log: EventLog, model: Any, *, clock: Clock, limits: MemoryLimits) -> None:
+    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int, clock: Clock, limits: MemoryLimits) -> None:
         self.path = folder
         self._log = log
-        self._projections = OpenedProjections(folder, log, model)
+        self._projections = OpenedProjections(folder, log, model, every=every)
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
@@ -69,6 +70,7 @@ class MemoryStore:
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Clock | None = None,
         limits: MemoryLimits = MEMORY_LIMITS,
+        retain_every_n_turns: int = 1,
     ) -> Self:
         """Open the store in the folder `path`, creating it there when the folder is new or empty.
 
@@ -77,8 +79,14 @@ class MemoryStore:
         a vector is first needed. `synchronous="NORMAL"` trades the newest turns at a power cut for speed.
         `limits` says how much the working memory of one session may hold; what exceeds it is refused.
 
-        Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`.
+        `retain_every_n_turns` (1 to 32) makes one vector of that many turns of a session in a row: fewer
+        vectors and model calls, coarser hits. Every turn is committed and found at once all the same. It is
+        part of the vectors' identity: with another number the store has other vectors (docs/recall.md).
+
+        Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`,
+        `InvalidInput`.
         """
+        every = checked_every(retain_every_n_turns)
         folder, clock = Path(path), clock or SystemClock()
         log = EventLog.open(
             folder,
@@ -87,7 +95,7 @@ class MemoryStore:
             synchronous=synchronous,
             busy_timeout_s=busy_timeout_s,
         )
-        return cls(folder, log, model, clock=clock, limits=limits)
+        return cls(folder, log, model, every=every, clock=clock, limits=limits)
 
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`.
@@ -209,7 +217,7 @@ class MemoryStore:
     ) -> Recall:
         """Return up to `k` turns (at most 1,000) that answer `query`, best first.
 
-        The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new turns
+        The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
         by itself; how far it goes is in `Recall.vectors_to`. In `hybrid` mode a vector leg that cannot
         answer leaves the text answer and its reason in `Recall.not_answering`; in `vector` mode it raises.
 

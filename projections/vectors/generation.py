@@ -10,15 +10,18 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections import durable
-from mnemolog.projections.embeddings import EmbeddingCache, Vectors, content_hash
+from mnemolog.projections.embeddings import EmbeddingCache, Vectors
 from mnemolog.projections.ports import Encoder, Log, Progress
-from mnemolog.projections.rendering import RECIPE, render
 from mnemolog.projections.vectors import segment as segments
-from mnemolog.projections.vectors.manifest import Manifest, SegmentState, read_manifest, state_of
-from mnemolog.projections.vectors.segment import Description, Positions, Segment
+from mnemolog.projections.vectors.chain import Maker, load_chain
+from mnemolog.projections.vectors.embedder import Embedder
+from mnemolog.projections.vectors.grouping import Folded, fold, recipe
+from mnemolog.projections.vectors.manifest import FORMAT_GROUPS, FORMAT_SINGLE_TURNS
+from mnemolog.projections.vectors.open_groups import NOTHING_OPEN, OpenGroups
+from mnemolog.projections.vectors.segment import Description, Segment
 
 READ_BATCH: Final = 512
 SEGMENTS_MAX: Final = 8
@@ -32,172 +35,166 @@ class Coverage(NamedTuple):
 
     upto: Position
     turns: int
+    """Turns that are covered now and were not before."""
     encoded: int
-    """Turns the model was called for; the others came from the cache."""
+    """Texts the model was called for; the others came from the cache."""
+
+
+class Snapshot(NamedTuple):
+    """What searches see: never changed, only replaced as a whole. Every turn is in one group of it at most."""
+
+    written: tuple[Segment, ...]
+    """Closed groups on disk; each segment begins where the one before ends."""
+    tail: tuple[Segment, ...]
+    """Closed groups in memory, going on from there."""
+    partials: Segment | None
+    """Groups that are still open, as they were when they were embedded."""
+    covers: Position
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Everything there is to search."""
+        return (*self.written, *self.tail, *(() if self.partials is None else (self.partials,)))
+
+    @property
+    def written_to(self) -> Position:
+        """The offset up to which closed groups are on disk."""
+        return self.written[-1].upto if self.written else ORIGIN
+
+    @property
+    def closed_to(self) -> Position:
+        """The offset up to which every closed group is here, and from which on the log is to be read."""
+        return self.tail[-1].upto if self.tail else self.written_to
 
 
 class Generation:
-    """Vectors of `log` under `encoder`. Readers search an immutable snapshot; one thread extends at a time."""
+    """Vectors of `log` under `encoder`, one for every group of `every` turns.
 
-    def __init__(self, folder: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
+    Readers search an immutable snapshot; one thread extends at a time.
+    """
+
+    def __init__(
+        self, folder: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path, every: int
+    ) -> None:
         self.folder = folder
-        self._log, self._encoder, self._cache, self._quarantine = log, encoder, cache, quarantine
+        self._log, self._encoder, self._embedder = log, encoder, Embedder(encoder, cache)
+        self._maker = Maker(
+            encoder.fingerprint, recipe(every), FORMAT_SINGLE_TURNS if every == 1 else FORMAT_GROUPS, every
+        )
         self._extending = threading.Lock()
-        self.snapshot: tuple[Segment, ...] = ()
-        """Written segments, then the tail in memory, each beginning where the one before ends."""
-        self._load()
+        chain = load_chain(folder, log=log, maker=self._maker, quarantine=quarantine)
+        self.snapshot = Snapshot(chain.segments, (), None, ORIGIN)
+        self._open = NOTHING_OPEN
+        self._show((), self._open.after(chain.opened))
+        self._embed_open(encode_max=0)
 
     @property
     def covers(self) -> Position:
         """The offset up to which every turn has its vector here."""
-        return self.snapshot[-1].upto if self.snapshot else ORIGIN
+        return self.snapshot.covers
 
     @property
-    def written(self) -> Position:
-        """The offset up to which the vectors are on disk."""
-        return max((part.upto for part in self.snapshot if part.folder is not None), default=ORIGIN)
+    def unwritten(self) -> int:
+        """How many offsets the tail in memory spans."""
+        return self.snapshot.closed_to - self.snapshot.written_to
 
     def extend(self, *, upto: Position, encode_max: int | None = None, progress: Progress | None = None) -> Coverage:
-        """Take in turns of `(covers, upto]`, from the cache where it knows them, else through the model.
+        """Take in the log up to `upto`: texts from the cache where it knows them, else through the model.
 
-        Stops early before the turn that would be the `encode_max + 1`-th to encode. Raises
-        `EncodingFailed`, naming the position; what came before is kept.
+        Stops early before a group that would be the `encode_max + 1`-th text to encode closes; groups still
+        open come last. What is left out lowers `covers`. Raises `EncodingFailed`, naming the position; what
+        came before is kept.
         """
         with self._extending:
-            start, turns, encoded = self.covers, 0, 0
+            before, start, encoded = self.covers, self.snapshot.closed_to, 0
             for events in self._log.read(after=start, upto=upto, batch_max=READ_BATCH):
-                batch = [(e.position, render(e.event)) for e in events if isinstance(e.event, TurnRecorded)]
-                left = None if encode_max is None else encode_max - encoded
-                taken, calls = self._take(batch, encode_max=left)
-                turns, encoded = turns + taken, encoded + calls
-                stop = batch[taken][0] if taken < len(batch) else Position(upto + 1)
-                self._move_to(max((e.position for e in events if e.position < stop), default=self.covers))
+                calls, whole = self._take(events, encode_max=_left(encode_max, encoded))
+                encoded += calls
                 if progress is not None:
-                    progress(self.covers - start, upto - start)
-                if taken < len(batch):
+                    progress(self.snapshot.closed_to - start, upto - start)
+                if not whole:
                     break
-            return Coverage(self.covers, turns, encoded)
+            encoded += self._embed_open(encode_max=_left(encode_max, encoded))
+            return Coverage(self.covers, self._count_turns(after=before, upto=self.covers), encoded)
 
     def count_unknown(self, *, upto: Position) -> int:
-        """Return how many distinct texts of `(covers, upto]` the cache does not know."""
-        unknown: set[bytes] = set()
-        for events in self._log.read(after=self.covers, upto=upto, batch_max=READ_BATCH):
-            hashes = {content_hash(render(e.event)) for e in events if isinstance(e.event, TurnRecorded)}
-            unknown |= hashes - self._cache.look_up(hashes).keys()
-        return len(unknown)
+        """Return how many distinct texts `extend` would call the model for."""
+        folded, unknown = Folded(dict(self._open.groups), []), set[bytes]()
+        for events in self._log.read(after=self.snapshot.closed_to, upto=upto, batch_max=READ_BATCH):
+            folded = fold(folded.opened, events, every=self._maker.every)
+            unknown |= self._embedder.unknown([closed.group for closed in folded.closed])
+        return len(unknown | self._embedder.unknown(folded.opened.values()))
 
     def write(self) -> None:
-        """Write the tail as a segment; merge all into one when they have become many."""
+        """Write the tail as a segment; merge all into one when they have become many. Open groups stay in memory."""
         with self._extending:
-            written = tuple(part for part in self.snapshot if part.folder is not None)
-            tail = [part for part in self.snapshot if part.folder is None]
-            if not tail:
+            snapshot = self.snapshot
+            if not snapshot.tail:
                 return
-            parts: Sequence[Segment] = tail
+            parts, written = snapshot.tail, snapshot.written
             if len(written) >= SEGMENTS_MAX:
-                parts, written = [*written, *tail], ()
-            merged = self._merge(parts)
-            old = [part.folder for part in parts if part.folder is not None]
-            self.snapshot = (*written, segments.publish(merged, self.folder, self._description(merged.upto)))
-            for folder in old:
-                durable.remove_folder(folder)
+                parts, written = (*written, *parts), ()
+            open_turns = np.asarray(self._open.turns(), dtype=np.int64)
+            merged = segments.merge(parts)._replace(open_turns=open_turns)
+            published = segments.publish(merged, self.folder, self._description(merged.upto))
+            self.snapshot = snapshot._replace(written=(*written, published), tail=())
+            for part in parts:
+                if part.folder is not None:
+                    durable.remove_folder(part.folder)
 
-    def _take(self, batch: Sequence[tuple[Position, str]], *, encode_max: int | None) -> tuple[int, int]:
-        """Add the turns of `batch` to the tail, in order. Return how many, and how many were encoded."""
-        hashes = [content_hash(text) for _, text in batch]
-        known = self._cache.look_up(hashes)
-        missing: dict[bytes, tuple[Position, str]] = {}
-        taken = 0
-        for (position, text), content in zip(batch, hashes, strict=True):
-            if content not in known and content not in missing:
-                if encode_max is not None and len(missing) >= encode_max:
-                    break
-                missing[content] = (position, text)
-            taken += 1
-        fresh = self._encode(missing)
-        self._cache.store(fresh)
-        known |= fresh
-        if taken:
-            rows = [known[content] for content in hashes[:taken]]
-            positions = np.repeat([position for position, _ in batch[:taken]], [len(row) for row in rows])
-            self._append(positions.astype(np.int64), np.concatenate(rows), upto=batch[taken - 1][0])
-        return taken, len(missing)
+    def _take(self, events: Sequence[RecordedEvent], *, encode_max: int | None) -> tuple[int, bool]:
+        """Embed the groups that `events` close. Return how many were encoded, and whether that was all."""
+        folded = fold(self._open.groups, events, every=self._maker.every)
+        embedded = self._embedder.embed([closed.group for closed in folded.closed], encode_max=encode_max)
+        vectors, whole = embedded.leading(), True
+        if len(vectors) < len(folded.closed):
+            stop, whole = folded.closed[len(vectors)].at, False
+            events = [event for event in events if event.position < stop]
+            folded = fold(self._open.groups, events, every=self._maker.every)
+        if events:
+            self._advance(folded, vectors, upto=events[-1].position)
+        return embedded.encoded, whole
 
-    def _encode(self, missing: dict[bytes, tuple[Position, str]]) -> dict[bytes, Vectors]:
-        if not missing:
-            return {}
-        chunks = self._encoder.chunks([text for _, text in missing.values()])
-        try:
-            vectors = self._encoder.encode([piece for pieces in chunks for piece in pieces])
-        except errors.EncodingFailed as error:
-            self._name_the_culprit(missing, chunks)
-            raise error from None
-        ends = np.cumsum([len(pieces) for pieces in chunks])
-        return dict(zip(missing, np.split(vectors, ends[:-1]), strict=True))
+    def _advance(self, folded: Folded, vectors: Sequence[Vectors], *, upto: Position) -> None:
+        """Make the tail longer, in one step with what is open behind it. Searches under way see the old."""
+        groups = [closed.group for closed in folded.closed]
+        after, dimension = self.snapshot.closed_to, self._encoder.dimension
+        part = segments.build(groups, vectors, after=after, upto=upto, dimension=dimension)
+        tail = (*self.snapshot.tail, part)
+        self._show(tail if len(tail) <= TAIL_PARTS_MAX else (segments.merge(tail),), self._open.after(folded.opened))
 
-    def _name_the_culprit(self, missing: dict[bytes, tuple[Position, str]], chunks: list[list[str]]) -> None:
-        for (position, _), pieces in zip(missing.values(), chunks, strict=True):
-            try:
-                self._encoder.encode(pieces)
-            except errors.EncodingFailed as error:
-                raise errors.EncodingFailed(str(error), position=position) from error
+    def _embed_open(self, *, encode_max: int | None) -> int:
+        """Embed groups that are open, as they are. Return how many texts were encoded."""
+        encoded, pending = 0, self._open.pending()
+        for start in range(0, len(pending), READ_BATCH):
+            streams = pending[start : start + READ_BATCH]
+            groups = [self._open.groups[stream] for stream in streams]
+            embedded = self._embedder.embed(groups, encode_max=_left(encode_max, encoded))
+            made = {s: vectors for s, vectors in zip(streams, embedded.vectors, strict=True) if vectors is not None}
+            self._show(self.snapshot.tail, self._open.with_vectors(made))
+            encoded += embedded.encoded
+        return encoded
 
-    def _append(self, positions: Positions, vectors: Vectors, *, upto: Position) -> None:
-        """Make the tail longer. Searches under way keep the snapshot they have."""
-        done = tuple(part for part in self.snapshot if part.folder is not None)
-        tail = [part for part in self.snapshot if part.folder is None]
-        tail.append(segments.build(positions, vectors, after=self.covers, upto=upto, dimension=self._encoder.dimension))
-        self.snapshot = (*done, *(tail if len(tail) <= TAIL_PARTS_MAX else [self._merge(tail)]))
+    def _show(self, tail: tuple[Segment, ...], opened: OpenGroups) -> None:
+        """Replace the snapshot by one with this tail and these open groups."""
+        self._open = opened
+        snapshot = self.snapshot._replace(tail=tail)
+        at = snapshot.closed_to
+        partials = opened.segment(at=at, dimension=self._encoder.dimension) if opened.partials else None
+        self.snapshot = snapshot._replace(partials=partials, covers=opened.covers(at))
 
-    def _move_to(self, upto: Position) -> None:
-        """Say that there is nothing more to embed up to `upto`."""
-        if upto > self.covers:
-            none = np.empty((0, self._encoder.dimension), dtype=np.float32)
-            self._append(np.empty(0, dtype=np.int64), none, upto=upto)
-
-    def _merge(self, parts: Sequence[Segment]) -> Segment:
-        if len(parts) == 1:
-            return parts[0]
-        return segments.build(
-            np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.vectors for part in parts]),
-            after=parts[0].after,
-            upto=parts[-1].upto,
-            dimension=self._encoder.dimension,
-        )
+    def _count_turns(self, *, after: Position, upto: Position) -> int:
+        """Return how many turns of `(after, upto]` have their vector here."""
+        later = [segment.members.turns for segment in self.snapshot.segments if segment.upto > after]
+        return sum(int(np.count_nonzero((turns > after) & (turns <= upto))) for turns in later)
 
     def _description(self, upto: Position) -> Description:
         digest = self._log.digest_at(upto)
         if digest is None:
             raise errors.LogDamaged("the event that the vectors reach to is gone", position=upto)
-        return Description(self._log.log_id, self._encoder.fingerprint, self._encoder.name, RECIPE, digest.hex())
+        maker, log = self._maker, self._log
+        return Description(log.log_id, maker.fingerprint, self._encoder.name, maker.recipe, digest.hex(), maker.format)
 
-    def _load(self) -> None:
-        """Read the longest chain of segments from 0. What cannot be used goes to quarantine."""
-        found: list[tuple[Manifest, Path]] = []
-        for folder in sorted(self.folder.glob("[0-9]*-[0-9]*")):
-            try:
-                manifest = read_manifest(folder)
-                state = state_of(manifest, log=self._log, fingerprint=self._encoder.fingerprint)
-                if state is not SegmentState.USABLE or manifest.recipe != RECIPE:
-                    raise errors.ProjectionUnreadable(folder, f"the segment is {state.value}")
-                found.append((manifest, folder))
-            except errors.ProjectionUnreadable as error:
-                self._set_aside(folder, error)
-        chain: list[Segment] = []
-        reached = ORIGIN
-        # Ranges may overlap when two processes wrote at once: of those that begin here, take the longest.
-        while options := [(m, f) for m, f in found if m.after == reached and m.upto > reached]:
-            manifest, folder = max(options, key=lambda option: option[0].upto)
-            try:
-                chain.append(segments.load(folder, manifest))
-                reached = manifest.upto
-            except errors.ProjectionUnreadable as error:
-                self._set_aside(folder, error)
-                found.remove((manifest, folder))
-        self.snapshot = tuple(chain)
 
-    def _set_aside(self, folder: Path, error: errors.ProjectionUnreadable) -> None:
-        # A folder that vanished meanwhile was merged away by another process: nothing is wrong with it.
-        if folder.exists():
-            durable.quarantine(folder, self._quarantine, reason=error.cause)
+def _left(encode_max: int | None, encoded: int) -> int | None:
+    return None if encode_max is None else encode_max - encoded

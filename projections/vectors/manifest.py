@@ -18,7 +18,10 @@ from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
 
 MANIFEST_FILE: Final = "manifest.json"
-MANIFEST_FORMAT: Final = 1
+FORMAT_SINGLE_TURNS: Final = 1
+"""Every vector is of one turn."""
+FORMAT_GROUPS: Final = 2
+"""Vectors are of groups of turns, which further files list."""
 
 
 class FileTag(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +31,7 @@ class FileTag(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Written last: a segment without one was never finished."""
 
     format: int
@@ -42,9 +45,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     upto: Position
     digest_at_upto: str
     turns: int
+    """Turns that have their vector here."""
     vectors: int
     files: dict[str, FileTag]
     faiss_version: str
+    groups: int | None = None
+    """Groups the turns are in. None, and not stored, in the format of single turns; so is the next."""
+    open_turns: int | None = None
+    """Turns up to `upto` whose group closes later; they have their vector in a later segment."""
 
 
 class SegmentState(StrEnum):
@@ -72,8 +80,8 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise errors.ProjectionUnreadable(path, str(error)) from error
-    if manifest.format != MANIFEST_FORMAT:
-        raise errors.ProjectionUnreadable(path, f"manifest format {manifest.format} is not {MANIFEST_FORMAT}")
+    if manifest.format not in (FORMAT_SINGLE_TURNS, FORMAT_GROUPS):
+        raise errors.ProjectionUnreadable(path, f"manifest format {manifest.format} is not known here")
     return manifest
 
 

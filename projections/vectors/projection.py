@@ -18,7 +18,7 @@ from mnemolog.projections.vectors.generation import Coverage, Generation
 from mnemolog.projections.vectors.search import nearest
 
 TAIL_ENCODED_MAX: Final = 64
-"""Turns a recall embeds by itself before it answers; what is beyond them is found by text until then."""
+"""Texts a recall embeds by itself before it answers; what is beyond them is found by text until then."""
 TAIL_WRITTEN_AT: Final = 2_048
 """Offsets the tail in memory may span before it is written as a segment."""
 
@@ -33,11 +33,17 @@ class Rebuilt(NamedTuple):
 
 
 class VectorProjection:
-    """Vectors of one log under one model. Other models' generations are left alone."""
+    """Vectors of one log under one model, one for every group of `every` turns.
 
-    def __init__(self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
+    Other models' generations are left alone, and so are those of other groups: `every` must be part of the
+    recipe that is in the encoder's fingerprint (`mnemolog.projections.vectors.grouping.recipe`).
+    """
+
+    def __init__(
+        self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path, every: int = 1
+    ) -> None:
         self._root, self._log, self._encoder, self._cache = root, log, encoder, cache
-        self._quarantine = quarantine
+        self._quarantine, self._every = quarantine, every
         self._rebuilding = threading.Lock()
         self._generation = self._open(self._current_folder())
 
@@ -47,23 +53,24 @@ class VectorProjection:
         return self._generation.covers
 
     def catch_up(self, *, upto: Position, encode_max: int | None = None, progress: Progress | None = None) -> Coverage:
-        """Embed turns up to `upto`, at most `encode_max` of them through the model, and write large tails."""
+        """Embed turns up to `upto`, at most `encode_max` texts through the model, and write large tails."""
         generation = self._generation
         coverage = Coverage(generation.covers, 0, 0)
         if generation.covers < upto:
             coverage = generation.extend(upto=upto, encode_max=encode_max, progress=progress)
-        if encode_max is None or generation.covers - generation.written > TAIL_WRITTEN_AT:
+        if encode_max is None or generation.unwritten > TAIL_WRITTEN_AT:
             generation.write()
         return coverage
 
     def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
-        """Return up to `k` positions with cosine similarity, best first, of the turns that are covered.
+        """Return up to `k` positions with cosine similarity, best first, of the turns that are embedded.
 
+        A turn has the similarity of the group it was embedded with. With `allowed`, only these are returned.
         Raises `ModelUnavailable` or `EncodingFailed`.
         """
-        snapshot = self._generation.snapshot
+        found_in = self._generation.snapshot.segments
         permitted = None if allowed is None else np.asarray(allowed, dtype=np.int64)
-        return nearest(snapshot, self._embed(query), k=k, allowed=permitted)
+        return nearest(found_in, self._embed(query), k=k, allowed=permitted)
 
     def rebuild(self, *, upto: Position, progress: Progress | None = None) -> Rebuilt:
         """Build a new generation from the log beside the current one, which answers until it is done."""
@@ -82,7 +89,7 @@ class VectorProjection:
             return Rebuilt(final.name, coverage)
 
     def missing(self, *, upto: Position) -> int:
-        """Return how many turns up to `upto` would need the model if everything were built anew."""
+        """Return how many texts up to `upto` would need the model if everything were built anew."""
         probe = self._open(self._root / durable.temporary_name("probe"))
         return probe.count_unknown(upto=upto)
 
@@ -96,7 +103,14 @@ class VectorProjection:
         return np.ascontiguousarray(mean / length, dtype=np.float32)
 
     def _open(self, folder: Path) -> Generation:
-        return Generation(folder, log=self._log, encoder=self._encoder, cache=self._cache, quarantine=self._quarantine)
+        return Generation(
+            folder,
+            log=self._log,
+            encoder=self._encoder,
+            cache=self._cache,
+            quarantine=self._quarantine,
+            every=self._every,
+        )
 
     def _folders(self) -> list[tuple[int, Path]]:
         prefix = self._encoder.fingerprint[:16]

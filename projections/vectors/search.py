@@ -1,38 +1,50 @@
-"""Exact nearest neighbours over segments, with or without a filter."""
+"""Exact nearest neighbours over segments, with or without a filter: groups are scored, turns returned."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import faiss
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.embeddings import Vectors
-from mnemolog.projections.vectors.segment import Positions, Segment
+from mnemolog.projections.vectors.members import Members, Positions
+from mnemolog.projections.vectors.segment import Segment
+
+
+class _Found(NamedTuple):
+    """A group that may be among the best, with the turns of it to return: at least one, in order."""
+
+    score: float
+    id: int
+    turns: list[int]
 
 
 def nearest(
     segments: Sequence[Segment], query: Vectors, *, k: int, allowed: Positions | None
 ) -> list[tuple[Position, float]]:
-    """Return up to `k` positions with their cosine similarity, best first; ties by position.
+    """Return up to `k` positions of turns with the cosine similarity of their group, best first.
 
-    `query` has shape (1, dimension), length 1. `allowed` (rising) restricts the answer; None does not.
-    A turn of several chunks counts once, with its best chunk.
+    `query` has shape (1, dimension), length 1. `allowed` (rising) restricts the answer to these turns: a
+    group without any of them is not scored, and of the others only these turns are returned. None does not
+    restrict. The turns of a group follow one another in order; equal scores go to the group of the lower id.
+    A group of several chunks counts once, with its best chunk.
     """
-    best: dict[int, float] = {}
-    for segment in segments:
-        for position, score in _nearest_in(segment, query, k=k, allowed=allowed):
-            best[position] = max(score, best.get(position, -2.0))
-    ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))[:k]
-    return [(Position(position), score) for position, score in ranked]
+    found = [group for segment in segments for group in _nearest_in(segment, query, k=k, allowed=allowed)]
+    found.sort(key=lambda group: (-group.score, group.id))
+    # Every group has a turn to return, so k groups are enough.
+    return [(Position(turn), group.score) for group in found[:k] for turn in group.turns][:k]
 
 
-def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> list[tuple[int, float]]:
-    parameters = None
-    rows = len(segment.positions)
+def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> list[_Found]:
+    parameters, permitted = None, None
+    members, rows = segment.members, len(segment.rows)
     if allowed is not None:
-        mask = np.isin(segment.positions, allowed, assume_unique=False)
+        permitted = np.isin(members.turns, allowed)
+        mask = members.with_any(permitted)[segment.rows]
         rows = int(mask.sum())
         bits = np.packbits(mask, bitorder="little")
         selector = faiss.IDSelectorBitmap(bits)  # type: ignore[call-arg, arg-type]
@@ -40,10 +52,20 @@ def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions 
     if rows == 0:
         return []
     wanted = k
-    while True:  # Several chunks of one turn may crowd out others: ask for more until k turns are there.
+    while True:  # Several chunks of one group may crowd out others: ask for more until k groups are there.
         wanted = min(wanted, rows)
         scores, found = segment.faiss_index.search(query, wanted, params=parameters)
-        positions = segment.positions[found[0]]
-        if wanted == rows or len(np.unique(positions)) >= min(k, rows):
-            return [(int(p), float(s)) for p, s in zip(positions, scores[0], strict=True)]
+        groups = segment.rows[found[0]]
+        if wanted == rows or len(np.unique(groups)) >= min(k, rows):
+            break
         wanted *= 2
+    best: dict[int, float] = {}
+    for number, score in zip(groups.tolist(), scores[0].tolist(), strict=True):
+        best[number] = max(score, best.get(number, -2.0))
+    return [_found(members, number, score, permitted) for number, score in best.items()]
+
+
+def _found(members: Members, number: int, score: float, permitted: NDArray[np.bool_] | None) -> _Found:
+    where = members.turns_of(number)
+    turns = members.turns[where]
+    return _Found(score, int(turns[-1]), (turns if permitted is None else turns[permitted[where]]).tolist())
