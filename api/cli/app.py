@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from mnemolog.domain import errors
+from mnemolog.domain.limits import RETAIN_EVERY_MAX
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
 EXIT_FAILED, EXIT_DAMAGED = 1, 3
@@ -60,6 +61,17 @@ Model = Annotated[
         "--model",
         envvar="MNEMOLOG_MODEL",
         help="Name or folder of a SentenceTransformer model, or 'none' for text only.",
+    ),
+]
+RetainEvery = Annotated[
+    int,
+    typer.Option(
+        "--retain-every",
+        metavar="N",
+        min=1,
+        max=RETAIN_EVERY_MAX,
+        envvar="MNEMOLOG_RETAIN_EVERY",
+        help="Use vectors of N turns of a session together; each N has vectors of its own.",
     ),
 ]
 

@@ -7,7 +7,17 @@ from typing import Annotated, cast
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_DAMAGED, EXIT_FAILED, AsJson, Model, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    AsJson,
+    Model,
+    RetainEvery,
+    Store,
+    StoreCommand,
+    app,
+    chosen_model,
+)
 from mnemolog.cli.progress import bar
 from mnemolog.maintenance import Rebuildable
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
@@ -19,6 +29,7 @@ def rebuild(
     projection: Annotated[str, typer.Argument(metavar="[vectors|views|all]")] = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; change nothing.")] = False,
     model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Make projections anew from the log. The old ones answer until the new are done.
@@ -26,7 +37,7 @@ def rebuild(
     Example: mnemolog rebuild memory/ vectors --dry-run
     """
     with (
-        MemoryStore.open(store, model=chosen_model(model), create=False) as opened,
+        MemoryStore.open(store, model=chosen_model(model), create=False, retain_every_n_turns=retain_every) as opened,
         bar("rebuilding") as progress,
     ):
         reports = opened.rebuild(cast(Rebuildable, projection), dry_run=dry_run, progress=progress)

@@ -122,7 +122,8 @@ def show_status(status: Status) -> None:
     table.add_row("views", views.state, str(views.position), str(views.behind_events), holds)
     for item in status.vectors:
         name = f"vectors {item.model} {item.fingerprint[:8]}"
-        table.add_row(name, item.state, str(item.covers), str(item.behind_events), f"{item.vectors} vectors")
+        holds = f"{item.vectors} vectors" + (f", {item.open_turns} turns in open groups" if item.open_turns else "")
+        table.add_row(name, item.state, str(item.covers), str(item.behind_events), holds)
     out.print(table)
     if not status.vectors:
         out.print("no vectors yet: `mnemolog rebuild DIR vectors` makes them", style="dim")

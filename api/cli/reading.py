@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import AsJson, Model, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall import Mode
 from mnemolog.projections.tree import tree
@@ -24,13 +24,14 @@ def recall(
     role: Annotated[list[str] | None, typer.Option(help="Only turns of this role; may repeat.")] = None,
     mode: Annotated[str, typer.Option(help="hybrid, vector or text.")] = "hybrid",
     model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Find the turns that answer a question.
 
     Example: mnemolog recall memory/ "where does she live?" --scope acme/support
     """
-    with MemoryStore.open(store, model=chosen_model(model), create=False) as opened:
+    with MemoryStore.open(store, model=chosen_model(model), create=False, retain_every_n_turns=retain_every) as opened:
         chosen = None if session is None else opened.find_session(session).session
         answer = opened.recall(query, k=k, scope=scope, session=chosen, roles=role or (), mode=cast(Mode, mode))
     if as_json:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import AsJson, Model, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
@@ -75,13 +75,14 @@ def import_(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="List lines that are refused and go on.")] = False,
     vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
     model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Import conversations. Safe to run twice: turns that are there are passed over.
 
     Example: mnemolog import memory/ turns.jsonl --field text=body,session=room,time=at
     """
-    with MemoryStore.open(store, model=chosen_model(model), create=False) as opened:
+    with MemoryStore.open(store, model=chosen_model(model), create=False, retain_every_n_turns=retain_every) as opened:
         with bar("importing") as progress:
             report = opened.import_files(
                 files,

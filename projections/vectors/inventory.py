@@ -18,11 +18,16 @@ class GenerationStatus(msgspec.Struct, frozen=True, kw_only=True):
     generation: str
     model: str
     fingerprint: str
+    recipe: str
+    """How turns become the texts that are embedded, the size of groups included."""
     state: str
     """`current`, `behind`, `other-log`, `ahead`, `diverged` or `damaged`."""
     covers: Position
+    """How far the segments go. Turns up to here whose group is open are embedded in memory by whoever recalls."""
     behind_events: int
     vectors: int
+    open_turns: int
+    """Turns up to `covers` that no vector on disk stands for, because their group was open there."""
 
 
 def generations(root: Path, log: Log) -> list[GenerationStatus]:
@@ -32,7 +37,8 @@ def generations(root: Path, log: Log) -> list[GenerationStatus]:
 
 def _status(folder: Path, log: Log) -> GenerationStatus:
     head = log.head().position
-    covers, vectors, model, fingerprint = ORIGIN, 0, "", folder.name.split("-")[0]
+    covers, vectors, open_turns = ORIGIN, 0, 0
+    model, fingerprint, recipe = "", folder.name.split("-")[0], ""
     state = "current"
     for part in sorted(folder.glob("[0-9]*-[0-9]*")):
         try:
@@ -40,20 +46,22 @@ def _status(folder: Path, log: Log) -> GenerationStatus:
         except errors.ProjectionUnreadable:
             state = SegmentState.DAMAGED.value
             continue
-        model, fingerprint = manifest.model, manifest.fingerprint
+        model, fingerprint, recipe = manifest.model, manifest.fingerprint, manifest.recipe
         worth = state_of(manifest, log=log, fingerprint=None)
         if worth is not SegmentState.USABLE:
             state = worth.value
         elif manifest.after == covers:
-            covers, vectors = manifest.upto, vectors + manifest.vectors
+            covers, vectors, open_turns = manifest.upto, vectors + manifest.vectors, manifest.open_turns or 0
     if state == "current" and covers < head:
         state = "behind"
     return GenerationStatus(
         generation=folder.name,
         model=model,
         fingerprint=fingerprint,
+        recipe=recipe,
         state=state,
         covers=covers,
         behind_events=max(0, head - covers),
         vectors=vectors,
+        open_turns=open_turns,
     )
