@@ -65,8 +65,10 @@ def _load_segments(folder: Path, *, log: Log, maker: Maker, quarantine: Path) ->
         try:
             manifest = read_manifest(part)
             state = state_of(manifest, log=log, fingerprint=maker.fingerprint)
-            if state is not SegmentState.USABLE or (manifest.recipe, manifest.format) != (maker.recipe, maker.format):
+            if state is not SegmentState.USABLE:
                 raise errors.ProjectionUnreadable(part, f"the segment is {state.value}")
+            if (manifest.recipe, manifest.format) != (maker.recipe, maker.format):
+                raise errors.ProjectionUnreadable(part, f"it was made by another recipe, {manifest.recipe!r}")
             found.append((manifest, part))
         except errors.ProjectionUnreadable as error:
             _set_aside(part, error, quarantine)

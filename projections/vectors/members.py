@@ -30,8 +30,8 @@ class Members(NamedTuple):
 
     def with_any(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return for each group whether any of its turns is `marked`. Shapes (m,) and (g,)."""
-        if not len(self.ends):
-            return np.empty(0, dtype=np.bool_)
+        if len(self.ends) == len(self.turns):  # Groups of one turn each, or none at all.
+            return marked
         found: NDArray[np.bool_] = np.logical_or.reduceat(marked, np.concatenate(([0], self.ends[:-1])))
         return found
 

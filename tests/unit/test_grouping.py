@@ -276,6 +276,18 @@ def test_an_open_group_is_not_covered_before_it_is_embedded(four, folder):
         assert [leg.catch_up(upto=again.head().position, encode_max=1).turns for _ in range(2)] == [0, 0]
 
 
+def test_a_recall_that_may_embed_little_stops_before_the_group_it_leaves_out_closes(four):
+    """What it leaves out is open or ahead, never half done, and the next one goes on from there."""
+    turns = record(four, "a", *(f"note number{n}" for n in range(9)))
+    leg, head = four.vectors().projection(), four.head().position
+    assert leg.catch_up(upto=head, encode_max=1) == (turns[3], 4, 1)
+    assert snapshot(four).closed_to == turns[6]
+    assert [group for group, _ in closed_rows(four)] == [turns[:4]]
+    assert leg.catch_up(upto=head, encode_max=1) == (turns[7], 4, 1)
+    assert leg.catch_up(upto=head, encode_max=1) == (turns[8], 1, 1)
+    assert [group for group, _ in closed_rows(four) + open_rows(four)] == [turns[:4], turns[4:8], turns[8:]]
+
+
 def test_more_open_groups_than_a_recall_embeds_are_said_to_be_missing(folder, encoder):
     """The bound of a recall holds for sessions with one turn each, too."""
     with MemoryStore.open(folder, model=encoder, retain_every_n_turns=8) as store:
@@ -437,6 +449,21 @@ def test_a_segment_with_damaged_groups_is_set_aside_and_made_anew(four, folder, 
         assert (closed_rows(again), open_rows(again)) == before
         assert again.status().quarantined == 1
         assert again._model.calls == []
+
+
+def test_a_segment_of_another_recipe_is_set_aside(four, folder):
+    """Even if it says that it comes from the same model."""
+    record(four, "a", *(f"note number{n}" for n in range(4)))
+    four.catch_up_vectors()
+    before = closed_rows(four)
+    four.close()
+    (path,) = (folder / "projections" / "vectors").glob("*/*/manifest.json")
+    path.write_text(path.read_text().replace(recipe(4), recipe(8)))
+    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
+        again.catch_up_vectors()
+        assert closed_rows(again) == before
+        (reason,) = (folder / "projections" / "quarantine").glob("*.reason.json")
+        assert "another recipe" in reason.read_text()
 
 
 class Halves(HashEncoder):
