@@ -21,6 +21,7 @@ from mnemolog.domain.state import SessionState
 from mnemolog.domain.switching import Switch, SwitchReason, parse_switch_reason
 from mnemolog.infra.log import EventLog
 from mnemolog.projections.states import SessionStates
+from mnemolog.results import NewTurn
 
 Decision = Callable[[SessionState | None, Micros], list[Event]]
 """Says which events follow from the state of a session at a moment, or raises."""
@@ -105,6 +106,26 @@ class Sessions:
         if key is not None:
             session.checked_key(key)
         return self.log.transact(commands.record_turn(session_id, turn, self.states, key=key))
+
+    def record_many(self, turns: Sequence[NewTurn]) -> list[commands.Recorded]:
+        """Record turns of any sessions in the order given, in one transaction."""
+        works = [
+            commands.record_turn(
+                new.session,
+                session.new_turn(
+                    role=new.role,
+                    text=new.text,
+                    speaker=new.speaker,
+                    said_at=new.said_at,
+                    tool_calls=new.tool_calls,
+                    metadata=new.metadata,
+                ),
+                self.states,
+                key=None if new.key is None else session.checked_key(new.key),
+            )
+            for new in turns
+        ]
+        return self.log.transact(lambda tx: [work(tx) for work in works])
 
     def record_behind(
         self, session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], *, expected: Version

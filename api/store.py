@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from mnemolog import bootstrap, commands, maintenance
+from mnemolog import bootstrap, maintenance
 from mnemolog.domain import errors
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
@@ -26,7 +26,6 @@ from mnemolog.domain.switching import SwitchReason
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
-from mnemolog.infra.transaction import Transaction
 from mnemolog.opened import OpenedProjections
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections import queries
@@ -51,7 +50,9 @@ class MemoryStore:
     Safe for many threads and many processes at once. Not to be carried across a fork.
     """
 
-    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int, clock: Clock, limits: MemoryLimits) -> None:
+    def __init__(
+        self, folder: Path, log: EventLog, model: Any, *, every: int, clock: Clock, limits: MemoryLimits
+    ) -> None:
         self.path = folder
         self._log = log
         self._projections = OpenedProjections(folder, log, model, every=every)
@@ -167,8 +168,7 @@ class MemoryStore:
         """
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        works = [_record(turn, self._sessions.states) for turn in turns]
-        recorded = self._log.transact(lambda tx: [work(tx) for work in works])
+        recorded = self._sessions.record_many(turns)
         return [turn_of(r.event, session=t.session, scope=r.scope) for t, r in zip(turns, recorded, strict=True)]
 
     def import_files(
@@ -386,16 +386,3 @@ class MemoryStore:
             agent=started.agent,
             scope=started.scope,
         )
-
-
-def _record(new: NewTurn, states: SessionStates) -> Callable[[Transaction], commands.Recorded]:
-    turn = domain.new_turn(
-        role=new.role,
-        text=new.text,
-        speaker=new.speaker,
-        said_at=new.said_at,
-        tool_calls=new.tool_calls,
-        metadata=new.metadata,
-    )
-    key = None if new.key is None else domain.checked_key(new.key)
-    return commands.record_turn(new.session, turn, states, key=key)
