@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, help="keep the store here and use it again")
     parser.add_argument("--model", default="all-MiniLM-L6-v2")
     parser.add_argument("--rank-constant", type=int, default=fusion.RANK_CONSTANT, help="of the fusion by rank")
+    parser.add_argument("--retain-every", type=int, default=1, help="turns of a session that share a vector")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.rank_constant != fusion.RANK_CONSTANT:
@@ -72,14 +73,18 @@ def main() -> None:
     results: dict[str, Any] = {"questions": len(questions), "left out": len(everything) - len(questions)}
     with (
         tempfile.TemporaryDirectory() as scratch,
-        MemoryStore.open(arguments.store or Path(scratch) / "store", model=arguments.model) as store,
+        MemoryStore.open(
+            arguments.store or Path(scratch) / "store",
+            model=arguments.model,
+            retain_every_n_turns=arguments.retain_every,
+        ) as store,
     ):
         started = perf_counter()
         report = store.import_files([arguments.data / "turns.jsonl"], fields=[FIELDS], agent="locomo")
         results["turns"] = report.turns
         results["import s"] = round(perf_counter() - started, 2)
         embedded = store.catch_up_vectors()
-        results["embed s"] = round(embedded.seconds, 1)
+        results["embed s"], results["texts"] = round(embedded.seconds, 1), embedded.encoded_texts
         for mode in MODES:
             results[mode] = {name: round(value, 4) for name, value in ask(store, questions, mode).items()}
     if arguments.json:
