@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
-from mnemolog import bootstrap, commands, maintenance
+from mnemolog import bootstrap, commands, maintenance, previews
 from mnemolog.domain import errors
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
@@ -35,9 +35,9 @@ from mnemolog.projections.recall import Mode, Recall
 from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.states import SessionStates
 from mnemolog.projections.verify import Verification
-from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status
+from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status, SwitchPreview
 from mnemolog.session import Session
-from mnemolog.sessions import Sessions
+from mnemolog.sessions import Sessions, SwitchHow
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
@@ -270,9 +270,13 @@ class MemoryStore:
         """
         left = session.id if isinstance(session, Session) else session
         switched = self._sessions.switch(
-            to, reason=reason, left=left, agent=agent, at=at, turns=turns, name=name, scope=scope
+            to, reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope
         )
         return self._handle(switched.to, switched.started)
+
+    def preview_switch(self, to: str | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
+        """Return what `switch` would append, asked in the same way, without appending it. Raises as that does."""
+        return previews.switch_preview(self._sessions.preview_switch(to, **how))
 
     def current(self, agent: str = "agent") -> Session | None:
         """Return the session that the agent was last switched to, by any process; None before any switch."""
