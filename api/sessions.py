@@ -72,7 +72,8 @@ class Sessions:
 
     def agent(self, agent: str) -> AgentState | None:
         """Return which session an agent is in, and how often it has switched; None before any switch."""
-        return self.log.fold(agent_stream(agent), commands.evolve_agent_stream).state
+        stream = agent_stream(checked_label("agent", agent))
+        return self.log.fold(stream, commands.evolve_agent_stream).state
 
     def version(self, session_id: str) -> Version:
         """Return the version of a session's stream."""
@@ -151,8 +152,9 @@ class Sessions:
                 raise errors.SwitchRefused(reason, "leave out `turns`, or use 'rewind'")
         if agent is None:
             agent = DEFAULT_AGENT if left is None else self.state(left).started.agent
+        checked_label("agent", agent)
         if to is None:
-            to = self._default_to(reason, left=left, agent=checked_label("agent", agent))
+            to = self._default_to(reason, left=left, agent=agent)
         asked = Switch(
             agent=agent, reason=reason, from_=left, to=to, at=at, name=how.get("name"), scope=how.get("scope")
         )

@@ -275,11 +275,14 @@ class MemoryStore:
         return self._handle(switched.to, switched.started)
 
     def preview_switch(self, to: str | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
-        """Return what `switch` would append, asked in the same way, without appending it. Raises as that does."""
+        """Return what `switch` would append, without appending it; `session` is an id. Raises as that does."""
         return previews.switch_preview(self._sessions.preview_switch(to, **how))
 
     def current(self, agent: str = "agent") -> Session | None:
-        """Return the session that the agent was last switched to, by any process; None before any switch."""
+        """Return the session that the agent was last switched to, by any process; None before any switch.
+
+        Raises `InvalidInput` for what cannot name an agent.
+        """
         state = self._sessions.agent(agent)
         return None if state is None else self.session(state.current)
 
