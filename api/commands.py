@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.domain import errors, lineage, session, switching
+from mnemolog.domain import checkpoints, errors, lineage, session, switching
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.folding import Known, Past
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.spans import Span
-from mnemolog.domain.state import SessionState
+from mnemolog.domain.state import Checkpoint, SessionState
 from mnemolog.domain.switching import Switch
 from mnemolog.infra.transaction import Transaction
 from mnemolog.projections.states import SessionStates, evolve
@@ -113,6 +113,30 @@ def rewind(
     return work
 
 
+class Restored(msgspec.Struct, frozen=True):
+    """What a session was before and after its working memory was brought back, and how many turns that hid."""
+
+    checkpoint: Checkpoint
+    before: SessionState
+    after: SessionState
+    hidden: int
+
+
+def restore(session_id: str, states: SessionStates, checkpoint: str) -> Callable[[Transaction], Restored]:
+    """Bring working memory back to a checkpoint, given by id or name."""
+
+    def work(tx: Transaction) -> Restored:
+        stream = session.session_stream(session_id)
+        before = session.opened(session_id, tx.fold(stream, evolve, states.known))
+        found = checkpoints.find_checkpoint(before, checkpoint)
+        hidden = len(last_visible(tx, before.spans, after=found.position))
+        decide_in(tx, session_id, states, lambda state: checkpoints.restore_checkpoint(session_id, state, checkpoint))
+        after = session.known(session_id, tx.fold(stream, evolve, states.known))
+        return Restored(found, before, after, hidden)
+
+    return work
+
+
 def position_before(tx: Transaction, state: SessionState, *, turns: int | None) -> int:
     """Return the position behind which lie the last `turns` turns that a session sees, or all if it sees fewer."""
     visible = last_visible(tx, state.spans, count=turns)
@@ -139,6 +163,8 @@ class Switched(msgspec.Struct, frozen=True):
     left: str | None
     to: str
     started: SessionStarted
+    appended: list[RecordedEvent]
+    """In order. Nothing for a retry."""
 
 
 def switch(
@@ -167,10 +193,9 @@ def switch(
             head=tx.head,
             old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
         )
-        for stream, event in decided:
-            tx.append(stream, event)
+        appended = [tx.append(stream, event) for stream, event in decided]
         new = session.known(asked.to, tx.fold(session.session_stream(asked.to), evolve, states.known))
-        return Switched(left, asked.to, new.started)
+        return Switched(left, asked.to, new.started, appended)
 
     return work
 
@@ -182,10 +207,10 @@ def branch(asked: Switch, states: SessionStates) -> Callable[[Transaction], Swit
         new_stream = session.session_stream(asked.to)
         old = tx.fold(session.session_stream(asked.from_ or ""), evolve, states.known)
         new = tx.fold(new_stream, evolve, states.known)
-        for stream, event in switching.branch(asked, old=old, new=new, head=tx.head):
-            tx.append(stream, event)
+        decided = switching.branch(asked, old=old, new=new, head=tx.head)
+        appended = [tx.append(stream, event) for stream, event in decided]
         started = session.known(asked.to, tx.fold(new_stream, evolve, states.known)).started
-        return Switched(asked.from_, asked.to, started)
+        return Switched(asked.from_, asked.to, started, appended)
 
     return work
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import Event
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.projections.vectors.inventory import GenerationStatus
@@ -141,6 +142,57 @@ class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
     notes_bytes: int
     checkpoints: int
     has_task: bool
+
+
+class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that would be appended."""
+
+    position: Position
+    """Where, if nobody else appends before."""
+    stream: str
+    topic: str
+    event: Event
+
+
+class SwitchPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a switch would append, were it made now."""
+
+    left: str | None
+    to: str
+    """The session it would come to. Where one is started without an id, another id would be made up."""
+    name: str
+    agent: str
+    """The agent that started it, or would."""
+    scope: str
+    parent: str | None
+    branched_at: int | None
+    events: tuple[PlannedEvent, ...]
+    """In order; nothing for a retry of what is done."""
+
+
+class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a key of working memory."""
+
+    key: str
+    change: Literal["added", "changed", "removed"]
+    before: Any
+    """None where there is nothing."""
+    after: Any
+    """None where there is nothing. Equal to `before` where only the expiry changes."""
+
+
+class RestorePreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore would change, were it made now."""
+
+    checkpoint: CheckpointAt
+    values: tuple[ValueChange, ...]
+    task_changes: bool
+    task_before: TaskAt | None
+    task_after: TaskAt | None
+    notes_removed: tuple[NoteAt, ...]
+    notes_added: tuple[NoteAt, ...]
+    """Notes that come back."""
+    turns_hidden: int
 
 
 def task_at(task: Task) -> TaskAt:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from mnemolog import previews
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.position import ORIGIN, Micros, Position
@@ -17,7 +18,7 @@ from mnemolog.prefetch import Prefetcher
 from mnemolog.projections.queries import Filters
 from mnemolog.projections.read_models import Turn, turn_of
 from mnemolog.projections.recall import Mode, Recall
-from mnemolog.results import CheckpointAt, NewTurn
+from mnemolog.results import CheckpointAt, NewTurn, RestorePreview
 from mnemolog.sessions import Decision, Sessions
 from mnemolog.tickets import Request, Taken, Ticket
 from mnemolog.working_memory import MemoryView, WorkingMemory
@@ -132,6 +133,14 @@ class Session(WorkingMemory):
         Returns how many turns were hidden. Raises `InvalidInput`, `OutsideSession`, `SessionEnded`.
         """
         return self._sessions.rewind(self.id, turns=turns, to=to)
+
+    def preview_rewind(self, *, turns: int | None = None, to: int | None = None) -> int:
+        """Return how many turns `rewind` would hide now, without hiding them. Raises as that does."""
+        return self._sessions.preview_rewind(self.id, turns=turns, to=to)
+
+    def preview_restore(self, checkpoint: str) -> RestorePreview:
+        """Return what `restore` would change now, without changing it. Raises as that does."""
+        return previews.restore_preview(self._sessions.preview_restore(self.id, checkpoint), now=self._now())
 
     def branch(
         self, to: str | None = None, *, at: CheckpointAt | int | str | None = None, name: str | None = None

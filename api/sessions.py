@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Required, TypedDict, Unpack
 
 from mnemolog import commands
 from mnemolog.domain import errors, session
@@ -20,6 +20,7 @@ from mnemolog.domain.spans import Spans
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.switching import Switch, SwitchReason, parse_switch_reason
 from mnemolog.infra.log import EventLog
+from mnemolog.infra.transaction import Transaction
 from mnemolog.projections.states import SessionStates
 from mnemolog.results import NewTurn
 
@@ -28,6 +29,20 @@ Decision = Callable[[SessionState | None, Micros], list[Event]]
 
 DEFAULT_AGENT: Final = "agent"
 AGENTS_KEPT_MAX: Final = 1_000
+
+Work = Callable[[Transaction], commands.Switched]
+
+
+class SwitchHow(TypedDict, total=False):
+    """How to switch: what `MemoryStore.switch` takes besides the session to go to."""
+
+    reason: Required[SwitchReason | str]
+    session: str | None
+    agent: str | None
+    at: int | None
+    turns: int | None
+    name: str | None
+    scope: str | None
 
 
 class Sessions:
@@ -61,7 +76,7 @@ class Sessions:
 
     def agent(self, agent: str) -> AgentState | None:
         """Return which session an agent is in, and how often it has switched; None before any switch."""
-        stream = agent_stream(agent)
+        stream = agent_stream(checked_label("agent", agent))
         if len(self._agents) >= AGENTS_KEPT_MAX:
             self._agents.clear()
         folded = self._agents[stream] = self.log.fold(stream, commands.evolve_agent_stream, known=self._known_agent)
@@ -138,6 +153,15 @@ class Sessions:
         _check_one_of(turns, to)
         return self.log.transact(commands.rewind(session_id, self.states, to=to, turns=turns))
 
+    def preview_rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
+        """Say how many turns of a session `rewind` would hide."""
+        _check_one_of(turns, to)
+        return self.log.rehearse(commands.rewind(session_id, self.states, to=to, turns=turns))
+
+    def preview_restore(self, session_id: str, checkpoint: str) -> commands.Restored:
+        """Say what a restore of a session's checkpoint would change."""
+        return self.log.rehearse(commands.restore(session_id, self.states, checkpoint))
+
     def branch(self, session_id: str, to: str | None, *, at: int | str | None, name: str | None) -> commands.Switched:
         """Start a session that goes on from another; no agent moves."""
         state = self.state(session_id)
@@ -151,30 +175,30 @@ class Sessions:
         )
         return self.log.transact(commands.branch(asked, self.states))
 
-    def switch(
-        self,
-        to: str | None,
-        *,
-        reason: str,
-        left: str | None,
-        agent: str | None,
-        at: int | None,
-        turns: int | None,
-        name: str | None,
-        scope: str | None,
-    ) -> commands.Switched:
+    def switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Switch an agent to another session. See `MemoryStore.switch`."""
-        parsed = parse_switch_reason(reason)
+        return self.log.transact(self._switch(to, **how))
+
+    def preview_switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
+        """Say what a switch would append."""
+        return self.log.rehearse(self._switch(to, **how))
+
+    def _switch(self, to: str | None, **how: Unpack[SwitchHow]) -> Work:
+        reason, left, agent = parse_switch_reason(how["reason"]), how.get("session"), how.get("agent")
+        at, turns = how.get("at"), how.get("turns")
         if turns is not None:
             _check_one_of(turns, at)
-            if parsed is not SwitchReason.REWIND:
+            if reason is not SwitchReason.REWIND:
                 raise errors.SwitchRefused(reason, "leave out `turns`, or use 'rewind'")
         if agent is None:
             agent = DEFAULT_AGENT if left is None else self.state(left).started.agent
+        checked_label("agent", agent)
         if to is None:
-            to = self._default_to(parsed, left=left, agent=checked_label("agent", agent))
-        asked = Switch(agent=agent, reason=parsed, from_=left, to=to, at=at, name=name, scope=scope)
-        return self.log.transact(commands.switch(asked, self.states, self._known_agent, turns=turns))
+            to = self._default_to(reason, left=left, agent=agent)
+        asked = Switch(
+            agent=agent, reason=reason, from_=left, to=to, at=at, name=how.get("name"), scope=how.get("scope")
+        )
+        return commands.switch(asked, self.states, self._known_agent, turns=turns)
 
     def _default_to(self, reason: SwitchReason, *, left: str | None, agent: str) -> str:
         if reason is SwitchReason.RESUME:

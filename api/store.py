@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
-from mnemolog import bootstrap, maintenance
+from mnemolog import bootstrap, maintenance, previews
 from mnemolog.domain import errors
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
@@ -36,9 +36,9 @@ from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.states import SessionStates
 from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.projections.verify import Verification
-from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status
+from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status, SwitchPreview
 from mnemolog.session import Session
-from mnemolog.sessions import Sessions
+from mnemolog.sessions import Sessions, SwitchHow
 from mnemolog.tickets import Moment, Request
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
@@ -285,14 +285,21 @@ class MemoryStore:
         """
         left = session.id if isinstance(session, Session) else session
         switched = self._sessions.switch(
-            to, reason=reason, left=left, agent=agent, at=at, turns=turns, name=name, scope=scope
+            to, reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope
         )
         if switched.left is not None:
             self._prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)
 
+    def preview_switch(self, to: str | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
+        """Return what `switch` would append, without appending it; `session` is an id. Raises as that does."""
+        return previews.switch_preview(self._sessions.preview_switch(to, **how))
+
     def current(self, agent: str = "agent") -> Session | None:
-        """Return the session that the agent was last switched to, by any process; None before any switch."""
+        """Return the session that the agent was last switched to, by any process; None before any switch.
+
+        Raises `InvalidInput` for what cannot name an agent.
+        """
         state = self._sessions.agent(agent)
         return None if state is None else self.session(state.current)
 

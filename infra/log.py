@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import quote
@@ -69,6 +69,10 @@ class LogHead(NamedTuple):
     digest: bytes
 
 
+class _Undone(Exception):
+    """Ends a rehearsal: what a unit of work has staged is undone when it raises."""
+
+
 class EventLog:
     """One log file. Safe for many threads and many processes; not to be carried across a fork."""
 
@@ -125,6 +129,18 @@ class EventLog:
         """Refuse everything from now on: this is a child of the process that opened the log."""
         self._opened_in = self._pid
         self.transact = self._refuse
+
+    def rehearse(self, work: Callable[[Transaction], Result]) -> Result:
+        """Return what `transact` would return for `work`, having written nothing. Raises as that does."""
+        results: list[Result] = []
+
+        def undone(tx: Transaction) -> None:
+            results.append(work(tx))
+            raise _Undone
+
+        with suppress(_Undone):
+            self.transact(undone)
+        return results[-1]
 
     def head(self) -> LogHead:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""

@@ -97,7 +97,12 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
+def refuse(why: str, *, hint: str) -> None:
+    """Say on stderr why a command fails, and what to do about it."""
+    print(f"error: {why}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
 def _complain(error: errors.MnemologError) -> None:
-    print(f"error: {error}", file=sys.stderr)
-    if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+    refuse(str(error), hint=error.hint)

@@ -1,4 +1,4 @@
-"""Commands that ask: recall, sessions, show, status, head."""
+"""Commands that ask: recall, sessions, status, head."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
-from mnemolog.domain.position import Position
 from mnemolog.projections.recall import Mode
 from mnemolog.projections.tree import tree
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
@@ -59,26 +58,6 @@ def sessions(
         output.show_tree(tree(found))
     else:
         output.show_sessions(found)
-
-
-@app.command("show", cls=StoreCommand)
-def show(
-    store: Store,
-    session: Annotated[str, typer.Argument(help="Id or name of the session.")],
-    after: Annotated[int, typer.Option(help="Only behind this position.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="How many turns at most.")] = 1_000,
-    as_json: AsJson = False,
-) -> None:
-    """Print the turns of a session.
-
-    Example: mnemolog show memory/ trip
-    """
-    with MemoryStore.open(store, model=None, create=False) as opened:
-        turns = opened.turns(opened.find_session(session).session, after=Position(after), limit=limit)
-    if as_json:
-        output.print_json(turns)
-    else:
-        output.show_turns(turns)
 
 
 @app.command("status", cls=StoreCommand)

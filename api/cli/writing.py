@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.messages import moment, standard_input
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
@@ -52,7 +53,7 @@ def record(
 
     Example: mnemolog record memory/ trip "I moved to Lisbon in March." --start --scope acme/support/alice
     """
-    said = typer.get_text_stream("stdin").read() if text == "-" else text
+    said = standard_input("text") if text == "-" else text
     with MemoryStore.open(store, model=None, create=False) as opened:
         chosen = _session(opened, session, start=start, scope=scope, agent=agent)
         turn = opened.record(
@@ -124,13 +125,7 @@ def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: s
 
 
 def _moment(value: str | None) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise errors.InvalidInput("said_at", f"{value!r} is not ISO 8601") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return None if value is None else moment("said_at", value)
 
 
 def _object(value: str | None) -> dict[str, Any] | None:

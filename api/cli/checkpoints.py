@@ -1,0 +1,75 @@
+"""Commands on checkpoints: create, list, restore, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mnemolog.cli import memory_output as show
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.naming import MEMORY_PANEL, At, DryRun, Named, opened_session
+from mnemolog.cli.session_output import answer
+from mnemolog.domain import errors
+
+checkpoints = typer.Typer(no_args_is_help=True, help="Name moments of a session, and come back to them.")
+app.add_typer(checkpoints, name="checkpoint", rich_help_panel=MEMORY_PANEL)
+
+Checkpoint = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the checkpoint.")]
+
+
+@checkpoints.command("create", cls=StoreCommand)
+def create(
+    store: Store,
+    session: Named,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of this moment.")],
+    description: Annotated[str, typer.Option(help="What it is good for.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Name this moment of a session. Costs the same whatever its memory holds.
+
+    Example: mnemolog checkpoint create memory/ trip before-booking --description "nothing is paid yet"
+    """
+    with opened_session(store, session) as opened:
+        created = opened.checkpoint(name, description)
+    answer(created, show.show_created, as_json=as_json)
+
+
+@checkpoints.command("list", cls=StoreCommand)
+def list_(store: Store, session: Named, at: At = None, as_json: AsJson = False) -> None:
+    """List the checkpoints of a session, inherited ones included, oldest first.
+
+    Example: mnemolog checkpoint list memory/ trip
+    """
+    with opened_session(store, session) as opened:
+        found = (opened if at is None else opened.at(at)).checkpoints()
+    answer(found, show.show_checkpoints, as_json=as_json)
+
+
+@checkpoints.command("restore", cls=StoreCommand)
+def restore(
+    store: Store, session: Named, checkpoint: Checkpoint, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
+    """Bring values, task and notes back to a checkpoint, and hide the turns behind it.
+
+    Example: mnemolog checkpoint restore memory/ trip before-booking --dry-run
+    """
+    with opened_session(store, session) as opened:
+        changes = opened.preview_restore(checkpoint)
+        if not dry_run:
+            opened.restore(changes.checkpoint.id)
+    answer(show.Restored(dry_run=dry_run, changes=changes), show.show_restored, as_json=as_json)
+
+
+@checkpoints.command("delete", cls=StoreCommand)
+def delete(store: Store, session: Named, checkpoint: Checkpoint, as_json: AsJson = False) -> None:
+    """Delete a checkpoint. What it points at stays in the log, and in `show --at`.
+
+    Example: mnemolog checkpoint delete memory/ trip before-booking
+    """
+    with opened_session(store, session) as opened:
+        found = [item for item in opened.checkpoints() if checkpoint in (item.id, item.name)]
+        if not found:
+            raise errors.UnknownCheckpoint(opened.id, checkpoint)
+        opened.delete_checkpoint(found[0].id)
+    answer(show.CheckpointDeleted(deleted=found[0]), show.show_checkpoint_deleted, as_json=as_json)

@@ -1,0 +1,159 @@
+"""Commands on working memory: values, the task, notes."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from mnemolog.cli import memory_output as show
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
+from mnemolog.cli.messages import standard_input
+from mnemolog.cli.naming import MEMORY_PANEL, At, Named, opened_session
+from mnemolog.cli.session_output import answer
+from mnemolog.domain import errors
+from mnemolog.domain.values import MISSING
+from mnemolog.results import TaskAt
+
+memory = typer.Typer(no_args_is_help=True, help="Read and write the values of a session's working memory.")
+app.add_typer(memory, name="memory", rich_help_panel=MEMORY_PANEL)
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The key of the value.")]
+
+
+@memory.command("get", cls=StoreCommand)
+def get(store: Store, session: Named, key: Key, at: At = None, as_json: AsJson = False) -> None:
+    """Print a value: text as it is, anything else as JSON. Exit status 1 where there is none.
+
+    Example: mnemolog memory get memory/ trip budget
+    """
+    with opened_session(store, session) as opened:
+        value = (opened if at is None else opened.at(at)).get(key, MISSING)
+    if value is MISSING:
+        where = "" if at is None else f" at position {at}"
+        refuse(f"session {opened.id!r} has no value {key!r}{where}", hint="`mnemolog memory list` shows what it has")
+        raise typer.Exit(EXIT_FAILED)
+    answer(value, show.show_value, as_json=as_json)
+
+
+@memory.command("set", cls=StoreCommand)
+def set_(
+    store: Store,
+    session: Named,
+    key: Key,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON; '-' reads it from standard input.")],
+    text: Annotated[bool, typer.Option("--text", help="The value is text as it stands, not JSON.")] = False,
+    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="It expires so long from now.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a value of working memory. Put -- before a value that begins with a minus.
+
+    Example: mnemolog memory set memory/ trip budget '{"eur": 900}' --ttl 3600
+    """
+    given = standard_input("value") if value == "-" else value
+    new = given if text else _json(given)
+    with opened_session(store, session) as opened:
+        opened.set(key, new, ttl=ttl)
+        written = show.ValueWritten(session=opened.id, key=key, value=new, ttl=ttl)
+    answer(written, show.show_written, as_json=as_json)
+
+
+@memory.command("delete", cls=StoreCommand)
+def delete(store: Store, session: Named, key: Key, as_json: AsJson = False) -> None:
+    """Delete a value of working memory. Where there is none, that is said, and nothing is written.
+
+    Example: mnemolog memory delete memory/ trip budget
+    """
+    with opened_session(store, session) as opened:
+        deleted = show.ValueDeleted(session=opened.id, key=key, deleted=opened.delete(key))
+    answer(deleted, show.show_deleted, as_json=as_json)
+
+
+@memory.command("list", cls=StoreCommand)
+def list_(
+    store: Store,
+    session: Named,
+    pattern: Annotated[str | None, typer.Option(metavar="GLOB", help="Only keys that this fits, as 'user/*'.")] = None,
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the values of working memory by key; expired ones are not there.
+
+    Example: mnemolog memory list memory/ trip --pattern 'user/*'
+    """
+    with opened_session(store, session) as opened:
+        view = opened if at is None else opened.at(at)
+        chosen, values = set(view.keys(pattern)), view.all()
+    answer({key: values[key] for key in values if key in chosen}, show.show_values, as_json=as_json)
+
+
+@app.command("task", cls=StoreCommand, rich_help_panel=MEMORY_PANEL)
+def task(
+    store: Store,
+    session: Named,
+    set_: Annotated[str | None, typer.Option("--set", metavar="DESCRIPTION", help="Begin this task.")] = None,
+    step: Annotated[int | None, typer.Option(help="The step it is at.")] = None,
+    total: Annotated[int | None, typer.Option(help="Of how many steps.")] = None,
+    percent: Annotated[float | None, typer.Option(help="How far it is, 0 to 100.")] = None,
+    status: Annotated[str | None, typer.Option(help="A word, such as active or done.")] = None,
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a session works on; with --set begin a task, with the other options change it.
+
+    Example: mnemolog task memory/ trip --set "book the flights" --step 1 --total 3
+    """
+    changes: dict[str, Any] = {"step": step, "total": total, "percent": percent, "status": status}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if at is not None and (changes or set_ is not None):
+        raise typer.BadParameter("use --at without options that change the task: the past stays as it is")
+    found: TaskAt | None
+    with opened_session(store, session) as opened:
+        if set_ is not None:
+            found = opened.set_task(set_, **changes)
+        elif changes:
+            found = opened.update_task(**changes)
+        else:
+            found = (opened if at is None else opened.at(at)).task()
+    answer(found, show.show_task, as_json=as_json)
+
+
+@app.command("notes", cls=StoreCommand, rich_help_panel=MEMORY_PANEL)
+def notes(
+    store: Store,
+    session: Named,
+    add: Annotated[str | None, typer.Option(metavar="TEXT", help="Add this note.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Empty the scratchpad; wants --yes.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Really.")] = False,
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the notes on a session's scratchpad, add one, or clear them.
+
+    Example: mnemolog notes memory/ trip --add "she prefers the night train"
+    """
+    if (add is not None) + clear + (at is not None) > 1:
+        raise typer.BadParameter("use one of --add, --clear and --at")
+    with opened_session(store, session) as opened:
+        before = (opened if at is None else opened.at(at)).notes(with_times=True)
+        if add is None and not clear:
+            answer(before, show.show_notes, as_json=as_json)
+            return
+        if clear and not yes:
+            refuse(f"this would clear {len(before)} notes of session {opened.id!r}", hint="say --yes to clear them")
+            raise typer.Exit(EXIT_FAILED)
+        if clear:
+            opened.clear_notes()
+        else:
+            opened.note(add or "")
+        left, cleared = len(opened.notes()), len(before) if clear else 0
+        written = show.NotesWritten(session=opened.id, added=int(not clear), cleared=cleared, notes=left)
+    answer(written, show.show_notes_written, as_json=as_json)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise errors.InvalidInput("value", f"not JSON: {error}; --text takes it as text") from error

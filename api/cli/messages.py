@@ -1,0 +1,59 @@
+"""What commands read besides their arguments: standard input, times, the messages of a transcript."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mnemolog.domain import errors
+
+
+def messages_in(path: Path) -> list[Mapping[str, Any]]:
+    """Return the messages of a file, `-` being standard input. Raises `ImportRefused`, naming the line."""
+    try:
+        text = standard_input("messages") if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise errors.ImportRefused(path, 1, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise errors.ImportRefused(path, 1, f"is no UTF-8 text: {error}") from error
+    if text.lstrip().startswith("["):
+        return [_message(path, 1, item) for item in _decoded(path, 1, text)]
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    return [_message(path, number, _decoded(path, number, line)) for number, line in lines]
+
+
+def standard_input(field: str) -> str:
+    """Return all of standard input. Raises `InvalidInput` where it is no UTF-8 text."""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise errors.InvalidInput(field, f"standard input is no UTF-8 text: {error}") from error
+
+
+def moment(field: str, value: str) -> datetime:
+    """Return a moment written as ISO 8601, UTC where it names no zone. Raises `InvalidInput`."""
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise errors.InvalidInput(field, f"{value!r} is not ISO 8601") from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _decoded(path: Path, line: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise errors.ImportRefused(path, line + error.lineno - 1, f"not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise errors.ImportRefused(path, line, f"not JSON: {error}") from error
+
+
+def _message(path: Path, line: int, item: Any) -> Mapping[str, Any]:
+    if not isinstance(item, dict):
+        raise errors.ImportRefused(path, line, f"expected a JSON object for a message, got {type(item).__name__}")
+    said_at = item.get("said_at")
+    return {**item, "said_at": moment("said_at", said_at)} if isinstance(said_at, str) else item

@@ -1,0 +1,46 @@
+"""Sessions by id or name, positions, and what else several commands are told in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from mnemolog.domain import errors
+from mnemolog.domain.session import checked_session_id
+from mnemolog.session import Session
+from mnemolog.store import MemoryStore
+
+NUMBER_MAX: Final = (1 << 63) - 1
+"""Positions and counts fit into 64 bits, as they do in the log."""
+
+SESSIONS_PANEL: Final = "Sessions"
+MEMORY_PANEL: Final = "Working memory"
+
+Named = Annotated[str, typer.Argument(metavar="SESSION", help="Id or name of the session.")]
+At = Annotated[
+    int | None,
+    typer.Option("--at", metavar="POSITION", max=NUMBER_MAX, help="As it was at this position of the log."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")]
+
+
+def session_called(store: MemoryStore, id_or_name: str) -> Session:
+    """Return the session of that id, or else of that name.
+
+    Raises `UnknownSession`, `AmbiguousSession`, `InvalidInput` for what can be neither.
+    """
+    checked_session_id(id_or_name)
+    with suppress(errors.UnknownSession):
+        return store.session(id_or_name)  # By its id: asks the log, needs no projection.
+    return store.session(store.find_session(id_or_name).session)
+
+
+@contextmanager
+def opened_session(folder: Path, id_or_name: str) -> Iterator[Session]:
+    """Open a store for a question to one of its sessions, or a change of it."""
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        yield session_called(store, id_or_name)

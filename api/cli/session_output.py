@@ -1,0 +1,142 @@
+"""How sessions, switches and rewinds look on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypedDict, TypeVar
+
+import msgspec
+
+from mnemolog.cli import memory_output, output
+from mnemolog.domain.position import Position
+from mnemolog.projections.read_models import Turn
+from mnemolog.results import CheckpointAt, NoteAt, SwitchPreview, TaskAt
+from mnemolog.session import Session
+
+Answer = TypeVar("Answer")
+
+
+class Page(TypedDict):
+    """Which of the turns of a session are asked for."""
+
+    after: Position
+    before: Position | None
+    limit: int
+    newest_first: bool
+
+
+class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that a command came to."""
+
+    session: str
+    name: str
+    agent: str
+    """Who started it."""
+    scope: str
+    lineage: list[str]
+    """Its ancestors, root first, and itself."""
+
+
+class Rewound(msgspec.Struct, frozen=True, kw_only=True):
+    """How many turns were hidden, or with `dry_run` would be."""
+
+    session: str
+    hidden: int
+    dry_run: bool
+
+
+class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
+    """What was missing of a transcript."""
+
+    session: str
+    messages: int
+    added: list[Turn]
+
+
+class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it was at a position."""
+
+    session: str
+    position: Position
+    ended: bool
+    lineage: list[str]
+    turns: list[Turn]
+    task: TaskAt | None
+    values: dict[str, Any]
+    notes: list[NoteAt]
+    checkpoints: list[CheckpointAt]
+
+
+def answer(value: Answer, show: Callable[[Answer], None], *, as_json: bool) -> None:
+    """Print a result as JSON, or as `show` does."""
+    if as_json:
+        output.print_json(value)
+    else:
+        show(value)
+
+
+def answer_of(session: Session) -> SessionAnswer:
+    """Return a session as commands answer with it."""
+    return SessionAnswer(
+        session=session.id, name=session.name, agent=session.agent, scope=session.scope, lineage=session.lineage()
+    )
+
+
+def show_session(item: SessionAnswer) -> None:
+    """Print a session on one line, its id first."""
+    comes = f", from {item.lineage[-2]}" if len(item.lineage) > 1 else ""
+    text = f"{item.session}  {item.name} in {item.scope or '/'}, agent {item.agent}{comes}"
+    output.console().print(text, markup=False)
+
+
+def show_switch_preview(preview: SwitchPreview) -> None:
+    """Print the events that a switch would append."""
+    out = output.console()
+    out.print(f"would come from {preview.left or 'no session'} to {preview.to}; nothing was written", markup=False)
+    for item in preview.events:
+        fields = msgspec.json.encode(item.event).decode()
+        out.print(f"  {item.topic} to {item.stream}: {fields}", markup=False, style="dim")
+    if not preview.events:
+        out.print("  nothing to append: this switch was made already", style="dim")
+
+
+def show_rewound(item: Rewound) -> None:
+    """Print how many turns a rewind hid."""
+    turns = "1 turn" if item.hidden == 1 else f"{item.hidden} turns"
+    text = f"would hide {turns}; nothing was written" if item.dry_run else f"hid {turns}; they stay in the log"
+    output.console().print(text)
+
+
+def show_reconciled(item: Reconciled) -> None:
+    """Print how many messages were missing."""
+    output.console().print(f"{item.messages} messages read, {len(item.added)} added, the others were there")
+
+
+def show_turns(turns: list[Turn], *, seen: list[Turn] | None) -> None:
+    """Print turns as a timeline. Those that are not among the `seen` are marked as hidden."""
+    if seen is None:
+        output.show_turns(turns)
+        return
+    positions = {turn.position for turn in seen}
+    for turn in turns:
+        if turn.position not in positions:
+            output.console().print("hidden ", style="yellow", end="")
+        output.show_turns([turn])
+
+
+def show_then(then: SessionThen) -> None:
+    """Print a session as it was: its turns, then its working memory."""
+    out = output.console()
+    state = ", ended" if then.ended else ""
+    out.print(f"{' > '.join(then.lineage)} at position {then.position}{state}", style="bold", markup=False)
+    output.show_turns(then.turns)
+    memory_output.show_task(then.task)
+    if then.values:
+        out.print("values", style="dim")
+        memory_output.show_values(then.values)
+    if then.notes:
+        out.print("notes", style="dim")
+        memory_output.show_notes(then.notes)
+    if then.checkpoints:
+        out.print("checkpoints", style="dim")
+        memory_output.show_checkpoints(then.checkpoints)
