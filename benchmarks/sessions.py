@@ -207,7 +207,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path, help="write the figures to this Markdown file")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--folder", type=Path, help="where the files lie while measuring (a real disk)")
+    parser.add_argument(
+        "--folder", type=Path, help="where the files lie while measuring; in memory no disk hides a growth"
+    )
     parser.add_argument("--turns", type=int, default=100_000, help="turns of the long session")
     parser.add_argument("--keys", type=int, default=10_000, help="keys of the full working memory")
     arguments = parser.parse_args()
@@ -231,16 +233,23 @@ def report(growing: list[Figure], calls: list[Figure], arguments: argparse.Names
     everything = [figure._asdict() for figure in (*growing, *calls)]
     print(json.dumps(everything, indent=2) if arguments.json else f"{first}\n\n{second}")
     if arguments.write:
+        where = (
+            "memory (/dev/shm), so that no disk hides a growth" if in_memory(arguments.folder) else "a disk's folder"
+        )
         arguments.write.write_text(
             "# Speed of sessions and working memory\n\nWritten by `make bench-sessions` (`benchmarks/sessions.py`):"
-            f" p50, synchronous=FULL, {machine()}. Absolute numbers are this machine's; the ratios are what"
-            f" counts.\n\nWhat must not grow: the first beside the second.\n\n{first}\n\nBytes of the log are pages,"
-            " indexes included, beside the limit. The first read of a process, as measured without a snapshot,"
+            f" p50, synchronous=FULL, {machine()}, files in {where}. Absolute numbers are this machine's; the ratios"
+            f" are what counts.\n\nWhat must not grow: the first beside the second.\n\n{first}\n\nBytes of the log are"
+            " pages, indexes included, beside the limit. The first read of a process, as measured without a snapshot,"
             " also writes the next one.\n\nSingle calls beside bare SQLite: one INSERT in autocommit into the same"
             " table, or for `get` one SELECT by primary key, through pysqlite3 on one open connection. `get` reads"
             " the head of the session's stream each time, because another process may have written.\n\n"
             f"{second}\n"
         )
+
+
+def in_memory(folder: Path | None) -> bool:
+    return folder is not None and folder.is_relative_to("/dev/shm")
 
 
 if __name__ == "__main__":
