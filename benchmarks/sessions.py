@@ -242,7 +242,8 @@ def report(growing: list[Figure], calls: list[Figure], arguments: argparse.Names
             f" are what counts.\n\nWhat must not grow: the first beside the second.\n\n{first}\n\nBytes of the log are"
             " pages, indexes included, beside the limit. The first read of a process, as measured without a snapshot,"
             " also writes the next one.\n\nSingle calls beside bare SQLite: one INSERT in autocommit into the same"
-            " table, or for `get` one SELECT by primary key, through pysqlite3 on one open connection. `get` reads"
+            " table, or for `get` one SELECT of a row by stream and version, through pysqlite3 on one"
+            " open connection. `get` reads"
             " the head of the session's stream each time, because another process may have written.\n\n"
             f"{second}\n"
         )
