@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
@@ -52,16 +53,27 @@ def missing(seen: Sequence[Turn], wanted: Sequence[Message]) -> list[Message]:
     """Return those of `wanted` that `seen` lacks, in their order.
 
     The two are aligned by their longest common runs (Ratcliff and Obershelp, as `difflib` does it), so that
-    a sentence that is said twice is there twice. A key that `seen` has counts as there wherever it is.
+    a sentence that is said twice is there twice. What the alignment leaves over is there too, if `seen` has
+    it out of order, behind where the transcript begins: that is where a message which was missing in the
+    middle has been put before. A key that `seen` has counts as there wherever it is.
     """
     there = {turn.key for turn in seen if turn.key is not None} & {key for _, key in wanted}
     unkeyed = [(turn, key) for turn, key in wanted if key not in there]
     left = [(turn.role.value, turn.text) for turn in seen if turn.key not in there]
     right = [(turn.role, turn.text) for turn, _ in unkeyed]
+    opcodes = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+    begins = next((start for tag, start, _, _, _ in opcodes if tag == "equal"), len(left))
+    out_of_order = Counter(
+        item for tag, start, end, _, _ in opcodes if tag != "equal" for item in left[max(start, begins) : end]
+    )
     added: list[Message] = []
-    for tag, _, _, start, end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+    for tag, _, _, start, end in opcodes:
         if tag in ("insert", "replace"):
-            added += unkeyed[start:end]
+            for place in range(start, end):
+                if out_of_order[right[place]]:
+                    out_of_order[right[place]] -= 1
+                else:
+                    added.append(unkeyed[place])
     return added
 
 

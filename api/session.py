@@ -77,7 +77,8 @@ class Session(WorkingMemory):
         Each message is a mapping with `role` and `text` (or `content`), and what else `record` takes; or a
         `NewTurn`, whose `session` is not looked at. They are compared by role and text, or by key where they
         have one, with what the session sees. What is missing is added behind it, in the order given, in one
-        transaction; handing the same transcript over again adds nothing. Raises as `record` does.
+        transaction. Where messages have keys, or are only added at the end, handing the same transcript over
+        again adds nothing; docs/sessions.md has the rule. Raises as `record` does.
         """
         from mnemolog.reconcile import reconcile
 

@@ -18,7 +18,7 @@ from mnemolog.domain.lineage import unhidden
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.switching import Switch, SwitchReason, parse_switch_reason
+from mnemolog.domain.switching import INHERITING, Switch, SwitchReason, parse_switch_reason
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.transaction import Transaction
 from mnemolog.projections.states import SessionStates
@@ -198,7 +198,16 @@ class Sessions:
         asked = Switch(
             agent=agent, reason=reason, from_=left, to=to, at=at, name=how.get("name"), scope=how.get("scope")
         )
+        self._keep_states_of(asked)
         return commands.switch(asked, self.states, self._known_agent, turns=turns)
+
+    def _keep_states_of(self, asked: Switch) -> None:
+        """Fold what is about to be left before the write lock is taken: under it the state is only looked up."""
+        if asked.reason in INHERITING:
+            state = self.agent(asked.agent) if asked.from_ is None else None
+            left = asked.from_ if state is None else state.current
+            if left is not None:
+                self.states.latest(left)
 
     def _default_to(self, reason: SwitchReason, *, left: str | None, agent: str) -> str:
         if reason is SwitchReason.RESUME:

@@ -227,24 +227,33 @@ def main() -> None:
 
 def report(figures: list[Figure], arguments: argparse.Namespace) -> None:
     """Print the figures, and write them where that was asked for."""
-    lines = ["| what | mnemolog | bare | ratio | wanted | |", "| --- | ---: | ---: | ---: | --- | --- |"]
-    for f in figures:
-        lines.append(
-            f"| {f.what} | {f.ours:,.0f} {f.unit} | {f.bare:,.0f} {f.unit} | {f.ratio:.2f} | {f.wanted} | "
-            f"{'holds' if f.holds else 'MISSED'} |"
-        )
-    table = "\n".join(lines)
-    print(json.dumps([f._asdict() for f in figures], indent=2) if arguments.json else table)
+    print(json.dumps([f._asdict() for f in figures], indent=2) if arguments.json else table(figures))
     if arguments.write:
-        machine = f"Python {platform.python_version()}, SQLite {dbapi2.sqlite_version}, {os.cpu_count()} CPUs"
         text = (
             "# Speed\n\nWritten by `make bench` (`benchmarks/speed.py`): each figure beside bare SQLite in the same"
-            f" run. {machine}. Absolute numbers are this machine's; the ratios are what counts.\n\n{table}\n\n"
+            f" run. {machine()}. Absolute numbers are this machine's; the ratios are what counts.\n\n"
+            f"{table(figures)}\n\n"
             "`bare` is, line by line: one INSERT in autocommit through pysqlite3 into the same table with"
             " synchronous=FULL; executemany of 100 rows in one transaction; one thread of mnemolog; a loop over"
             " the rows with SHA-256 and msgpack decode; `python -c 'import sqlalchemy'`.\n"
         )
         arguments.write.write_text(text)
+
+
+def table(figures: list[Figure], *, ours: str = "mnemolog", bare: str = "bare") -> str:
+    """Return the figures as a Markdown table. Where nothing is wanted nothing is held or missed."""
+    lines = [f"| what | {ours} | {bare} | ratio | wanted | |", "| --- | ---: | ---: | ---: | --- | --- |"]
+    for f in figures:
+        verdict = ("holds" if f.holds else "MISSED") if f.wanted else ""
+        lines.append(
+            f"| {f.what} | {f.ours:,.0f} {f.unit} | {f.bare:,.0f} {f.unit} | {f.ratio:.2f} | {f.wanted} | {verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    """Say what the figures were measured on."""
+    return f"Python {platform.python_version()}, SQLite {dbapi2.sqlite_version}, {os.cpu_count()} CPUs"
 
 
 if __name__ == "__main__":

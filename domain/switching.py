@@ -63,7 +63,8 @@ SWITCH_REASONS: Final = {reason.value: reason for reason in SwitchReason}
 _TO_MUST_BE_NEW: Final = {SwitchReason.NEW, SwitchReason.RESET, SwitchReason.BRANCH}
 _WITHOUT_FROM: Final = {SwitchReason.NEW, SwitchReason.RESUME}
 _ENDS_FROM: Final = {SwitchReason.RESET, SwitchReason.COMPRESS}
-_INHERITS: Final = {SwitchReason.BRANCH, SwitchReason.COMPRESS, SwitchReason.REWIND}
+INHERITING: Final = frozenset({SwitchReason.BRANCH, SwitchReason.COMPRESS, SwitchReason.REWIND})
+"""A session that is started for one of these goes on from the one that is left."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +193,7 @@ def _started(asked: Switch, old: SessionState | None, new: SessionState | None, 
     name = asked.name if asked.name is not None else asked.to if old is None else old.started.name
     scope = asked.scope if asked.scope is not None else "" if old is None else old.started.scope
     started = session.new_session(name=name, agent=asked.agent, scope=scope)
-    if old is None or asked.reason not in _INHERITS:
+    if old is None or asked.reason not in INHERITING:
         return msgspec.structs.replace(started, reason=asked.reason.value)
     if asked.at is not None:
         at = checked_position("at", asked.at)

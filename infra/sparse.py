@@ -6,6 +6,7 @@ So what a session is stays quick to say however long it talks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, Final
 
 from mnemolog.domain.events import RecordedEvent
@@ -15,7 +16,7 @@ from mnemolog.infra.schema import NOT_A_TURN
 
 _SELECT: Final = (
     "SELECT position, stream, version, topic, state, key, recorded_at FROM events INDEXED BY events_sparse "
-    f"WHERE stream = ? AND version > ? AND {NOT_A_TURN}"
+    f"WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
 )
 
 
@@ -23,8 +24,12 @@ def read_sparse(
     execute: Callable[..., Any], stream: str, *, after: Version, upto: Position | None = None
 ) -> list[RecordedEvent]:
     """Return the events of a stream that are no turns, behind version `after`, up to position `upto`."""
+    rows = execute(_SELECT, (stream, after))
     if upto is None:
-        rows = execute(f"{_SELECT} ORDER BY version", (stream, after))
-    else:
-        rows = execute(f"{_SELECT} AND position <= ? ORDER BY version", (stream, after, upto))
-    return [recorded_event(*row) for row in rows.fetchall()]
+        return [recorded_event(*row) for row in rows.fetchall()]
+    # Positions rise with versions. A condition on them would not end the scan: it would read on to the last
+    # event of the stream, so that going back would cost all that came since.
+    try:
+        return [recorded_event(*row) for row in takewhile(lambda row: row[0] <= upto, rows)]
+    finally:
+        rows.close()

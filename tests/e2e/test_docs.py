@@ -1,0 +1,52 @@
+"""What the documentation shows runs, and gives what it says it gives."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "docs/sessions.md", "docs/working-memory.md"]
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
+
+
+def program(page: str) -> str:
+    """Return a page's Python blocks as one program, its other lines blank, `x  # -> y` as an assertion."""
+    text = (ROOT / page).read_text()
+    lines = [""] * text.count("\n")
+    for block in _BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        for number, line in enumerate(block[1].splitlines(), first):
+            shown = _SHOWN.match(line)
+            lines[number] = f"_shown({shown[1]}, {shown[2]!r})" if shown else line
+    return "\n".join(lines).replace('model="all-MiniLM-L6-v2"', "model=None")
+
+
+def shown(value: object, as_text: str) -> None:
+    assert repr(value) == as_text
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_run_in_order_and_give_what_they_show(page, tmp_path, monkeypatch):
+    """Without a model, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    source = program(page)
+    assert source.strip()
+    exec(compile(source, ROOT / page, "exec"), {"__name__": "docs", "_shown": shown})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_of_a_page_lead_to_files(page):
+    """Only those into the repository are looked at."""
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_example_of_sessions_runs(capsys):
+    """It needs no model and cleans up behind itself."""
+    runpy.run_path(str(ROOT / "examples" / "sessions.py"), run_name="__main__")
+    assert "assistant is in" in capsys.readouterr().out

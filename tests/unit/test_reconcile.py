@@ -1,0 +1,57 @@
+"""What of a transcript is missing in a session, as `reconcile` decides it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from mnemolog.domain.session import new_turn
+from mnemolog.reconcile import missing
+
+
+def in_session(*texts):
+    return [SimpleNamespace(role=SimpleNamespace(value="user"), text=text, key=None) for text in texts]
+
+
+def messages(texts):
+    return [(new_turn(role="user", text=text), None) for text in texts]
+
+
+def missing_of(seen, wanted):
+    return "".join(turn.text for turn, _ in missing(in_session(*seen), messages(wanted)))
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "lacks"),
+    [
+        ("", "ABC", "ABC"),
+        ("ABC", "ABC", ""),
+        ("AB", "ABCD", "CD"),
+        ("ABA", "ABA", ""),
+        ("AB", "ABA", "A"),
+        ("ABCDEF", "EF", ""),
+        ("ABCDEF", "EFG", "G"),
+        ("yABC", "ABCy", "y"),  # A window of a longer session, and a word that was said before it.
+        ("AC", "ABC", "B"),
+        ("ACB", "ABC", ""),  # B was missing in the middle and is at the end now.
+        ("BDFACE", "ABCDEF", ""),
+        ("ABCX", "ABC", ""),
+    ],
+)
+def test_only_what_the_session_lacks_is_missing(seen, wanted, lacks):
+    """A transcript may be a window of the session, or have gained a message in its middle."""
+    assert missing_of(seen, wanted) == lacks
+
+
+def test_handing_a_transcript_over_again_soon_adds_nothing(rng):
+    """Whatever the session held before; mostly at once."""
+    at_once = 0
+    for _ in range(2_000):
+        seen, wanted = ("".join(rng.choices("ABCDEFGH", k=rng.randrange(10))) for _ in range(2))
+        times = 0
+        while lacks := missing_of(seen, wanted):
+            seen, times = seen + lacks, times + 1
+            assert times <= 5, (seen, wanted)
+        at_once += times <= 1
+    assert at_once > 1_000
