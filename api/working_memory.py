@@ -210,6 +210,7 @@ class WorkingMemory(MemoryView):
         checkpoint are hidden from the session's own recall. Raises `UnknownCheckpoint`.
         """
         found: list[CheckpointAt] = []
+        self._state()  # What is folded here is kept, and not to be folded under the write lock.
 
         def decision(state: SessionState | None, _: Micros) -> list[Event]:
             events = checkpoints.restore_checkpoint(self.id, state, checkpoint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -16,6 +16,10 @@ from mnemolog.domain.spans import Span, Spans
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.views import SESSIONS, TURNS
 
+SPANS_INLINE_MAX: Final = 100
+"""More pieces than these are handed over as a list: SQLite takes no more than 1,000 conditions in one OR."""
+
+_END: Final = (1 << 63) - 1
 _AFTER_SLASH = "0"  # The character behind "/": a range over it is every path below.
 
 
@@ -47,7 +51,7 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
     if filters.session is not None:
         found.append(TURNS.c.session == filters.session)
     if filters.spans is not None:
-        found.append(sa.or_(sa.false(), *(_in_span(span) for span in filters.spans)))
+        found.append(_in_any(filters.spans))
     if filters.roles:
         found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
     said_at = sa.func.coalesce(TURNS.c.said_at, TURNS.c.recorded_at)
@@ -85,6 +89,19 @@ def turns_in(
         query = query.where(TURNS.c.position < before)
     order = TURNS.c.position.desc() if newest_first else TURNS.c.position
     return [_turn(row) for row in connection.execute(query.order_by(order).limit(limit))]
+
+
+def _in_any(spans: Spans) -> sa.ColumnElement[bool]:
+    if len(spans) <= SPANS_INLINE_MAX:
+        return sa.or_(sa.false(), *(_in_span(span) for span in spans))
+    listed = sa.literal(msgspec.json.encode(spans).decode())
+    each = sa.func.json_each(listed).table_valued("value", name="span")
+    session, after, upto = (sa.func.json_extract(each.c.value, f"$[{place}]") for place in range(3))
+    turns = TURNS.alias()
+    inside = sa.and_(
+        turns.c.session == session, turns.c.position > after, turns.c.position <= sa.func.ifnull(upto, _END)
+    )
+    return TURNS.c.position.in_(sa.select(turns.c.position).select_from(each).join(turns, inside))
 
 
 def _in_span(span: Span) -> sa.ColumnElement[bool]:
