@@ -149,7 +149,7 @@ def last_visible(
     """Return the positions of the last `count` turns behind `after` that the spans hold, newest first."""
     found: list[Position] = []
     for span in reversed(spans):
-        if count is not None and len(found) >= count:
+        if (count is not None and len(found) >= count) or (span.upto is not None and span.upto <= after):
             break
         limit = EVERY if count is None else count - len(found)
         stream = session.session_stream(span.session)

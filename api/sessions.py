@@ -72,7 +72,8 @@ class Sessions:
         state = self.state(session_id)
         if not hidden:
             return state.spans
-        return unhidden([*(self.state(ancestor) for ancestor in state.ancestors), state])
+        beginnings = [self.log.first_event(session.session_stream(ancestor)) for ancestor in state.ancestors]
+        return unhidden(state, [first for first in beginnings if first is not None])
 
     def agent(self, agent: str) -> AgentState | None:
         """Return which session an agent is in, and how often it has switched; None before any switch."""

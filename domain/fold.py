@@ -73,6 +73,8 @@ def _begin(recorded: RecordedEvent, started: SessionStarted, past: Past) -> Sess
         visible = spans.own(session, at=position)
         return SessionState(session=session, started=started, started_position=position, spans=visible)
     at = Position(started.branched_at)
+    if at >= position:
+        raise errors.LogDamaged(f"session {session!r} begins with what comes after it", position=position)
     parent = past(started.parent, at)
     return _replace(
         parent,

@@ -6,10 +6,10 @@ has one needs only what came after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import CheckpointCreated, RecordedEvent
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Position, Version
 
 State = TypeVar("State")
@@ -36,6 +36,9 @@ class Folded(NamedTuple, Generic[State]):
         return Folded(version, position, state)
 
 
+Read = Callable[[str, Version, Position | None], Sequence[RecordedEvent]]
+"""Gives the events of a stream, turns left out, behind a version and up to a position; all, if that is None."""
+
 Known = Callable[[str, Position | None], Folded[State] | None]
 """Says what is known of a stream at or before a position; at the latest, if that is None."""
 
@@ -48,3 +51,65 @@ def nothing_folded() -> Folded[State]:
 def nothing_known(_stream: str, _position: Position | None) -> None:
     """Know nothing: fold from the beginning."""
     return
+
+
+class _Needed(Exception):
+    """A fold cannot go on without the state of another stream, or of an earlier position of its own."""
+
+    def __init__(self, stream: str, position: Position) -> None:
+        self.stream, self.position = stream, position
+
+
+class _Fold(Generic[State]):
+    """A fold that can be left in its middle and gone on with."""
+
+    def __init__(
+        self, stream: str, upto: Position | None, base: Folded[State], events: Sequence[RecordedEvent]
+    ) -> None:
+        self.stream, self.upto, self.reached = stream, upto, base
+        self._events, self._done = events, 0
+
+    def go_on(self, evolve: Evolve[State], pasts: dict[tuple[str, Position], State | None]) -> None:
+        """Fold to the end, or raise `_Needed`."""
+
+        def past(stream: str, position: Position) -> State | None:
+            try:
+                return pasts[stream, position]
+            except KeyError:
+                raise _Needed(stream, position) from None
+
+        for recorded in self._events[self._done :]:
+            state = evolve(self.reached.state, recorded, past)
+            self.reached, self._done = Folded(recorded.version, recorded.position, state), self._done + 1
+            if isinstance(recorded.event, CheckpointCreated):
+                pasts[self.stream, recorded.position] = state  # A restore will ask for it.
+
+
+def fold_stream(
+    stream: str, upto: Position | None, evolve: Evolve[State], *, read: Read, known: Known[State]
+) -> Folded[State]:
+    """Return the state of a stream as of a position; its latest, if that is None.
+
+    A past is folded once, however many restores and branches ask for it: each of them folding its own, and in
+    it those before, would be 2^n folds. Whose past is missing waits on a stack of ours and not on the
+    interpreter's: a lineage may be of any depth.
+    """
+    pasts: dict[tuple[str, Position], State | None] = {}
+
+    def begin(stream: str, upto: Position | None) -> _Fold[State]:
+        base = known(stream, upto) or nothing_folded()
+        return _Fold(stream, upto, base, read(stream, base.version, upto))
+
+    waiting = [begin(stream, upto)]
+    while True:
+        fold = waiting[-1]
+        try:
+            fold.go_on(evolve, pasts)
+        except _Needed as needed:
+            waiting.append(begin(needed.stream, needed.position))
+            continue
+        waiting.pop()
+        if not waiting:
+            return fold.reached
+        if fold.upto is not None:
+            pasts[fold.stream, fold.upto] = fold.reached.state

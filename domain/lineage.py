@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mnemolog.domain.errors import InvalidInput, OutsideSession
-from mnemolog.domain.events import Event, TurnsRewound
+from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnsRewound
 from mnemolog.domain.position import Position
-from mnemolog.domain.session import opened
+from mnemolog.domain.session import opened, session_of
 from mnemolog.domain.spans import Spans, cut, own
 from mnemolog.domain.state import SessionState
 
@@ -21,15 +21,16 @@ def lineage(state: SessionState) -> tuple[str, ...]:
     return state.ancestors
 
 
-def unhidden(chain: Sequence[SessionState]) -> Spans:
-    """Return what the last session of `chain` would see if nothing had ever been hidden.
+def unhidden(state: SessionState, beginnings: Sequence[RecordedEvent]) -> Spans:
+    """Return what a session would see if nothing had ever been hidden.
 
-    `chain` is its ancestors, root first, and itself.
+    `beginnings` are the first events of its ancestors, root first. Their states are not needed.
     """
+    chain = [(session_of(first.stream) or "", first.position, first.event) for first in beginnings]
     found: Spans = ()
-    for state in chain:
-        at = state.started.branched_at
-        found = cut(found, upto=Position(0 if at is None else at)) + own(state.session, at=state.started_position)
+    for session, position, event in [*chain, (state.session, state.started_position, state.started)]:
+        at = event.branched_at if isinstance(event, SessionStarted) else None
+        found = cut(found, upto=Position(0 if at is None else at)) + own(session, at=position)
     return found
 
 

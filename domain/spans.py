@@ -34,7 +34,7 @@ def own(session: str, *, at: Position) -> Spans:
 def cut(spans: Spans, *, upto: Position) -> Spans:
     """Return the spans without what lies behind `upto`. None is open afterwards, none is empty."""
     return tuple(
-        Span(span.session, span.after, upto if span.upto is None else min(span.upto, upto))
+        span if span.upto is not None and span.upto <= upto else Span(span.session, span.after, upto)
         for span in spans
         if span.after < upto
     )

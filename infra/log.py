@@ -15,7 +15,7 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.folding import Evolve, Folded, Known, State, nothing_folded, nothing_known
+from mnemolog.domain.folding import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.infra import forks, sqlite
 from mnemolog.infra.mapper import recorded_event
@@ -196,6 +196,14 @@ class EventLog:
             yield [recorded_event(*row) for row in rows]
             after = Version(rows[-1][2])
 
+    def first_event(self, stream: str) -> RecordedEvent | None:
+        """Return the event that a stream begins with, None if nothing was appended to it."""
+        with self._reading() as driver:
+            row = driver.execute(
+                f"SELECT {_COLUMNS} FROM events WHERE stream = ? AND version = 1", (stream,)
+            ).fetchone()
+        return None if row is None else recorded_event(*row)
+
     def fold(
         self,
         stream: str,
@@ -209,16 +217,11 @@ class EventLog:
         `known` may know a state to begin with, which saves reading what is before it.
         """
 
-        def past(stream: str, position: Position | None) -> State | None:
-            return fold(stream, position).state
-
-        def fold(stream: str, position: Position | None) -> Folded[State]:
-            base = known(stream, position) or nothing_folded()
+        def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
             with self._reading() as driver:
-                events = read_sparse(driver.execute, stream, after=base.version, upto=position)
-            return base.through(events, evolve, past)
+                return read_sparse(driver.execute, stream, after=after, upto=upto)
 
-        return fold(stream, upto)
+        return fold_stream(stream, upto, evolve, read=read, known=known)
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, 0 if nothing was appended to it."""

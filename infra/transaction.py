@@ -10,7 +10,7 @@ from eventsourcing.persistence import StoredEvent
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
-from mnemolog.domain.folding import Evolve, Folded, Known, Past, State, nothing_folded, nothing_known
+from mnemolog.domain.folding import Evolve, Folded, Known, Past, State, fold_stream, nothing_folded, nothing_known
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.infra.mapper import encode, recorded_event
 from mnemolog.infra.schema import NOT_A_TURN
@@ -27,8 +27,9 @@ LATEST: Final = Position((1 << 63) - 1)
 
 _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
 _SELECT_LAST: Final = "SELECT position FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
+_SELECT_POSITION: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
 _SELECT_TURNS: Final = (
-    f"SELECT position FROM events WHERE stream = ? AND position > ? AND position <= ? AND NOT ({NOT_A_TURN}) "
+    f"SELECT position FROM events WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) "
     "ORDER BY version DESC LIMIT ?"
 )
 _SELECT_KEY: Final = "SELECT position, version, topic, state, recorded_at FROM events WHERE stream = ? AND key = ?"
@@ -49,7 +50,7 @@ class Transaction:
         self.head_digest = b""
         self.rows: list[Row] = []
         self._versions: dict[str, Version] = {}
-        self._states: dict[str, Any] = {}
+        self._states: dict[str, Folded[Any]] = {}
         """States as they are now, staged events included."""
         self._evolving: dict[str, tuple[Evolve[Any], Past[Any]]] = {}
         """How each of those states goes on."""
@@ -71,33 +72,44 @@ class Transaction:
 
         `known` may know a state to begin with, which saves reading what is before it.
         """
-        if stream in self._states:
-            return self._states[stream]  # type: ignore[no-any-return]
+        latest = self._states.get(stream)
+        if latest is not None:
+            return latest.state
         base: Folded[State] | None = self._folded.get(stream)
         offered = known(stream, None)
         if base is None or (offered is not None and offered.version > base.version):
             base = offered or nothing_folded()
-        stored = read_sparse(self.execute, stream, after=base.version)
-        past = self._past(evolve, known)
-        self._folded[stream] = base = base.through(stored, evolve, past)
-        state = base.through(self._staged(stream, LATEST), evolve, past).state
-        self._states[stream] = state
+        begin, past = base, self._past(evolve, known)
+
+        def known_here(of: str, position: Position | None) -> Folded[State] | None:
+            return begin if of == stream and position is None else known(of, position)
+
+        self._folded[stream] = base = fold_stream(stream, None, evolve, read=self._stored, known=known_here)
+        self._states[stream] = latest = base.through(self._staged(stream, base.version, LATEST), evolve, past)
         self._evolving[stream] = evolve, past
-        return state
+        return latest.state
 
     def _past(self, evolve: Evolve[State], known: Known[State]) -> Past[State]:
-        def past(stream: str, position: Position) -> State | None:
-            base = known(stream, position) or nothing_folded()
-            stored = read_sparse(self.execute, stream, after=base.version, upto=position)
-            return base.through([*stored, *self._staged(stream, position)], evolve, past).state
+        def known_here(stream: str, position: Position | None) -> Folded[State] | None:
+            latest = self._states.get(stream)
+            if latest is not None and position is not None and latest.position <= position:
+                return latest
+            return known(stream, position)
 
-        return past
+        def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
+            staged = self._staged(stream, after, LATEST if upto is None else upto)
+            return [*self._stored(stream, after, upto), *staged]
 
-    def _staged(self, stream: str, upto: Position) -> list[RecordedEvent]:
+        return lambda stream, position: fold_stream(stream, position, evolve, read=read, known=known_here).state
+
+    def _stored(self, stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
+        return read_sparse(self.execute, stream, after=after, upto=upto)
+
+    def _staged(self, stream: str, after: Version, upto: Position) -> list[RecordedEvent]:
         return [
             recorded_event(row[0], row[1], row[2], row[3], row[4], row[7], row[5])
             for row in self._sparse
-            if row[1] == stream and row[0] <= upto
+            if row[1] == stream and row[2] > after and row[0] <= upto
         ]
 
     def find(self, stream: str, key: str) -> RecordedEvent | None:
@@ -127,8 +139,26 @@ class Transaction:
             for row in reversed(self.rows)
             if row[1] == stream and row[3] == _TURN and after < row[0] <= upto
         ]
-        stored = self.execute(_SELECT_TURNS, (stream, after, upto, max(limit - len(staged), 0)))
-        return [*staged[:limit], *(Position(row[0]) for row in stored.fetchall())]
+        if len(staged) >= limit:
+            return staged[:limit]
+        versions = self._stored_upto(stream, after), self._stored_upto(stream, upto)
+        stored = self.execute(_SELECT_TURNS, (stream, *versions, limit - len(staged)))
+        return [*staged, *(Position(row[0]) for row in stored.fetchall())]
+
+    def _stored_upto(self, stream: str, position: Position) -> int:
+        """Return how many stored events of `stream` are at or before `position`.
+
+        Versions rise with positions and have an index: halving them is quicker than to look through a stream.
+        """
+        staged = sum(row[1] == stream for row in self.rows)
+        few, many = 0, self.version(stream) - staged
+        while few < many:
+            middle = (few + many + 1) // 2
+            if self.execute(_SELECT_POSITION, (stream, middle)).fetchone()[0] <= position:
+                few = middle
+            else:
+                many = middle - 1
+        return few
 
     def append(
         self, stream: str, event: Event, *, expected: Version | None = None, key: str | None = None
@@ -156,7 +186,8 @@ class Transaction:
         )
         if topic != _TURN and stream in self._states:
             evolve, past = self._evolving[stream]
-            self._states[stream] = evolve(self._states[stream], recorded, past)
+            state = evolve(self._states[stream].state, recorded, past)
+            self._states[stream] = Folded(recorded.version, position, state)
         return recorded
 
     def append_stored(self, stored_events: Sequence[StoredEvent], streams: Sequence[str]) -> list[int]:
