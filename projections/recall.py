@@ -40,7 +40,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     ranks: dict[str, int]
     """Rank of the turn in each leg that found it, from 1."""
     similarity: float | None
-    """Cosine similarity to the query, where the vector leg found it."""
+    """Cosine similarity to the query, where the vector leg found it: that of its group, if turns share vectors."""
 
 
 class Recall(msgspec.Struct, frozen=True, kw_only=True):
