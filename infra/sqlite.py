@@ -118,7 +118,7 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iter
     """Turn what SQLAlchemy and SQLite raise into our own errors."""
     try:
         yield
-    except (sa.exc.SQLAlchemyError, dbapi2.Error) as error:
+    except (sa.exc.SQLAlchemyError, dbapi2.Error, UnicodeDecodeError) as error:
         raise map_error(error, path, busy_timeout_s=busy_timeout_s) from error
 
 
@@ -137,7 +137,8 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
         return errors.StorageFull(path)
     if code == _IOERR:
         return errors.LogWriteFailed(str(cause))
-    if code in (_CORRUPT, _NOTADB):
+    # The driver decodes SQLite's messages, and one about a damaged schema quotes what is damaged.
+    if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
 

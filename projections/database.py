@@ -52,3 +52,5 @@ class ProjectionDatabase(NamedTuple):
             if code is not None and code & 0xFF == _FULL:
                 raise errors.StorageFull(self.path) from error
             raise errors.ProjectionUnreadable(self.path, str(cause)) from error
+        except UnicodeDecodeError as error:  # The driver's, of a message that quotes a damaged schema.
+            raise errors.ProjectionUnreadable(self.path, str(error)) from error

@@ -7,11 +7,12 @@ digest at its position), in the bytes of this version, and undamaged; otherwise 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
@@ -24,6 +25,9 @@ from mnemolog.projections.ports import Log
 
 SNAPSHOTS_KEPT_MAX: Final = 8
 """Of each session. The oldest go first."""
+
+_NOT_ANSWERING: Final = (errors.ProjectionError, errors.StoreError, errors.StorageFull, errors.InvalidInput, OSError)
+"""What a file that is damaged, gone, full or not ours to write raises. Nobody who asks for a state is to see it."""
 
 METADATA: Final = sa.MetaData()
 
@@ -56,40 +60,45 @@ class SnapshotStore:
         self._path, self._log, self._open_database = path, log, open_database
         self._lock = threading.Lock()
         self._opened: ProjectionDatabase | None = None
+        self._closed = False
 
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
             if self._opened is not None:
                 self._opened.engine.dispose()
-            self._opened = None
+            self._opened, self._closed = None, True
 
     def _database(self) -> ProjectionDatabase:
         with self._lock:
+            if self._closed:
+                raise errors.StoreClosed
             if self._opened is None:
                 self._opened = self._open_database()
             return self._opened
 
     def find(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
         """Return the newest usable snapshot at or before `position`."""
-        if self._opened is None and not self._path.exists():
-            return None
         query = sa.select(SNAPSHOTS).where(
             SNAPSHOTS.c.stream == stream, SNAPSHOTS.c.log_id == self._log.log_id, SNAPSHOTS.c.format == STATE_FORMAT
         )
         if position is not None:
             query = query.where(SNAPSHOTS.c.position <= position)
         try:
+            if self._opened is None and not self._path.exists():
+                return None
             with self._database().reading() as connection:
-                rows = connection.execute(query.order_by(SNAPSHOTS.c.version.desc())).all()
-        except (errors.ProjectionError, errors.StoreError):
-            return None
-        for row in rows:
-            at = Position(row.position)
-            sound = sha256(row.state).digest() == row.checksum and self._log.digest_at(at) == row.digest
-            if sound:
-                return Folded(Version(row.version), at, decode_state(row.state))
+                # One by one: the first is nearly always good, and each may be large.
+                for row in connection.execute(query.order_by(SNAPSHOTS.c.version.desc())):
+                    if row.checksum == _checksum(row._asdict()) and self._is_of_this_history(row):
+                        return Folded(Version(row.version), Position(row.position), decode_state(row.state))
+        except _NOT_ANSWERING:
+            pass
         return None
+
+    def _is_of_this_history(self, row: sa.Row[Any]) -> bool:
+        same = row.log_id == self._log.log_id and row.format == STATE_FORMAT
+        return same and bool(self._log.digest_at(Position(row.position)) == row.digest)
 
     def save(self, stream: str, folded: Folded[SessionState]) -> None:
         """Keep a snapshot of a committed state. What cannot be kept is left: it can be folded."""
@@ -97,7 +106,7 @@ class SnapshotStore:
         if folded.state is None or digest is None:
             return
         state = encode_state(folded.state)
-        row = {
+        row: dict[str, Any] = {
             "stream": stream,
             "version": folded.version,
             "position": folded.position,
@@ -105,19 +114,32 @@ class SnapshotStore:
             "digest": digest,
             "format": STATE_FORMAT,
             "state": state,
-            "checksum": sha256(state).digest(),
         }
+        row["checksum"] = _checksum(row)
         newest = (
             sa.select(SNAPSHOTS.c.version)
             .where(SNAPSHOTS.c.stream == stream)
             .order_by(SNAPSHOTS.c.version.desc())
             .limit(SNAPSHOTS_KEPT_MAX)
         )
+        of_stream = SNAPSHOTS.c.stream == stream
+        tags = sa.select(*(SNAPSHOTS.c[name] for name in ("version", "position", "log_id", "digest", "format")))
         try:
             with self._database().writing() as connection:
+                # Those of a history that is gone may have higher versions, and would push ours out.
+                foreign = [
+                    row.version
+                    for row in connection.execute(tags.where(of_stream))
+                    if not self._is_of_this_history(row)
+                ]
+                connection.execute(SNAPSHOTS.delete().where(of_stream, SNAPSHOTS.c.version.in_(foreign)))
                 connection.execute(SNAPSHOTS.insert().prefix_with("OR REPLACE"), row)
-                connection.execute(
-                    SNAPSHOTS.delete().where(SNAPSHOTS.c.stream == stream, SNAPSHOTS.c.version.not_in(newest))
-                )
-        except (errors.ProjectionError, errors.StoreError):
+                connection.execute(SNAPSHOTS.delete().where(of_stream, SNAPSHOTS.c.version.not_in(newest)))
+        except _NOT_ANSWERING:
             return
+
+
+def _checksum(row: Mapping[str, Any]) -> bytes:
+    """Return the SHA-256 of a whole row: a state under another version or stream is as wrong as another state."""
+    parts = [row[column.name] for column in SNAPSHOTS.columns if column.name != "checksum"]
+    return sha256(msgspec.msgpack.encode(parts)).digest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
 import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -20,6 +21,7 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Version
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
+from mnemolog.projections import states
 
 
 def batch_of(session: str, label: str, size: int, *, keyed: bool = False) -> list[NewTurn]:
@@ -114,6 +116,43 @@ def race_for_versions(pipe: Connection, folder: str, label: str, rounds: int, to
         pipe.send(f"failed: {error!r}")
     finally:
         log.close()
+
+
+def keep_memory_without_permission(pipe: Connection, damaged: bool) -> None:
+    """Keep working memory, and read it, where the folder of projections cannot be written."""
+    states.SNAPSHOT_EVERY = 5  # type: ignore[misc]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if os.geteuid() == 0:  # Whom no permission stops.
+            os.chown(folder, 65_534, 65_534)
+            os.seteuid(65_534)
+        store = MemoryStore.open(folder / "memory", model=None)
+        projections = folder / "memory" / "projections"
+        projections.mkdir()
+        if damaged:
+            (projections / "snapshots.db").write_bytes(b"not a database, whatever it is called" * 200)
+        projections.chmod(0o500)
+        try:
+            session = store.start_session("s", session_id="s")
+            for n in range(40):
+                session.set("n", n)
+                session.note(f"note {n}")
+                if n == 3:
+                    then = session.checkpoint("early")
+                session.get("n")
+            found = {"n": session.get("n"), "notes": len(session.notes())}
+            store.close()
+            store = MemoryStore.open(folder / "memory", model=None)
+            session = store.session("s")
+            assert session.get("n") == 39
+            session.restore("early")
+            pipe.send(found | {"restored": session.get("n"), "then": session.at(then.position).get("n")})
+        except BaseException as error:
+            pipe.send(f"failed: {error!r}")
+        finally:
+            store.close()
+            projections.chmod(0o700)
+            os.seteuid(os.getuid())
 
 
 def messages(pipe: Connection) -> list[Any]:
