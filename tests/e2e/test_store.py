@@ -378,3 +378,17 @@ def test_threads_recording_into_one_session_lose_nothing(store):
     assert sorted(turn.text for turn in turns) == sorted(f"t{n}-{i}" for n in range(8) for i in range(50))
     assert [turn.version for turn in turns] == list(range(2, 402))
     assert store.verify().sound
+
+
+def test_a_resumed_session_has_not_ended(store):
+    """Neither in the list of sessions nor in a replay; in a replay to before the resumption it has."""
+    session = store.start_session("s", session_id="s")
+    session.end()
+    ended = store.head().position
+    assert [summary.ended_at is None for summary in store.sessions()] == [False]
+    store.switch("s", reason="resume")
+    assert [summary.ended_at for summary in store.sessions()] == [None]
+    assert [found.ended_at for found in store.replay().sessions] == [None]
+    assert [found.ended_at is None for found in store.replay(to=ended).sessions] == [False]
+    store.rebuild("views")
+    assert [summary.ended_at for summary in store.sessions()] == [None]
