@@ -118,6 +118,8 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iter
     """Turn what SQLAlchemy and SQLite raise into our own errors."""
     try:
         yield
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise unfit(error) from error
     except (sa.exc.SQLAlchemyError, dbapi2.Error, UnicodeDecodeError) as error:
         raise map_error(error, path, busy_timeout_s=busy_timeout_s) from error
 
@@ -141,6 +143,12 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
+
+
+def unfit(error: Exception) -> errors.InvalidInput:
+    """Return what it means that the driver could not hand a value to SQLite."""
+    why = "no valid Unicode: a lone surrogate" if isinstance(error, UnicodeEncodeError) else "beyond 64 bits"
+    return errors.InvalidInput("argument", f"{why}; no session, key or position is called that")
 
 
 def is_constraint_violation(error: BaseException) -> bool:

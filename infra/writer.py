@@ -155,7 +155,8 @@ class LogWriter:
                 request.result = request.work(transaction)
                 request.error = None
             except Exception as error:
-                request.error, clean = error, False
+                known = not isinstance(error, UnicodeEncodeError | OverflowError)
+                request.error, clean = error if known else sqlite.unfit(error), False
                 transaction.undo_to(count, head, head_digest)
         return clean
 

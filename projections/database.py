@@ -46,6 +46,8 @@ class ProjectionDatabase(NamedTuple):
     def _mapped(self) -> Iterator[None]:
         try:
             yield
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise errors.InvalidInput("argument", "no valid Unicode, or a number beyond 64 bits") from error
         except sa.exc.SQLAlchemyError as error:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
             code = getattr(cause, "sqlite_errorcode", None)

@@ -392,3 +392,31 @@ def test_a_resumed_session_has_not_ended(store):
     assert [found.ended_at is None for found in store.replay(to=ended).sessions] == [False]
     store.rebuild("views")
     assert [summary.ended_at for summary in store.sessions()] == [None]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.session("\ud800"),
+        lambda store: store.find_session("\ud800"),
+        lambda store: store.turns("\ud800"),
+        lambda store: store.record("\ud800", "user", "hello"),
+        lambda store: store.end_session("\ud800"),
+        lambda store: store.switch("s", reason="resume", session="\ud800"),
+        lambda store: store.session("s").turns(after=2**70),
+        lambda store: store.session("s").rewind(turns=2**70),
+        lambda store: store.session("s").rewind(to=2**70),
+        lambda store: store.session("s").at(2**70),
+        lambda store: store.session("s").branch(at=2**70),
+        lambda store: store.replay(to=2**70),
+        lambda store: store.recall("hello", session="\ud800"),
+        lambda store: store.recall("hello", scope="\ud800"),
+    ],
+)
+def test_what_sqlite_cannot_be_given_is_a_clear_error(store, call):
+    """Lone surrogates and numbers beyond 64 bits: one of our errors, nothing written."""
+    store.start_session("s", session_id="s").record("user", "hello")
+    head = store.head()
+    with pytest.raises(mnemolog.MnemologError):
+        call(store)
+    assert store.head() == head
