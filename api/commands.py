@@ -168,12 +168,18 @@ class Switched(msgspec.Struct, frozen=True):
 
 
 def switch(
-    asked: Switch, states: SessionStates, known_agent: Known[AgentState], *, turns: int | None
+    asked: Switch,
+    states: SessionStates,
+    known_agent: Known[AgentState],
+    *,
+    turns: int | None,
+    in_place: bool = False,
 ) -> Callable[[Transaction], Switched]:
     """Switch an agent's session: one append over all the streams it touches, or none.
 
-    Without `from_` the agent leaves the session it is in. `turns` stands for the position behind which lie
-    so many of the turns that session sees.
+    Without `from_` the agent leaves the session it is in; `in_place` it enters the one it leaves. Both are known
+    only now: other switches may have been queued before this one. `turns` stands for the position behind which
+    lie so many of the turns that session sees.
     """
 
     def work(tx: Transaction) -> Switched:
@@ -181,21 +187,22 @@ def switch(
         left = asked.from_
         if left is None:
             left = switching.left_by(agent, reason=asked.reason, to=asked.to)
+        to = left if in_place and left is not None else asked.to
         old = None if left is None else tx.fold(session.session_stream(left), evolve, states.known)
         at = asked.at
         if turns is not None and old is not None:
             at = position_before(tx, old, turns=turns)
         decided = switching.switch(
-            msgspec.structs.replace(asked, from_=left, at=at),
+            msgspec.structs.replace(asked, from_=left, to=to, at=at),
             agent=agent,
             old=old,
-            new=tx.fold(session.session_stream(asked.to), evolve, states.known),
+            new=tx.fold(session.session_stream(to), evolve, states.known),
             head=tx.head,
             old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
         )
         appended = [tx.append(stream, event) for stream, event in decided]
-        new = session.known(asked.to, tx.fold(session.session_stream(asked.to), evolve, states.known))
-        return Switched(left, asked.to, new.started, appended)
+        new = session.known(to, tx.fold(session.session_stream(to), evolve, states.known))
+        return Switched(left, to, new.started, appended)
 
     return work
 

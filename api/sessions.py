@@ -193,14 +193,20 @@ class Sessions:
                 raise errors.SwitchRefused(reason, "leave out `turns`, or use 'rewind'")
         if agent is None:
             agent = DEFAULT_AGENT if left is None else self.state(left).started.agent
-        checked_label("agent", agent)
-        if to is None:
-            to = self._default_to(reason, left=left, agent=agent)
+        if to is None and reason is SwitchReason.RESUME:
+            raise errors.SwitchRefused(reason, "say which session to resume")
         asked = Switch(
-            agent=agent, reason=reason, from_=left, to=to, at=at, name=how.get("name"), scope=how.get("scope")
+            agent=checked_label("agent", agent),
+            reason=reason,
+            from_=left,
+            to=new_session_id() if to is None else to,
+            at=at,
+            name=how.get("name"),
+            scope=how.get("scope"),
         )
         self._keep_states_of(asked)
-        return commands.switch(asked, self.states, self._known_agent, turns=turns)
+        in_place = to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND)
+        return commands.switch(asked, self.states, self._known_agent, turns=turns, in_place=in_place)
 
     def _keep_states_of(self, asked: Switch) -> None:
         """Fold what is about to be left before the write lock is taken: under it the state is only looked up."""
@@ -209,18 +215,6 @@ class Sessions:
             left = asked.from_ if state is None else state.current
             if left is not None:
                 self.states.latest(left)
-
-    def _default_to(self, reason: SwitchReason, *, left: str | None, agent: str) -> str:
-        if reason is SwitchReason.RESUME:
-            raise errors.SwitchRefused(reason, "say which session to resume")
-        if reason not in (SwitchReason.COMPRESS, SwitchReason.REWIND):
-            return new_session_id()
-        if left is not None:
-            return left
-        state = self.agent(agent)
-        if state is None:
-            raise errors.SwitchRefused(reason, f"agent {agent!r} is in no session; name the one that is meant")
-        return state.current
 
 
 def new_session_id() -> str:

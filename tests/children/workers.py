@@ -118,6 +118,69 @@ def race_for_versions(pipe: Connection, folder: str, label: str, rounds: int, to
         log.close()
 
 
+def switch_often(pipe: Connection, folder: str, label: str, seed: int, count: int, together: Any) -> None:
+    """Switch the one agent `count` times and say something after each; tell where it is when all have done."""
+    rng = random.Random(seed)
+    try:
+        with MemoryStore.open(folder, model=None) as store:
+            together.wait()
+            for n in range(count):
+                match rng.choice(["new", "branch", "compress", "rewind", "resume"]):
+                    case "resume":
+                        session = store.switch("other", reason="resume")
+                    case "rewind":
+                        session = store.switch(reason="rewind", turns=1)
+                    case reason:
+                        session = store.switch(reason=reason)
+                session.record("user", f"{label}/{n}/{session.id}")
+            together.wait()
+            current, state = store.current(), store._sessions.agent("agent")
+            assert current is not None
+            assert state is not None
+            pipe.send((current.id, state.generation))
+    except BaseException as error:
+        together.abort()
+        pipe.send(f"failed: {error!r}")
+
+
+def switch_until_killed(pipe: Connection, folder: str, label: str) -> None:
+    """Reset or compress the agent's session for ever; tell each session after the switch to it."""
+    pipe.send("opening")
+    store = MemoryStore.open(folder, model=None)
+    number = 0
+    while True:
+        name = f"{label}.{number}"
+        current = store.current()
+        if current is None:
+            store.switch(name, reason="new")
+        else:
+            current.set("carried", current.id)
+            store.switch(name, reason="compress" if number % 4 else "reset")
+        pipe.send(name)
+        number += 1
+
+
+def restore_until_killed(pipe: Connection, folder: str) -> None:
+    """Set everything to a number, name it, change everything, restore, for ever; tell after each restore."""
+    pipe.send("opening")
+    store = open_store(folder, "s")
+    session = store.session("s")
+    while True:
+        n = len(session.checkpoints())
+        session.clear_notes()
+        session.set("n", n)
+        session.set_task("count", step=n)
+        session.note(str(n))
+        session.checkpoint(f"c{n}")
+        session.clear()
+        session.set("n", "overwritten")
+        session.set_task("overwritten", step=n + 1_000_000)
+        session.note("overwritten")
+        session.record("user", f"gone {n}")
+        session.restore(f"c{n}")
+        pipe.send(n)
+
+
 def keep_memory_without_permission(pipe: Connection, damaged: bool) -> None:
     """Keep working memory, and read it, where the folder of projections cannot be written."""
     states.SNAPSHOT_EVERY = 5  # type: ignore[misc]

@@ -1,0 +1,265 @@
+"""Switching under load and under fire: every turn once and in its own session, a switch whole or not at all."""
+
+from __future__ import annotations
+
+import random
+import threading
+from itertools import pairwise
+
+import pytest
+
+from mnemolog import MemoryStore, SessionEnded
+from mnemolog.domain.agent import evolve_agent
+from mnemolog.domain.codec import state_digest
+from mnemolog.domain.events import CheckpointRestored, SessionStarted, SessionSwitched, TurnRecorded
+from mnemolog.domain.fold import fold_all
+from mnemolog.domain.session import session_of
+from tests.children.workers import messages, restore_until_killed, switch_often, switch_until_killed
+from tests.faults.test_kill import KILLS_PER_STORE, kill_at_random
+from tests.support import in_thread, once, read_all, wait_for_queue
+
+THREADS = 4
+TURNS_EACH = 12
+
+SWITCHES = {
+    "new": ({"reason": "new"}, True),
+    "reset": ({"reason": "reset"}, True),
+    "resume another": ({"reason": "resume", "to": "other"}, False),
+    "resume itself": ({"reason": "resume", "to": "old"}, False),
+    "branch": ({"reason": "branch"}, True),
+    "compress in place": ({"reason": "compress"}, False),
+    "compress into a new one": ({"reason": "compress", "to": "fresh"}, True),
+    "rewind in place": ({"reason": "rewind", "turns": 5}, False),
+    "rewind to a new one": ({"reason": "rewind", "turns": 5, "to": "fresh"}, True),
+}
+
+
+@pytest.fixture
+def store(folder):
+    with MemoryStore.open(folder, model=None) as store:
+        yield store
+
+
+def start_two(store):
+    """Two sessions; the agent is in `old`."""
+    store.start_session("other", session_id="other")
+    old = store.start_session("old", session_id="old")
+    old.record("user", "before")
+    store.switch("old", reason="resume")
+    return old
+
+
+def agent_in(events, agent="agent"):
+    """Current session and generation, folded from the log."""
+    state = None
+    for recorded in events:
+        if recorded.stream == f"agent/{agent}":
+            state = evolve_agent(state, recorded)
+    return state
+
+
+def check_states(store, events, why="", *, last=1_000):
+    for name, state in [*fold_all(events).items()][-last:]:
+        assert state_digest(store._sessions.state(name)) == state_digest(state), f"{name} {why}"
+
+
+@pytest.mark.parametrize("kind", SWITCHES)
+def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_them(store, kind):
+    """The writer is held up, four threads queue turns for the old session, then the agent is switched."""
+    asked, starts = SWITCHES[kind]
+    old = start_two(store)
+    before = len(read_all(store._log))
+    recording, switching = [], []
+
+    def record(thread):
+        for n in range(TURNS_EACH):
+            try:
+                old.record("user", f"t{thread}/{n}")
+            except SessionEnded:
+                return n
+        return TURNS_EACH
+
+    def fill_the_queue():
+        for thread in range(THREADS):
+            recording.append(in_thread(lambda thread=thread: record(thread)))
+            wait_for_queue(store._log, 2 + thread)
+        switching.append(in_thread(lambda: store.switch(**asked)))
+        wait_for_queue(store._log, 2 + THREADS)
+
+    store._log.transact(once(fill_the_queue))
+    recorded = [outcome.result() for outcome in recording]
+    entered = switching[0].result()
+
+    events = read_all(store._log)
+    of = {
+        t: [e for e in events if isinstance(e.event, TurnRecorded) and e.event.text.startswith(f"t{t}/")]
+        for t in range(4)
+    }
+    for thread, turns in of.items():
+        assert [turn.event.text for turn in turns] == [f"t{thread}/{n}" for n in range(recorded[thread])]
+        assert {turn.stream for turn in turns} == {"session/old"}
+    switched = events[before + THREADS :]
+    first = next(place for place, event in enumerate(switched) if not isinstance(event.event, TurnRecorded))
+    queued = [event.event.text for event in events[before : before + THREADS + first]]
+    assert [text for text in queued if text.endswith("/0")] == [f"t{thread}/0" for thread in range(THREADS)]
+    last = next(event for event in switched if isinstance(event.event, SessionSwitched))
+    (own,) = [event for event in events[before:] if isinstance(event.event, SessionSwitched)]
+    assert own == last
+    assert (own.event.from_, own.event.to) == ("old", entered.id)
+    # The switch is one piece: what it appended to the sessions lies right before it.
+    parts = events[before + THREADS + first : own.position]
+    assert not [part for part in parts if isinstance(part.event, TurnRecorded)]
+    assert any(isinstance(part.event, SessionStarted) for part in parts) == starts
+    assert store.current().id == entered.id == agent_in(events).current
+    if kind == "reset" or kind == "compress into a new one":
+        assert store._sessions.state("old").ended
+    if "branch" in kind or kind == "compress into a new one":
+        at = store._sessions.state(entered.id).started.branched_at
+        assert at == parts[0].position - 1
+        assert [turn.position for turn in entered.turns()] == [
+            turn.position for turn in old.turns() if turn.position <= at
+        ]
+    if kind.startswith("rewind"):
+        seen_then = [turn.position for turn in store.turns("old") if turn.position < parts[0].position]
+        assert [turn.position for turn in entered.turns() if turn.position < own.position] == seen_then[:-5]
+    check_states(store, events)
+    assert store.verify().sound
+
+
+@pytest.mark.parametrize("reason", ["compress", "rewind"])
+def test_a_switch_in_place_behind_a_queued_switch_is_of_the_session_that_one_entered(store, reason):
+    """Which session the agent is in is known when the switch is made, not when it is asked for."""
+    start_two(store)
+    store.session("other").record("user", "said in the other one")
+    outcomes = []
+
+    def fill_the_queue():
+        outcomes.append(in_thread(lambda: store.switch("other", reason="resume")))
+        wait_for_queue(store._log, 2)
+        turns = {"turns": 1} if reason == "rewind" else {}
+        outcomes.append(in_thread(lambda: store.switch(reason=reason, **turns)))
+        wait_for_queue(store._log, 3)
+
+    store._log.transact(once(fill_the_queue))
+    assert [outcome.result().id for outcome in outcomes] == ["other", "other"]
+    assert agent_in(read_all(store._log)).last == SessionSwitched(from_="other", to="other", reason=reason)
+    assert len(store.session("other").turns()) == (reason != "rewind")
+
+
+def test_switches_of_many_threads_make_one_chain(store, rng, seed):
+    """Each leaves the session that the one before it entered; nobody is refused; turns stay where they were said."""
+    start_two(store)
+    together = threading.Barrier(THREADS)
+    seeds = [rng.randrange(2**32) for _ in range(THREADS)]
+
+    def switch_about(thread):
+        own = random.Random(seeds[thread])
+        together.wait()
+        for n in range(40):
+            reason = own.choice(["new", "branch", "compress", "rewind", "resume"])
+            handle = {
+                "new": lambda: store.switch(reason="new"),
+                "branch": lambda n=n: store.switch(f"b{thread}.{n}", reason="branch"),
+                "compress": lambda: store.switch(reason="compress"),
+                "rewind": lambda: store.switch(reason="rewind", turns=1),
+                "resume": lambda: store.switch("other", reason="resume"),
+            }[reason]()
+            handle.record("user", f"{thread}/{n}/{handle.id}")
+
+    for outcome in [in_thread(lambda thread=thread: switch_about(thread)) for thread in range(THREADS)]:
+        outcome.result()
+    check_chain(store, switches=1 + THREADS * 40, turns=1 + THREADS * 40, why=f"seed {seed}")
+    assert store.verify().sound
+
+
+def check_chain(store, *, switches, turns, why):
+    """The agent's switches follow one another; every turn is once in the session that it names."""
+    events = read_all(store._log)
+    chain = [event.event for event in events if isinstance(event.event, SessionSwitched)]
+    assert len(chain) == switches, why
+    assert all(one.to == two.from_ for one, two in pairwise(chain)), why
+    said = [event for event in events if isinstance(event.event, TurnRecorded)]
+    assert len(said) == len({event.event.text for event in said}) == turns, why
+    for event in said[1:]:
+        assert event.event.text.rpartition("/")[2] == session_of(event.stream), why
+    state = agent_in(events)
+    assert (store.current().id, store._sessions.agent("agent").generation) == (state.current, len(chain)), why
+    check_states(store, events, why)
+
+
+@pytest.mark.timeout(300)
+def test_two_processes_that_switch_one_agent_make_one_chain(processes, fork_server, folder, store, rng, seed):
+    """At the end both processes say what the log says: which session, and how many switches."""
+    start_two(store)
+    together = fork_server.Barrier(2)
+    pipes = [
+        processes.start(switch_often, str(folder), f"p{n}", rng.randrange(2**32), 100, together)[1] for n in range(2)
+    ]
+    answers = [messages(pipe) for pipe in pipes]
+    check_chain(store, switches=201, turns=201, why=f"seed {seed}")
+    state = agent_in(read_all(store._log))
+    assert answers == [[(state.current, 201)]] * 2, f"seed {seed}"
+    assert store.verify().sound
+
+
+@pytest.mark.timeout(7200)
+def test_a_kill_within_a_switch_leaves_all_of_it_or_nothing(processes, tmp_path, rng, seed, kills):
+    """A reset starts a session, ends another and moves the agent: three streams, one append."""
+    switched = 0
+    for number in range(kills):
+        if number % KILLS_PER_STORE == 0:
+            folder = tmp_path / f"store{number}"
+        told = kill_at_random(
+            processes, rng, switch_until_killed, str(folder), f"run{number}", near_opening=number % 5 == 0
+        )
+        why = f"after kill {number}, seed {seed}"
+        with MemoryStore.open(folder, model=None) as store:
+            events = read_all(store._log)
+            states = fold_all(events)
+            agent = agent_in(events)
+            chain = [event.event.to for event in events if isinstance(event.event, SessionSwitched)]
+            assert [session for session in chain if session.startswith(f"run{number}.")][: len(told)] == told, why
+            # Every session that was started by a switch was entered by it, and all but the last one have ended.
+            assert [session_of(event.stream) for event in events if isinstance(event.event, SessionStarted)] == chain, (
+                why
+            )
+            assert [name for name, state in states.items() if not state.ended] == chain[-1:], why
+            assert (agent.current if agent else None, agent.generation if agent else 0) == (
+                chain[-1] if chain else None,
+                len(chain),
+            ), why
+            check_states(store, events, why, last=5)
+            assert store.verify().findings == (), why
+            if agent is not None:
+                store.current().record("user", "goes on")
+        switched += len(told)
+    assert switched
+
+
+@pytest.mark.timeout(7200)
+def test_a_kill_within_a_restore_leaves_the_memory_before_it_or_after_it(processes, tmp_path, rng, seed, kills):
+    """Values, task, notes and visible turns are all those of the checkpoint, or none of them are."""
+    restored = 0
+    for number in range(kills):
+        if number % KILLS_PER_STORE == 0:
+            folder = tmp_path / f"store{number}"
+        told = kill_at_random(processes, rng, restore_until_killed, str(folder), near_opening=number % 5 == 0)
+        why = f"after kill {number}, seed {seed}"
+        with MemoryStore.open(folder, model=None) as store:
+            events = read_all(store._log)
+            check_states(store, events, why)
+            assert store.verify().findings == (), why
+            if not store.sessions():
+                continue
+            session = store.session("s")
+            values, task, notes = session.get("n"), session.task(), session.notes()
+            turns = [turn.text for turn in session.turns()]
+            last = [event.event for event in events if not isinstance(event.event, TurnRecorded)][-1]
+            if isinstance(last, CheckpointRestored):
+                assert values == task.step == int(notes[-1]), why
+                assert len(notes) == 1, why
+                assert f"gone {values}" not in turns, why
+            restores = sum(isinstance(event.event, CheckpointRestored) for event in events)
+            assert restores >= restored + len(told), why
+            restored = restores if number % KILLS_PER_STORE < KILLS_PER_STORE - 1 else 0
+            session.record("user", "goes on")
