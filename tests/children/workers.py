@@ -118,6 +118,38 @@ def race_for_versions(pipe: Connection, folder: str, label: str, rounds: int, to
         log.close()
 
 
+def add_notes(pipe: Connection, folder: str, label: str, count: int, together: Any, in_all: int) -> None:
+    """Add notes to the shared session; when all have done, tell which notes this process sees."""
+    try:
+        with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
+            session = store.session("s")
+            together.wait()
+            for n in range(count):
+                session.note(f"{label}/{n}")
+            together.wait()
+            notes = session.notes()
+            assert len(notes) == in_all
+            pipe.send(notes)
+    except BaseException as error:
+        together.abort()
+        pipe.send(f"failed: {error!r}")
+
+
+def change_task(pipe: Connection, folder: str, field: str, count: int, together: Any) -> None:
+    """Count up one field of the shared session's task, with no look at the other."""
+    try:
+        with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
+            session = store.session("s")
+            together.wait()
+            for n in range(1, count + 1):
+                task = session.update_task(step=n) if field == "step" else session.update_task(status=f"status {n}")
+                assert n in (task.step, int(task.status.split()[1]))
+        pipe.send("done")
+    except BaseException as error:
+        together.abort()
+        pipe.send(f"failed: {error!r}")
+
+
 def switch_often(pipe: Connection, folder: str, label: str, seed: int, count: int, together: Any) -> None:
     """Switch the one agent `count` times and say something after each; tell where it is when all have done."""
     rng = random.Random(seed)

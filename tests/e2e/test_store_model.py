@@ -55,7 +55,8 @@ class WholeStore(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(states, "SNAPSHOT_EVERY", 3)
+        for name, small in (("SNAPSHOT_EVERY", 3), ("SESSIONS_KEPT_MAX", 2), ("CHECKPOINTS_KEPT_MAX", 2)):
+            self.patch.setattr(states, name, small)
         self.base = Path(tempfile.mkdtemp())
         self.clock = FakeClock(step=0)
         self.stores = []
@@ -409,6 +410,6 @@ def micros(moment):
 
 
 WholeStore.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=35, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestWholeStore = WholeStore.TestCase

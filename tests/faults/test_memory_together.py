@@ -1,0 +1,260 @@
+"""Working memory under many writers and moving clocks, and what it costs the log."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import CheckpointExists, MemoryStore, UnknownCheckpoint
+from mnemolog.domain.codec import state_digest
+from mnemolog.domain.events import CheckpointCreated, NoteAdded, TaskChanged
+from mnemolog.domain.fold import fold_all
+from mnemolog.projections import states
+from tests.children.workers import add_notes, change_task, messages
+from tests.support import EPOCH_2024, FakeClock, in_thread, read_all
+
+PROCESSES = 8
+UPDATES = 300
+CHECKPOINT_BYTES_MAX = 400
+
+
+def check_state(store, session="s"):
+    folded = fold_all(read_all(store._log))[session]
+    assert state_digest(store._sessions.state(session)) == state_digest(folded)
+
+
+@pytest.mark.timeout(600)
+def test_notes_of_eight_processes_are_all_there_each_processs_in_its_order(processes, fork_server, folder, kills):
+    """One session, no note lost or twice, in the log and in what every process reads."""
+    each = 1_000 if kills > 50 else 200
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s", session_id="s")
+        together = fork_server.Barrier(PROCESSES)
+        pipes = [
+            processes.start(add_notes, str(folder), f"p{n}", each, together, PROCESSES * each)[1]
+            for n in range(PROCESSES)
+        ]
+        answers = [messages(pipe) for pipe in pipes]
+        notes = session.notes()
+        assert answers == [[notes]] * PROCESSES
+        assert len(notes) == len(set(notes)) == PROCESSES * each
+        for n in range(PROCESSES):
+            assert [note for note in notes if note.startswith(f"p{n}/")] == [f"p{n}/{i}" for i in range(each)]
+        assert notes == [event.event.text for event in read_all(store._log) if isinstance(event.event, NoteAdded)]
+        check_state(store)
+        assert store.verify().sound
+
+
+@pytest.mark.timeout(600)
+def test_of_two_processes_that_update_one_task_neither_loses_an_update(processes, fork_server, folder):
+    """One counts the steps, one the states: each event keeps the other's field as it was then."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s", session_id="s")
+        session.set_task("work", step=0, status="status 0")
+        together = fork_server.Barrier(2)
+        pipes = [processes.start(change_task, str(folder), field, UPDATES, together)[1] for field in ("step", "status")]
+        assert [messages(pipe) for pipe in pipes] == [["done"], ["done"]]
+        changes = [event.event for event in read_all(store._log) if isinstance(event.event, TaskChanged)]
+        assert len(changes) == 1 + 2 * UPDATES
+        step, status = 0, 0
+        for change in changes[1:]:
+            assert (change.step, change.status) in ((step + 1, f"status {status}"), (step, f"status {status + 1}"))
+            step, status = change.step, int(change.status.split()[1])
+        assert (step, status) == (UPDATES, UPDATES)
+        assert (session.task().step, session.task().status) == (UPDATES, f"status {UPDATES}")
+        check_state(store)
+
+
+@pytest.mark.parametrize("snapshot_every", [7, 1_000])
+def test_eight_threads_at_one_handle_leave_what_a_fold_from_zero_gives(folder, rng, seed, monkeypatch, snapshot_every):
+    """Set, get, note, checkpoint, restore and look back, all at once: no exception, no value that nobody set."""
+    monkeypatch.setattr(states, "SNAPSHOT_EVERY", snapshot_every)
+    seeds = [rng.randrange(2**32) for _ in range(8)]
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s", session_id="s")
+        first = session.checkpoint("first")
+        together = threading.Barrier(8)
+
+        def work(thread):
+            own = random.Random(seeds[thread])
+            together.wait()
+            for n in range(60):
+                match own.randrange(8):
+                    case 0 | 1:
+                        session.set(f"k{own.randrange(5)}", [thread, n])
+                    case 2:
+                        session.note(f"{thread}/{n}")
+                    case 3:
+                        found = session.get(f"k{own.randrange(5)}")
+                        assert found is None or (0 <= found[0] < 8 and 0 <= found[1] < 60)
+                    case 4:
+                        session.checkpoint(f"c{thread}.{n}")
+                    case 5:
+                        session.restore(own.choice(session.checkpoints()).id)
+                    case 6:
+                        assert session.at(first.position).all() == {}
+                        then = own.choice(session.checkpoints())
+                        assert len(session.at(then.position).checkpoints()) >= 1
+                    case 7:
+                        session.branch(f"b{thread}.{n}", at=own.choice(session.checkpoints())).set("own", n)
+
+        for outcome in [in_thread(lambda thread=thread: work(thread)) for thread in range(8)]:
+            outcome.result()
+        folded = fold_all(read_all(store._log))
+        for name, state in folded.items():
+            assert state_digest(store._sessions.state(name)) == state_digest(state), f"{name}, seed {seed}"
+        assert store.verify().sound
+    with MemoryStore.open(folder, model=None) as store:
+        for name, state in folded.items():
+            assert state_digest(store._sessions.state(name)) == state_digest(state), f"{name}, seed {seed}"
+
+
+def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between(folder, rng, seed):
+    """Two stores in turn, none asks for anything: each decides on what both wrote, refusals and retries between."""
+    with MemoryStore.open(folder, model=None) as one, MemoryStore.open(folder, model=None) as two:
+        first = one.start_session("s", session_id="s")
+        first.set_task("work", step=0)
+        first.checkpoint("zero")
+        handles = [first, two.session("s")]
+        steps, named = 0, ["zero"]
+        for n in range(300):
+            session = rng.choice(handles)
+            match rng.randrange(6):
+                case 0 | 1:
+                    steps += 1
+                    session.update_task(step=steps)
+                case 2:
+                    session.checkpoint(f"c{n}")
+                    named.append(f"c{n}")
+                case 3:
+                    with pytest.raises(CheckpointExists):
+                        session.checkpoint(rng.choice(named))
+                case 4:
+                    session.note(f"{n}")
+                    with pytest.raises(UnknownCheckpoint):
+                        session.restore("never made")
+                case 5:
+                    session.record("user", f"{n}")
+                    session.set(f"k{n % 9}", n)
+                    session.restore(rng.choice(named))
+        events = read_all(one._log)
+        told = [event.event.step for event in events if isinstance(event.event, TaskChanged)]
+        assert told == list(range(steps + 1)), f"seed {seed}"
+        for store in (one, two):
+            check_state(store)
+
+
+def stored_bytes(folder):
+    """What each event takes in its columns; integers count 8."""
+    connection = dbapi2.connect(folder / "log.db")
+    query = (
+        "SELECT topic, length(CAST(stream AS BLOB)) + length(CAST(topic AS BLOB)) + length(state) "
+        "+ ifnull(length(CAST(key AS BLOB)), 0) + length(digest) + 3 * 8 FROM events ORDER BY position"
+    )
+    found = connection.execute(query).fetchall()
+    connection.close()
+    return found
+
+
+def test_checkpoints_of_a_large_memory_cost_the_log_the_same_few_bytes_each(folder):
+    """A checkpoint is a name for a position: fifty of them do not copy the memory fifty times."""
+    with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
+        session = store.start_session("s", session_id="s")
+        for n in range(100):
+            session.set(f"key {n}", "x" * 1_000)
+            session.note("y" * 500)
+        for n in range(50):
+            session.checkpoint(f"checkpoint {n:04}")
+    sizes = [size for topic, size in stored_bytes(folder) if topic == CheckpointCreated.topic]
+    assert len(sizes) == 50
+    assert len(set(sizes)) == 1, "each costs the same"
+    assert sizes[0] < CHECKPOINT_BYTES_MAX
+
+
+def test_a_thousand_checkpoints_make_the_file_grow_by_less_than_400_bytes_each(folder):
+    """Pages and indexes included, after a checkpoint of the WAL."""
+
+    def file_size():
+        connection = dbapi2.connect(folder / "log.db", isolation_level=None)
+        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+        connection.close()
+        return (folder / "log.db").stat().st_size
+
+    with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
+        session = store.start_session("s", session_id="s")
+        for n in range(100):
+            session.set(f"key {n}", "x" * 1_000)
+        before = file_size()
+        for n in range(1_000):
+            session.checkpoint(f"checkpoint {n:04}")
+        grown = (file_size() - before) / 1_000
+    assert grown < CHECKPOINT_BYTES_MAX, f"{grown} bytes each"
+
+
+def history(folder, clock, jumps):
+    """A hundred steps of a session and a branch of it, a jump of the clock before each; what it all comes to."""
+    with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL") as store:
+        session = store.start_session("s", session_id="s")
+        plan = random.Random(1)
+        seen = []
+        for n, jump in enumerate(jumps):
+            clock.advance(seconds=jump)
+            session.record("user", f"word number{n}", key=f"k{n}")
+            match plan.randrange(6):
+                case 0:
+                    session.set(f"k{n % 7}", n)
+                case 1:
+                    session.checkpoint(f"c{n}")
+                case 2 if session.checkpoints():
+                    session.restore(session.checkpoints()[-1].id)
+                case 3:
+                    session.rewind(turns=2)
+                case 4:
+                    session.note(f"note {n}")
+                case 5:
+                    session = store.switch(f"s{n}", session=session, reason=plan.choice(["branch", "compress"]))
+            seen.append([turn.text for turn in session.turns()])
+        events = read_all(store._log)
+        replayed = [
+            (found.session, [turn.text for turn in found.turns])
+            for to in range(20, len(events), 60)
+            for found in store.replay(to=to).sessions
+        ]
+        names = [summary.session for summary in store.sessions()]
+        return {
+            "events": [(event.position, event.stream, event.version, event.key, type(event.event)) for event in events],
+            "seen": seen,
+            "replayed": replayed,
+            "sessions": names,
+            "memory": [(store.session(name).all(), store.session(name).notes()) for name in names],
+            "recalled": [
+                [hit.text for hit in store.session(name).recall(query, k=20, mode="text").hits]
+                for name in names
+                for query in ("word", "number7 number42", "number99")
+            ],
+            "then": [store.session("s").at(to).notes() for to in range(2, len(events), 30)],
+            "digests_agree": all(
+                state_digest(store._sessions.state(name)) == state_digest(state)
+                for name, state in fold_all(events).items()
+            ),
+            "sound": store.verify().sound,
+        }
+
+
+def test_a_clock_that_jumps_changes_no_order_no_replay_no_turns_and_no_recall(tmp_path, rng, seed):
+    """Time is data: a hundred jumps by seconds, hours and years, back and forth, and stamps that are equal."""
+    decade = 10 * 365 * 86_400
+    jumps = [rng.choice([-1, -3_600, -decade, decade, decade, 0, 0]) for _ in range(100)]
+    there = 0
+    for n, jump in enumerate(jumps):  # Neither before 1970 nor after 9999.
+        jumps[n] = -jump if not -5 * decade < there + jump < 100 * decade else jump
+        there += jumps[n]
+    straight = history(tmp_path / "straight", FakeClock(EPOCH_2024), [1] * 100)
+    jumping = history(tmp_path / "jumping", FakeClock(EPOCH_2024, step=0), jumps)
+    for what, expected in straight.items():
+        assert jumping[what] == expected, f"{what}, seed {seed}"
+    assert straight["digests_agree"]
+    assert straight["sound"]
