@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from mnemolog import MemoryStore
+from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.transaction import Transaction
-from mnemolog.projections.states import SessionStates
+from mnemolog.projections.states import SessionStates, evolve
 
 WAIT_S = 60.0
 """How long a test waits for what must happen. Only a failing test waits that long."""
@@ -235,3 +237,16 @@ def once(effect: Callable[[], Any]) -> Callable[[Transaction], None]:
             effect()
 
     return work
+
+
+def decided_on(store: MemoryStore, session: str) -> list[str]:
+    """The digests of a session's state as decisions find it: what the writer knows, then what it folds anew."""
+    found: list[str] = []
+
+    def work(tx: Transaction) -> None:
+        state = tx.fold(session_stream(session), evolve, store._sessions.states.known)
+        assert state is not None
+        found.append(state_digest(state))
+
+    store._log.transact(work)  # It appends nothing, so it is run twice: once more under the lock.
+    return found

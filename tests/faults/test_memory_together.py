@@ -14,7 +14,7 @@ from mnemolog.domain.events import CheckpointCreated, NoteAdded, TaskChanged
 from mnemolog.domain.fold import fold_all
 from mnemolog.projections import states
 from tests.children.workers import add_notes, change_task, messages
-from tests.support import EPOCH_2024, FakeClock, in_thread, read_all
+from tests.support import EPOCH_2024, FakeClock, decided_on, in_thread, once, read_all, wait_for_queue
 
 PROCESSES = 8
 UPDATES = 300
@@ -145,6 +145,60 @@ def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between
         assert told == list(range(steps + 1)), f"seed {seed}"
         for store in (one, two):
             check_state(store)
+
+
+def test_a_decision_behind_a_restore_is_made_on_what_was_restored(folder):
+    """Before anybody reads: the writer has to know what its own restore brought back."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s", session_id="s")
+        session.set("a", 1)
+        session.set_task("first", step=1)
+        session.checkpoint("then")
+        session.clear()
+        session.set_task("second", step=7)
+        session.restore("then")
+        assert session.delete("a")
+        assert session.update_task(status="done").description == "first"
+        assert len(set(decided_on(store, "s"))) == 1
+        check_state(store)
+
+
+def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder):
+    """Note, checkpoint, note, branch, restore, branch: in one transaction, nothing of it on disk before the end."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s", session_id="s")
+        session.note("zero")
+        staged = [
+            lambda: session.note("one"),
+            lambda: session.checkpoint("then"),
+            lambda: session.note("two"),
+            lambda: session.branch("late"),
+            lambda: session.restore("then"),
+            lambda: session.branch("early"),
+            lambda: session.note("three"),
+            lambda: session.branch("last", at=store.head().position + 2),
+        ]
+        outcomes, known = [], []
+
+        def fill_the_queue():
+            for n, call in enumerate(staged):
+                outcomes.append(in_thread(call))
+                wait_for_queue(store._log, 2 + n)
+
+        store._log.transact(once(fill_the_queue))
+        for outcome in outcomes:
+            outcome.result()
+        for name in ("s", "late", "early", "last"):
+            known.append(decided_on(store, name))
+            check_state(store, name)
+        assert all(len(set(found)) == 1 for found in known)
+        notes = {name: store.session(name).notes() for name in ("s", "late", "early", "last")}
+        assert notes == {
+            "s": ["zero", "one", "three"],
+            "late": ["zero", "one", "two"],
+            "early": ["zero", "one"],
+            "last": ["zero", "one"],
+        }
 
 
 def stored_bytes(folder):
