@@ -239,14 +239,13 @@ def once(effect: Callable[[], Any]) -> Callable[[Transaction], None]:
     return work
 
 
-def decided_on(store: MemoryStore, session: str) -> list[str]:
-    """The digests of a session's state as decisions find it: what the writer knows, then what it folds anew."""
-    found: list[str] = []
+def decided_on(store: MemoryStore, *sessions: str) -> list[dict[str, str]]:
+    """Digests of sessions' states as decisions find them: as the writer knows them, then as it folds them anew."""
+    found: list[dict[str, str]] = []
 
     def work(tx: Transaction) -> None:
-        state = tx.fold(session_stream(session), evolve, store._sessions.states.known)
-        assert state is not None
-        found.append(state_digest(state))
+        states = {name: tx.fold(session_stream(name), evolve, store._sessions.states.known) for name in sessions}
+        found.append({name: state_digest(state) for name, state in states.items() if state is not None})
 
     store._log.transact(work)  # It appends nothing, so it is run twice: once more under the lock.
     return found
