@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from pathlib import Path
@@ -81,10 +82,26 @@ def chosen_model(value: str) -> str | None:
     return None if value.lower() == "none" else value
 
 
+@app.callback()
+def _commands() -> None:  # With it Typer asks for a command's name even where there is only one.
+    pass
+
+
+def _with_only(names: list[str]) -> typer.Typer:
+    """Return the application with the command of that name alone, or with all where there is none.
+
+    Typer makes ready every parameter of every command before it runs one of them.
+    """
+    one = copy.copy(app)
+    one.registered_commands = [command for command in app.registered_commands if command.name in names]
+    one.registered_groups = [group for group in app.registered_groups if group.name in names]
+    return one if one.registered_commands or one.registered_groups else app
+
+
 def main() -> NoReturn:
     """Run the command line. Errors of ours become one line, a hint and an exit code."""
     try:
-        app(standalone_mode=True)
+        _with_only(sys.argv[1:2])(standalone_mode=True)
     except errors.LogDamaged as error:
         _complain(error)
         sys.exit(EXIT_DAMAGED)
