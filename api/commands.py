@@ -6,7 +6,6 @@ Each runs alone, so its decision is made on the state it is written to: no confl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
@@ -14,27 +13,30 @@ from mnemolog.domain import checkpoints, errors, lineage, session, switching
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.folding import Known, Past
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import Checkpoint, SessionState
 from mnemolog.domain.switching import Switch
 from mnemolog.infra.transaction import Transaction
+from mnemolog.projections.read_models import Turn, turn_of
 from mnemolog.projections.states import SessionStates, evolve
 
 Decision = Callable[[SessionState | None], list[Event]]
 """Says which events follow from the state of a session, or raises."""
 
 
-EVERY: Final = (1 << 63) - 1
-"""More turns than there are."""
-
-
 class Recorded(msgspec.Struct, frozen=True):
     """A turn in the log. `deduplicated` when its key was there already and nothing was added."""
 
     event: RecordedEvent
+    session: str
     scope: str
     deduplicated: bool
+
+    def turn(self) -> Turn:
+        """Return it as it is answered with."""
+        return turn_of(self.event, session=self.session, scope=self.scope)
 
 
 def start_session(
@@ -57,7 +59,12 @@ def decide(session_id: str, states: SessionStates, decision: Decision) -> Callab
 def decide_in(tx: Transaction, session_id: str, states: SessionStates, decision: Decision) -> list[RecordedEvent]:
     """Append to a session, inside a unit of work, what `decision` makes of its state."""
     stream = session.session_stream(session_id)
-    return [tx.append(stream, event) for event in decision(tx.fold(stream, evolve, states.known))]
+    return [tx.append(stream, event) for event in decision(state_in(tx, session_id, states))]
+
+
+def state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
+    """Return the state of a session inside a unit of work, None if it was never started."""
+    return tx.fold(session.session_stream(session_id), evolve, states.known)
 
 
 def record_turn(
@@ -73,9 +80,9 @@ def record_turn(
         if key is not None and (known := tx.find(stream, key)) is not None:
             if known.event != turn:
                 raise errors.DuplicateKey(stream=stream, key=key, position=known.position)
-            return Recorded(known, scope, True)
+            return Recorded(known, session_id, scope, True)
         session.opened(session_id, state)
-        return Recorded(tx.append(stream, turn, key=key), scope, False)
+        return Recorded(tx.append(stream, turn, key=key), session_id, scope, False)
 
     return work
 
@@ -102,7 +109,7 @@ def rewind(
 
     def work(tx: Transaction) -> int:
         stream = session.session_stream(session_id)
-        state = session.opened(session_id, tx.fold(stream, evolve, states.known))
+        state = session.opened(session_id, state_in(tx, session_id, states))
         target = position_before(tx, state, turns=turns) if to is None else to
         events = lineage.rewind(session_id, state, to=target, head=tx.last_position(stream))
         visible = state.spans
@@ -126,12 +133,11 @@ def restore(session_id: str, states: SessionStates, checkpoint: str) -> Callable
     """Bring working memory back to a checkpoint, given by id or name."""
 
     def work(tx: Transaction) -> Restored:
-        stream = session.session_stream(session_id)
-        before = session.opened(session_id, tx.fold(stream, evolve, states.known))
+        before = session.opened(session_id, state_in(tx, session_id, states))
         found = checkpoints.find_checkpoint(before, checkpoint)
         hidden = len(last_visible(tx, before.spans, after=found.position))
         decide_in(tx, session_id, states, lambda state: checkpoints.restore_checkpoint(session_id, state, checkpoint))
-        after = session.known(session_id, tx.fold(stream, evolve, states.known))
+        after = session.known(session_id, state_in(tx, session_id, states))
         return Restored(found, before, after, hidden)
 
     return work
@@ -151,7 +157,7 @@ def last_visible(
     for span in reversed(spans):
         if (count is not None and len(found) >= count) or (span.upto is not None and span.upto <= after):
             break
-        limit = EVERY if count is None else count - len(found)
+        limit = INTEGER_MAX if count is None else count - len(found)
         stream = session.session_stream(span.session)
         found += tx.last_turns(stream, after=max(span.after, after), upto=span.upto, limit=limit)
     return found
@@ -188,7 +194,7 @@ def switch(
         if left is None:
             left = switching.left_by(agent, reason=asked.reason, to=asked.to)
         to = left if in_place and left is not None else asked.to
-        old = None if left is None else tx.fold(session.session_stream(left), evolve, states.known)
+        old = None if left is None else state_in(tx, left, states)
         at = asked.at
         if turns is not None and old is not None:
             at = position_before(tx, old, turns=turns)
@@ -196,12 +202,12 @@ def switch(
             msgspec.structs.replace(asked, from_=left, to=to, at=at),
             agent=agent,
             old=old,
-            new=tx.fold(session.session_stream(to), evolve, states.known),
+            new=state_in(tx, to, states),
             head=tx.head,
             old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
         )
         appended = [tx.append(stream, event) for stream, event in decided]
-        new = session.known(to, tx.fold(session.session_stream(to), evolve, states.known))
+        new = session.known(to, state_in(tx, to, states))
         return Switched(left, to, new.started, appended)
 
     return work
@@ -211,12 +217,10 @@ def branch(asked: Switch, states: SessionStates) -> Callable[[Transaction], Swit
     """Start a session as a branch of another; the agent stays where it is."""
 
     def work(tx: Transaction) -> Switched:
-        new_stream = session.session_stream(asked.to)
-        old = tx.fold(session.session_stream(asked.from_ or ""), evolve, states.known)
-        new = tx.fold(new_stream, evolve, states.known)
+        old, new = state_in(tx, asked.from_ or "", states), state_in(tx, asked.to, states)
         decided = switching.branch(asked, old=old, new=new, head=tx.head)
         appended = [tx.append(stream, event) for stream, event in decided]
-        started = session.known(asked.to, tx.fold(new_stream, evolve, states.known)).started
+        started = session.known(asked.to, state_in(tx, asked.to, states)).started
         return Switched(asked.from_, asked.to, started, appended)
 
     return work

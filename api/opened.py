@@ -8,7 +8,6 @@ from typing import Any
 
 from mnemolog import bootstrap
 from mnemolog.domain import errors
-from mnemolog.domain.limits import QUERY_BYTES_MAX, RECALL_K_MAX, checked_text
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
 from mnemolog.infra.log import EventLog
@@ -17,7 +16,7 @@ from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.queries import Filters
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall import MODES, Mode, Recall, recall
+from mnemolog.projections.recall import Mode, Recall, checked_question, recall
 from mnemolog.projections.views import Views
 
 
@@ -59,11 +58,7 @@ class OpenedProjections:
 
     def recall(self, query: str, filters: Filters, *, k: int, mode: Mode) -> Recall:
         """Answer a query from what `filters` leave. Raises `InvalidInput`."""
-        checked_text("query", query, bytes_max=QUERY_BYTES_MAX)
-        if not 1 <= k <= RECALL_K_MAX:
-            raise errors.InvalidInput("k", f"{k} is not between 1 and {RECALL_K_MAX}")
-        if mode not in MODES:
-            raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
+        checked_question(query, k=k, mode=mode)
         views = self.current_views()
         head = views.position()
         return recall(views, self.vectors, query=query, k=k, mode=mode, filters=filters, head=head)

@@ -6,7 +6,6 @@ stamp holds. Whether a late answer is dropped on arrival or found stale when it 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import traceback
@@ -50,7 +49,7 @@ class Prefetcher:
         self._thread: threading.Thread | None = None
         self._last_number = 0
         self._closed = False
-        self._pid, self._forked = os.getpid(), False
+        self._origin = forks.Origin()
         forks.watch(self)
         exits.watch(self)
 
@@ -85,7 +84,7 @@ class Prefetcher:
         """
         end = time.monotonic() + wait_s
         while True:
-            self._refuse_fork()
+            self._origin.require_here()
             with self._changes.mutex:
                 ticket = self._newest.get(session)
             if ticket is None:
@@ -128,7 +127,6 @@ class Prefetcher:
 
     def forked(self) -> None:
         """Refuse everything from now on: this is a child, and the thread stayed with the parent."""
-        self._forked = True
         self._running = self._thread = None
         self._changes.forked()
         for ticket in self._newest.values():
@@ -192,13 +190,9 @@ class Prefetcher:
             self._changes.tell()
 
     def _require_usable(self) -> None:
-        self._refuse_fork()
+        self._origin.require_here()
         if self._closed:
             raise errors.StoreClosed
-
-    def _refuse_fork(self) -> None:
-        if self._forked:
-            raise errors.StoreForked(opened_in=self._pid, used_in=os.getpid())
 
 
 def _outcome_of(recall: Callable[[Request], Recall], request: Request) -> Outcome:

@@ -12,7 +12,7 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import checked_key, new_turn
-from mnemolog.projections.read_models import Turn, turn_of
+from mnemolog.projections.read_models import Turn
 from mnemolog.results import NewTurn
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def reconcile(session: Session, sessions: Sessions, messages: Sequence[Mapping[s
             if attempt == ATTEMPTS_MAX:
                 raise
         else:
-            new = [item for item in recorded if not item.deduplicated]
-            return [turn_of(item.event, session=session.id, scope=item.scope) for item in new]
+            return [item.turn() for item in recorded if not item.deduplicated]
     raise AssertionError("unreachable")
 
 

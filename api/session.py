@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from mnemolog import previews
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import new_turn
@@ -16,7 +16,7 @@ from mnemolog.domain.state import SessionState
 from mnemolog.opened import OpenedProjections
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections.queries import Filters
-from mnemolog.projections.read_models import Turn, turn_of
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall import Mode, Recall
 from mnemolog.results import CheckpointAt, NewTurn, RestorePreview
 from mnemolog.sessions import Decision, Sessions
@@ -32,14 +32,12 @@ class Session(WorkingMemory):
         sessions: Sessions,
         projections: OpenedProjections,
         prefetcher: Prefetcher,
-        *,
         session_id: str,
-        name: str,
-        agent: str,
-        scope: str,
+        started: SessionStarted,
     ) -> None:
         self._sessions, self._projections, self._prefetcher = sessions, projections, prefetcher
-        self.id, self.name, self.agent, self.scope = session_id, name, agent, scope
+        self.id = session_id
+        self.name, self.agent, self.scope = started.name, started.agent, started.scope
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, name={self.name!r}, agent={self.agent!r}, scope={self.scope!r})"
@@ -68,8 +66,7 @@ class Session(WorkingMemory):
         turn = new_turn(
             role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
         )
-        recorded = self._sessions.record(self.id, turn, key=key)
-        return turn_of(recorded.event, session=self.id, scope=recorded.scope)
+        return self._sessions.record(self.id, turn, key=key).turn()
 
     def reconcile(self, messages: Sequence[Mapping[str, Any] | NewTurn]) -> list[Turn]:
         """Record what is missing of a transcript that is handed over as a whole. Return the turns added.
@@ -154,15 +151,7 @@ class Session(WorkingMemory):
         """
         position = at.position if isinstance(at, CheckpointAt) else at
         made = self._sessions.branch(self.id, to, at=position, name=name)
-        return Session(
-            self._sessions,
-            self._projections,
-            self._prefetcher,
-            session_id=made.to,
-            name=made.started.name,
-            agent=made.started.agent,
-            scope=made.started.scope,
-        )
+        return Session(self._sessions, self._projections, self._prefetcher, made.to, made.started)
 
     def end(self, *, reason: str = "ended") -> None:
         """End the session: it takes no more turns. Ending it again changes nothing."""

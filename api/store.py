@@ -30,7 +30,7 @@ from mnemolog.opened import OpenedProjections
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections import queries
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.read_models import SessionSummary, Turn, turn_of
+from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Mode, Recall
 from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.states import SessionStates
@@ -38,7 +38,7 @@ from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.projections.verify import Verification
 from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status, SwitchPreview
 from mnemolog.session import Session
-from mnemolog.sessions import Sessions, SwitchHow
+from mnemolog.sessions import DEFAULT_AGENT, Sessions, SwitchHow
 from mnemolog.tickets import Moment, Request
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
@@ -117,7 +117,7 @@ class MemoryStore:
         self.close()
 
     def start_session(
-        self, name: str, *, agent: str = "agent", scope: str = "", session_id: str | None = None
+        self, name: str, *, agent: str = DEFAULT_AGENT, scope: str = "", session_id: str | None = None
     ) -> Session:
         """Start a session and return a handle on it.
 
@@ -157,8 +157,7 @@ class MemoryStore:
 
     def append_turn(self, session_id: str, turn: TurnRecorded, *, key: str | None = None) -> Turn:
         """Record a turn that is checked already (`mnemolog.domain.session.new_turn`)."""
-        recorded = self._sessions.record(session_id, turn, key=key)
-        return turn_of(recorded.event, session=session_id, scope=recorded.scope)
+        return self._sessions.record(session_id, turn, key=key).turn()
 
     def record_many(self, turns: Sequence[NewTurn]) -> list[Turn]:
         """Record turns in the order given, in one transaction: all of them or none.
@@ -168,8 +167,7 @@ class MemoryStore:
         """
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        recorded = self._sessions.record_many(turns)
-        return [turn_of(r.event, session=t.session, scope=r.scope) for t, r in zip(turns, recorded, strict=True)]
+        return [recorded.turn() for recorded in self._sessions.record_many(turns)]
 
     def import_files(
         self,
@@ -295,7 +293,7 @@ class MemoryStore:
         """Return what `switch` would append, without appending it; `session` is an id. Raises as that does."""
         return previews.switch_preview(self._sessions.preview_switch(to, **how))
 
-    def current(self, agent: str = "agent") -> Session | None:
+    def current(self, agent: str = DEFAULT_AGENT) -> Session | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.
 
         Raises `InvalidInput` for what cannot name an agent.
@@ -384,12 +382,4 @@ class MemoryStore:
         )
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
-        return Session(
-            self._sessions,
-            self._projections,
-            self._prefetcher,
-            session_id=session_id,
-            name=started.name,
-            agent=started.agent,
-            scope=started.scope,
-        )
+        return Session(self._sessions, self._projections, self._prefetcher, session_id, started)

@@ -8,10 +8,8 @@ from typing import Final
 import msgspec
 
 from mnemolog.changes import Changes
-from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import QUERY_BYTES_MAX, RECALL_K_MAX, checked_text
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall import MODES, Mode, Recall
+from mnemolog.projections.recall import Mode, Recall, checked_question
 
 
 class PrefetchReason(StrEnum):
@@ -47,11 +45,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise `InvalidInput` for what no recall can answer, instead of later in the background."""
-        checked_text("query", self.query, bytes_max=QUERY_BYTES_MAX)
-        if not 1 <= self.k <= RECALL_K_MAX:
-            raise InvalidInput("k", f"{self.k} is not between 1 and {RECALL_K_MAX}")
-        if self.mode not in MODES:
-            raise InvalidInput("mode", f"{self.mode!r} is none of {', '.join(MODES)}")
+        checked_question(self.query, k=self.k, mode=self.mode)
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):

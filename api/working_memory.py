@@ -8,12 +8,11 @@ from datetime import timedelta
 from typing import Any, Literal, overload
 
 from mnemolog.domain import checkpoints, notes, task, values
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import CheckpointCreated, Event, RecordedEvent, TaskChanged
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.lineage import lineage
 from mnemolog.domain.position import Micros
-from mnemolog.domain.state import SessionState, task_of
+from mnemolog.domain.state import SessionState, checkpoint_of, task_of
 from mnemolog.domain.values import MISSING, checked_value_key, value_at
 from mnemolog.results import CheckpointAt, MemoryStats, NoteAt, TaskAt, checkpoint_at, note_at, task_at
 from mnemolog.sessions import Decision
@@ -194,13 +193,8 @@ class WorkingMemory(MemoryView):
             )
         )[-1]
         assert isinstance(created.event, CheckpointCreated)
-        return CheckpointAt(
-            id=created.event.id,
-            session=self.id,
-            name=name,
-            description=description,
-            position=created.position,
-            created_at=to_datetime(created.recorded_at),
+        return checkpoint_at(
+            checkpoint_of(created.event, session=self.id, position=created.position, created_at=created.recorded_at)
         )
 
     def restore(self, checkpoint: str) -> CheckpointAt:

@@ -32,7 +32,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_of
-from mnemolog.domain.state import Checkpoint, Note, SessionState, entry_bytes, new_value, task_of
+from mnemolog.domain.state import Note, SessionState, checkpoint_of, entry_bytes, new_value, task_of
 
 Past = Callable[[str, Position], SessionState]
 """Gives the state of a session as of a position of the log, that position included."""
@@ -114,8 +114,8 @@ def _with_checkpoints(
 ) -> SessionState:
     checkpoints, names = state.checkpoints, state.checkpoint_names
     if isinstance(event, CheckpointCreated):
-        created = Checkpoint(
-            event.id, state.session, event.name, event.description, recorded.position, recorded.recorded_at
+        created = checkpoint_of(
+            event, session=state.session, position=recorded.position, created_at=recorded.recorded_at
         )
         return _replace(
             state, checkpoints=checkpoints.set(event.id, created), checkpoint_names=names.set(event.name, event.id)

@@ -11,6 +11,9 @@ import msgspec
 
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, MemoryFull
 
+INTEGER_MAX: Final = (1 << 63) - 1
+"""The largest integer that SQLite holds: behind every position, more than any count."""
+
 TEXT_BYTES_MAX: Final = 1 << 20
 METADATA_BYTES_MAX: Final = 64 << 10
 LABEL_BYTES_MAX: Final = 256
@@ -119,3 +122,9 @@ def _check_json_types(field: str, value: Any, *, depth: int) -> None:
                 _check_json_types(f"{field}.{name}", item, depth=depth + 1)
         case _:
             raise InvalidInput(field, f"{type(value).__name__} is not a JSON type")
+
+
+def unfit(error: Exception) -> InvalidInput:
+    """Return what it means that a value could not be handed to a database."""
+    why = "no valid Unicode: a lone surrogate" if isinstance(error, UnicodeEncodeError) else "beyond 64 bits"
+    return InvalidInput("argument", f"{why}; no session, key or position is called that")

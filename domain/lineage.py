@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from mnemolog.domain.errors import InvalidInput, OutsideSession
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnsRewound
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import opened, session_of
 from mnemolog.domain.spans import Spans, cut, own
@@ -62,6 +63,6 @@ def checked_position(field: str, value: int) -> Position:
     """Return `value` as a position of the log. Raises `InvalidInput` unless it is a whole number from 0 on."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidInput(field, f"expected a position of the log, got {type(value).__name__}")
-    if not 0 <= value < 1 << 63:
+    if not 0 <= value <= INTEGER_MAX:
         raise InvalidInput(field, "a position of the log is 0 or more, and fits into 64 bits")
     return Position(value)

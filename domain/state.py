@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from immutables import Map
 
-from mnemolog.domain.events import SessionStarted, TaskChanged
+from mnemolog.domain.events import CheckpointCreated, SessionStarted, TaskChanged
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.spans import Spans
 
@@ -80,6 +80,11 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     description: str
     position: Position
     created_at: Micros
+
+
+def checkpoint_of(created: CheckpointCreated, *, session: str, position: Position, created_at: Micros) -> Checkpoint:
+    """Return the checkpoint that an event of `session` made."""
+    return Checkpoint(created.id, session, created.name, created.description, position, created_at)
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):

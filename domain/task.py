@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from mnemolog.domain.errors import InvalidInput, NoTask
 from mnemolog.domain.events import Event, TaskChanged
-from mnemolog.domain.limits import TASK_BYTES_MAX, checked_label, checked_text
+from mnemolog.domain.limits import INTEGER_MAX, TASK_BYTES_MAX, checked_label, checked_text
 from mnemolog.domain.session import opened
 from mnemolog.domain.state import SessionState
-
-_STEP_MAX = (1 << 63) - 1
 
 
 def set_task(
@@ -84,7 +82,7 @@ def _checked_count(field: str, value: int | None) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidInput(field, f"expected a whole number, got {type(value).__name__}")
-    if not 0 <= value <= _STEP_MAX:
+    if not 0 <= value <= INTEGER_MAX:
         raise InvalidInput(field, "must be 0 or more, and fit into 64 bits")
     return value
 

@@ -8,7 +8,6 @@ program had finished well. So such a thread is asked to come back to Python and 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import threading
 import weakref
 from typing import Protocol
@@ -35,6 +34,8 @@ def interrupt(thread: threading.Thread) -> None:
 
     Nothing is left in order but what `finally` and `with` put there: for a process that ends.
     """
+    import ctypes
+
     if thread.ident is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
 

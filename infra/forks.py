@@ -11,6 +11,8 @@ import os
 import weakref
 from typing import Protocol
 
+from mnemolog.domain import errors
+
 
 class Forkable(Protocol):
     """What wants to know that it is in a child now."""
@@ -26,6 +28,23 @@ _watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
 def watch(item: Forkable) -> None:
     """Call `item.forked()` in every child forked from now on, as long as `item` lives."""
     _watched.add(item)
+
+
+class Origin:
+    """The process that something was opened in. A child of it has to leave that thing alone."""
+
+    def __init__(self) -> None:
+        self._pid, self.is_here = os.getpid(), True
+        watch(self)
+
+    def forked(self) -> None:
+        """Remember that this is a child now."""
+        self.is_here = False
+
+    def require_here(self) -> None:
+        """Raise `StoreForked` in a child."""
+        if not self.is_here:
+            raise errors.StoreForked(opened_in=self._pid, used_in=os.getpid())
 
 
 def _in_child() -> None:

@@ -84,9 +84,7 @@ class EventLog:
         Raises what the work raises, `LogBusy`, `StorageFull`, `StoreNotWritable`, `StoreClosed`,
         `StoreForked` (nothing written), or `LogWriteFailed` (outcome unknown).
         """
-        self._opened_in: int | None = None
-        """The process that opened the log, once we are in a child of it."""
-        self._pid, self._closed = os.getpid(), False
+        self._origin, self._closed = forks.Origin(), False
         forks.watch(self)
 
     @classmethod
@@ -121,13 +119,12 @@ class EventLog:
 
     def close(self) -> None:
         """Finish queued appends and close the file. Appends after this raise `StoreClosed`."""
-        if not self._closed and self._opened_in is None:
+        if not self._closed and self._origin.is_here:
             self._closed = True
             self.recorder.close()
 
     def forked(self) -> None:
-        """Refuse everything from now on: this is a child of the process that opened the log."""
-        self._opened_in = self._pid
+        """Refuse appends as well from now on: they are not asked where they are made."""
         self.transact = self._refuse
 
     def rehearse(self, work: Callable[[Transaction], Result]) -> Result:
@@ -262,8 +259,7 @@ class EventLog:
     def _require_usable(self) -> None:
         if self._closed:
             raise errors.StoreClosed
-        if self._opened_in is not None:
-            raise errors.StoreForked(opened_in=self._opened_in, used_in=os.getpid())
+        self._origin.require_here()
 
     def _refuse(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()

@@ -5,7 +5,6 @@ Why our own: docs/adr/0002-our-recorder-on-sqlalchemy-core.md.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,9 +56,7 @@ class SqliteRecorder(ApplicationRecorder):
     ) -> None:
         self.engine = engine
         self._path = path
-        self._opened_in: int | None = None
-        self._pid, self._closed = os.getpid(), False
-        forks.watch(self)
+        self._origin, self._closed = forks.Origin(), False
         self._originator_id_type = originator_id_type
         self._listeners: set[threading.Event] = set()
         self._listeners_lock = threading.Lock()
@@ -81,15 +78,10 @@ class SqliteRecorder(ApplicationRecorder):
         self._notify_listeners()  # Subscriptions wake up, find the log closed, and end with `StoreClosed`.
         self.engine.dispose()
 
-    def forked(self) -> None:
-        """Refuse everything from now on: this is a child of the process that opened the file."""
-        self._opened_in = self._pid
-
     def _require_usable(self) -> None:
         if self._closed:
             raise errors.StoreClosed
-        if self._opened_in is not None:
-            raise errors.StoreForked(opened_in=self._opened_in, used_in=os.getpid())
+        self._origin.require_here()
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
         """Append all of `stored_events` or none. Raises the library's `IntegrityError` on a taken version."""

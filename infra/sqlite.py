@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
+from mnemolog.domain.limits import unfit
 
 SQLITE_VERSION_MIN: Final = (3, 51, 3)
 """Older ones may corrupt a WAL that two connections write and checkpoint at the same instant."""
@@ -143,12 +144,6 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
-
-
-def unfit(error: Exception) -> errors.InvalidInput:
-    """Return what it means that the driver could not hand a value to SQLite."""
-    why = "no valid Unicode: a lone surrogate" if isinstance(error, UnicodeEncodeError) else "beyond 64 bits"
-    return errors.InvalidInput("argument", f"{why}; no session, key or position is called that")
 
 
 def is_constraint_violation(error: BaseException) -> bool:

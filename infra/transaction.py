@@ -11,6 +11,7 @@ from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.folding import Evolve, Folded, Known, Past, State, fold_stream, nothing_folded, nothing_known
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.infra.mapper import encode, recorded_event
 from mnemolog.infra.schema import NOT_A_TURN
@@ -23,7 +24,7 @@ Blobs are bytearrays: pysqlite3 binds those as they are, where for bytes it firs
 """
 
 STREAMS_CACHED_MAX: Final = 10_000
-LATEST: Final = Position((1 << 63) - 1)
+LATEST: Final = Position(INTEGER_MAX)
 
 _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
 _SELECT_LAST: Final = "SELECT position FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"

@@ -12,6 +12,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.limits import unfit
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.group_commit import GroupCommit, Request
@@ -155,8 +156,8 @@ class LogWriter:
                 request.result = request.work(transaction)
                 request.error = None
             except Exception as error:
-                known = not isinstance(error, UnicodeEncodeError | OverflowError)
-                request.error, clean = error if known else sqlite.unfit(error), False
+                unstorable = isinstance(error, UnicodeEncodeError | OverflowError)
+                request.error, clean = unfit(error) if unstorable else error, False
                 transaction.undo_to(count, head, head_digest)
         return clean
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
+from mnemolog.domain.limits import unfit
 
 _FULL: Final = 13  # SQLITE_FULL
 
@@ -47,7 +48,7 @@ class ProjectionDatabase(NamedTuple):
         try:
             yield
         except (UnicodeEncodeError, OverflowError) as error:
-            raise errors.InvalidInput("argument", "no valid Unicode, or a number beyond 64 bits") from error
+            raise unfit(error) from error
         except sa.exc.SQLAlchemyError as error:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
             code = getattr(cause, "sqlite_errorcode", None)

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Protocol, get_args
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.limits import QUERY_BYTES_MAX, RECALL_K_MAX, checked_text
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 from mnemolog.projections import queries, text_search
@@ -75,6 +76,15 @@ class VectorLeg(Protocol):
     def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
         """Return up to `k` positions with cosine similarity, best first."""
         ...
+
+
+def checked_question(query: str, *, k: int, mode: str) -> None:
+    """Raise `InvalidInput` for what no recall can answer."""
+    checked_text("query", query, bytes_max=QUERY_BYTES_MAX)
+    if not 1 <= k <= RECALL_K_MAX:
+        raise errors.InvalidInput("k", f"{k} is not between 1 and {RECALL_K_MAX}")
+    if mode not in MODES:
+        raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
 
 
 def recall(

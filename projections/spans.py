@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.spans import Span
 from mnemolog.projections.views import TURNS
@@ -20,7 +21,6 @@ that match. The list is looked up as a whole, but it takes thousands of spans, w
 expression deeper than 1,000.
 """
 
-_NO_END: Final = (1 << 63) - 1
 _POSITIONS: Final = (
     "SELECT position FROM turns WHERE session = ? AND position > ? AND position <= ? ORDER BY position {order} LIMIT ?"
 )
@@ -90,7 +90,7 @@ def positions_in(
 
 def _ranges(spans: Sequence[Span], *, after: Position, before: Position | None, newest_first: bool) -> list[_Range]:
     """Return what `(after, before)` leaves of the spans, in the order in which pages are filled."""
-    last = _NO_END if before is None else before - 1
+    last = INTEGER_MAX if before is None else before - 1
     cut = [_Range(span.session, max(span.after, after), min(_end(span), last)) for span in spans]
     ranges = [part for part in cut if part.after < part.upto]
     if newest_first:
@@ -99,4 +99,4 @@ def _ranges(spans: Sequence[Span], *, after: Position, before: Position | None, 
 
 
 def _end(span: Span) -> int:
-    return _NO_END if span.upto is None else span.upto
+    return INTEGER_MAX if span.upto is None else span.upto

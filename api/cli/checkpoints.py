@@ -8,7 +8,7 @@ import typer
 
 from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.naming import MEMORY_PANEL, At, DryRun, Named, opened_session
+from mnemolog.cli.naming import MEMORY_PANEL, At, DryRun, Named, as_of, opened_session
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 
@@ -42,7 +42,7 @@ def list_(store: Store, session: Named, at: At = None, as_json: AsJson = False) 
     Example: mnemolog checkpoint list memory/ trip
     """
     with opened_session(store, session) as opened:
-        found = (opened if at is None else opened.at(at)).checkpoints()
+        found = as_of(opened, at).checkpoints()
     answer(found, show.show_checkpoints, as_json=as_json)
 
 

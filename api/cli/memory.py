@@ -10,7 +10,7 @@ import typer
 from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
 from mnemolog.cli.messages import standard_input
-from mnemolog.cli.naming import MEMORY_PANEL, At, Named, opened_session
+from mnemolog.cli.naming import MEMORY_PANEL, At, Named, as_of, opened_session
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.domain.values import MISSING
@@ -29,7 +29,7 @@ def get(store: Store, session: Named, key: Key, at: At = None, as_json: AsJson =
     Example: mnemolog memory get memory/ trip budget
     """
     with opened_session(store, session) as opened:
-        value = (opened if at is None else opened.at(at)).get(key, MISSING)
+        value = as_of(opened, at).get(key, MISSING)
     if value is MISSING:
         where = "" if at is None else f" at position {at}"
         refuse(f"session {opened.id!r} has no value {key!r}{where}", hint="`mnemolog memory list` shows what it has")
@@ -83,7 +83,7 @@ def list_(
     Example: mnemolog memory list memory/ trip --pattern 'user/*'
     """
     with opened_session(store, session) as opened:
-        view = opened if at is None else opened.at(at)
+        view = as_of(opened, at)
         chosen, values = set(view.keys(pattern)), view.all()
     answer({key: values[key] for key in values if key in chosen}, show.show_values, as_json=as_json)
 
@@ -115,7 +115,7 @@ def task(
         elif changes:
             found = opened.update_task(**changes)
         else:
-            found = (opened if at is None else opened.at(at)).task()
+            found = as_of(opened, at).task()
     answer(found, show.show_task, as_json=as_json)
 
 
@@ -136,7 +136,7 @@ def notes(
     if (add is not None) + clear + (at is not None) > 1:
         raise typer.BadParameter("use one of --add, --clear and --at")
     with opened_session(store, session) as opened:
-        before = (opened if at is None else opened.at(at)).notes(with_times=True)
+        before = as_of(opened, at).notes(with_times=True)
         if add is None and not clear:
             answer(before, show.show_notes, as_json=as_json)
             return

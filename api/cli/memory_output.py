@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -95,7 +94,7 @@ def show_task(task: TaskAt | None) -> None:
         cells += [ProgressBar(total=100, completed=percent, width=BAR_WIDTH), Text(f"{percent:.3g} %")]
     if task.step is not None:
         cells.append(Text(f"step {task.step}" + ("" if task.total is None else f" of {task.total}")))
-    cells += [Text(task.status), Text(f"since {_time(task.changed_at)}", style="dim")]
+    cells += [Text(task.status), Text(f"since {output.dated(task.changed_at)}", style="dim")]
     line.add_row(*cells)
     output.console().print(line)
 
@@ -104,21 +103,21 @@ def show_notes(notes: list[NoteAt]) -> None:
     """Print notes in order."""
     out = output.console()
     for number, note in enumerate(notes, 1):
-        out.print(f"[bold]{number}.[/bold] [dim]{_time(note.added_at)}[/dim] ", end="")
+        out.print(f"[bold]{number}.[/bold] [dim]{output.dated(note.added_at)}[/dim] ", end="")
         out.print(note.text, markup=False)
 
 
 def show_notes_written(item: NotesWritten) -> None:
     """Print what became of the scratchpad."""
-    done = "added a note" if item.added else f"cleared {_notes(item.cleared)}"
-    output.console().print(f"{done}; session {item.session} has {_notes(item.notes)} now", markup=False)
+    done = "added a note" if item.added else f"cleared {output.counted(item.cleared, 'note')}"
+    output.console().print(f"{done}; session {item.session} has {output.counted(item.notes, 'note')} now", markup=False)
 
 
 def show_checkpoints(checkpoints: list[CheckpointAt]) -> None:
     """Print checkpoints, oldest first."""
     out = output.console()
     for item in checkpoints:
-        out.print(f"[cyan]@{item.position}[/cyan] [dim]{_time(item.created_at)}[/dim] ", end="")
+        out.print(f"[cyan]@{item.position}[/cyan] [dim]{output.dated(item.created_at)}[/dim] ", end="")
         out.print(item.name, style="bold", markup=False, end=" ")
         out.print(f"{item.id} of {item.session}", style="dim", markup=False, end="")
         out.print(f"  {item.description}" if item.description else "", markup=False)
@@ -178,13 +177,5 @@ def _percent(task: TaskAt) -> float | None:
     return min(100.0, 100 * task.step / task.total)
 
 
-def _notes(count: int) -> str:
-    return "1 note" if count == 1 else f"{count} notes"
-
-
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M")

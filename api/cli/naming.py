@@ -10,12 +10,10 @@ from typing import Annotated, Final
 import typer
 
 from mnemolog.domain import errors
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.session import checked_session_id
-from mnemolog.session import Session
+from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
-
-NUMBER_MAX: Final = (1 << 63) - 1
-"""Positions and counts fit into 64 bits, as they do in the log."""
 
 SESSIONS_PANEL: Final = "Sessions"
 MEMORY_PANEL: Final = "Working memory"
@@ -23,7 +21,7 @@ MEMORY_PANEL: Final = "Working memory"
 Named = Annotated[str, typer.Argument(metavar="SESSION", help="Id or name of the session.")]
 At = Annotated[
     int | None,
-    typer.Option("--at", metavar="POSITION", max=NUMBER_MAX, help="As it was at this position of the log."),
+    typer.Option("--at", metavar="POSITION", max=INTEGER_MAX, help="As it was at this position of the log."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")]
 
@@ -37,6 +35,11 @@ def session_called(store: MemoryStore, id_or_name: str) -> Session:
     with suppress(errors.UnknownSession):
         return store.session(id_or_name)  # By its id: asks the log, needs no projection.
     return store.session(store.find_session(id_or_name).session)
+
+
+def as_of(session: Session, position: int | None) -> Session | SessionAt:
+    """Return a session as it was at a position, or as it is."""
+    return session if position is None else session.at(position)
 
 
 @contextmanager

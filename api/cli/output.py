@@ -41,7 +41,7 @@ def show_recall(answer: Recall) -> None:
     for number, hit in enumerate(answer.hits, 1):
         who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
         legs = " ".join(f"{leg} #{rank}" for leg, rank in hit.ranks.items())
-        out.print(f"[bold]{number}.[/bold] [cyan]@{hit.position}[/cyan] {_time(hit.said_at)} ", end="")
+        out.print(f"[bold]{number}.[/bold] [cyan]@{hit.position}[/cyan] {dated(hit.said_at)} ", end="")
         out.print(f"{hit.scope} {hit.session} {who}", style="dim", markup=False, end="")
         out.print(f"  [green]{hit.score:.4f}[/green] ({legs})")
         out.print(f"   {hit.text}", markup=False)
@@ -56,8 +56,8 @@ def show_sessions(sessions: list[SessionSummary]) -> None:
     """Print a table of sessions."""
     table = _table("session", "name", "scope", "agent", "turns", "started", "state")
     for item in sessions:
-        state = "open" if item.ended_at is None else f"ended {_time(item.ended_at)}"
-        started = _time(item.started_at)
+        state = "open" if item.ended_at is None else f"ended {dated(item.ended_at)}"
+        started = dated(item.started_at)
         table.add_row(item.session, item.name, item.scope, item.agent, str(item.turns), started, state)
     console().print(table)
 
@@ -82,12 +82,12 @@ def _node(node: SessionNode, *, parent: str | None = None) -> Text:
     """Return a session in one line. `parent` is given where that does not stand above it."""
     from rich.text import Text
 
-    facts = [_count(node.turns, "turn")]
+    facts = [counted(node.turns, "turn")]
     if node.branched_at is not None:
         facts.append(f"branched at {node.branched_at}" + (f" of {parent}" if parent else ""))
     facts.append(node.reason)
     if node.ended_at is not None:
-        facts.append(f"ended {_time(node.ended_at)}")
+        facts.append(f"ended {dated(node.ended_at)}")
     return Text.assemble((node.name, "bold"), f" ({node.session})  ", (", ".join(facts), "dim"))
 
 
@@ -96,7 +96,7 @@ def show_turns(turns: list[Turn]) -> None:
     out = console()
     for turn in turns:
         who = turn.speaker or turn.role.value
-        out.print(f"[cyan]@{turn.position}[/cyan] [dim]{_time(turn.said_at)}[/dim] ", end="")
+        out.print(f"[cyan]@{turn.position}[/cyan] [dim]{dated(turn.said_at)}[/dim] ", end="")
         out.print(f"{who}:", style="bold", markup=False, end=" ")
         out.print(turn.text, markup=False)
 
@@ -106,7 +106,7 @@ def show_replay(answer: Replay) -> None:
     out = console()
     for item in answer.sessions:
         branched = f", branched at {item.branched_at} of {item.parent}" if item.parent else ""
-        ended = f", ended {_time(item.ended_at)}" if item.ended_at else ""
+        ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
         out.print(f"{item.name} ({item.session}) in {item.scope or '/'}{branched}{ended}", style="bold", markup=False)
         show_turns(list(item.turns))
     out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
@@ -176,9 +176,11 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _count(number: int, thing: str) -> str:
+def counted(number: int, thing: str) -> str:
+    """Return a number of things in words."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _time(moment: datetime) -> str:
+def dated(moment: datetime) -> str:
+    """Return a moment to the minute."""
     return moment.strftime("%Y-%m-%d %H:%M")

@@ -102,7 +102,7 @@ def show_switch_preview(preview: SwitchPreview) -> None:
 
 def show_rewound(item: Rewound) -> None:
     """Print how many turns a rewind hid."""
-    turns = "1 turn" if item.hidden == 1 else f"{item.hidden} turns"
+    turns = output.counted(item.hidden, "turn")
     text = f"would hide {turns}; nothing was written" if item.dry_run else f"hid {turns}; they stay in the log"
     output.console().print(text)
 

@@ -10,7 +10,8 @@ import typer
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.messages import messages_in
-from mnemolog.cli.naming import NUMBER_MAX, SESSIONS_PANEL, At, Named, opened_session
+from mnemolog.cli.naming import SESSIONS_PANEL, At, Named, opened_session
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import Position
 from mnemolog.session import SessionAt
 
@@ -25,9 +26,9 @@ def show(
     session: Named,
     at: At = None,
     hidden: Annotated[bool, typer.Option("--hidden", help="Also turns that a rewind or a restore has hidden.")] = False,
-    after: Annotated[int, typer.Option(max=NUMBER_MAX, help="Only behind this position.")] = 0,
-    before: Annotated[int | None, typer.Option(max=NUMBER_MAX, help="Only before this position.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=NUMBER_MAX, help="How many turns at most.")] = 1_000,
+    after: Annotated[int, typer.Option(max=INTEGER_MAX, help="Only behind this position.")] = 0,
+    before: Annotated[int | None, typer.Option(max=INTEGER_MAX, help="Only before this position.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="How many turns at most.")] = 1_000,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="From the newest back.")] = False,
     as_json: AsJson = False,
 ) -> None:

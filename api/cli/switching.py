@@ -8,13 +8,14 @@ import typer
 
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
-from mnemolog.cli.naming import NUMBER_MAX, SESSIONS_PANEL, DryRun, Named, opened_session, session_called
+from mnemolog.cli.naming import SESSIONS_PANEL, DryRun, Named, opened_session, session_called
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.session import Session
 from mnemolog.sessions import DEFAULT_AGENT, SwitchHow
 from mnemolog.store import MemoryStore
 
-Turns = Annotated[int | None, typer.Option(min=1, max=NUMBER_MAX, help="Rewind by so many of the turns it sees.")]
+Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by so many of the turns it sees.")]
 
 
 @app.command("switch", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
@@ -24,7 +25,7 @@ def switch(
     to: Annotated[str | None, typer.Option(metavar="ID", help="Where to; made up for a new one.")] = None,
     left: Annotated[str | None, typer.Option("--from", metavar="SESSION", help="Leave this one.")] = None,
     agent: Annotated[str | None, typer.Option(help="Who switches; else who started --from, else 'agent'.")] = None,
-    at: Annotated[int | None, typer.Option(max=NUMBER_MAX, help="Position to branch at or rewind to.")] = None,
+    at: Annotated[int | None, typer.Option(max=INTEGER_MAX, help="Position to branch at or rewind to.")] = None,
     turns: Turns = None,
     name: Annotated[str | None, typer.Option(help="Name of a session that is started.")] = None,
     scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
@@ -89,7 +90,7 @@ def rewind(
     store: Store,
     session: Named,
     turns: Turns = None,
-    to: Annotated[int | None, typer.Option(metavar="POSITION", max=NUMBER_MAX, help="Hide all behind it.")] = None,
+    to: Annotated[int | None, typer.Option(metavar="POSITION", max=INTEGER_MAX, help="Hide all behind it.")] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:

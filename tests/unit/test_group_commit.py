@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import signal
-import sys
 import threading
 
 import pytest
@@ -12,11 +9,10 @@ import pytest
 from mnemolog.domain.errors import StoreClosed
 from mnemolog.infra import group_commit
 from mnemolog.infra.group_commit import GROUP_MAX, QUEUE_MAX, GroupCommit
+from tests.interrupts import Interrupt, interrupted_when, line_of, trace_lines
 from tests.support import in_thread, wait_until
 
-
-class Interrupt(BaseException):
-    """What Ctrl-C does, without a keyboard."""
+CODE = {group_commit.__file__}
 
 
 class Groups:
@@ -193,30 +189,18 @@ def test_those_who_come_during_an_interrupted_group_stay_behind_its_rest(groups)
 
 def interrupted_while_waiting(groups):
     """Submit from this (the main) thread behind others, and interrupt it while it waits."""
-    this = threading.get_ident()
-    length = groups.waiting
+    this, length = threading.get_ident(), groups.waiting
 
-    def interrupt():
+    def ready():
         wait_until(lambda: groups.waiting > length, what="the request in the queue")
         wait_until(lambda: waits_at_a_gate(this), what="the main thread waiting")
-        signal.pthread_kill(this, signal.SIGUSR1)
 
-    def raise_it(*_):
-        raise Interrupt
-
-    before = signal.signal(signal.SIGUSR1, raise_it)
-    try:
-        interrupting = in_thread(interrupt)
-        with pytest.raises(Interrupt):
-            groups.queue.submit(lambda _: pytest.fail("the caller has gone"))
-        interrupting.result()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with interrupted_when(ready):
+        groups.queue.submit(lambda _: pytest.fail("the caller has gone"))
 
 
 def waits_at_a_gate(thread):
-    frame = sys._current_frames()[thread]
-    return "acquire" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return "acquire" in line_of(thread)
 
 
 def test_an_interrupt_of_one_who_waits_takes_its_request_back(groups):
@@ -257,24 +241,14 @@ def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole
     ran = []
     this = threading.get_ident()
 
-    def raise_it(*_):
-        raise Interrupt
-
-    def interrupt_while_written():
+    def ready():
         wait_until(lambda: groups.waiting == 3, what="the request in the queue")
         let_go()
         assert writing.wait(60)
         wait_until(lambda: waits_at_a_gate(this), what="the main thread waiting")
-        signal.pthread_kill(this, signal.SIGUSR1)
 
-    before = signal.signal(signal.SIGUSR1, raise_it)
-    try:
-        interrupting = in_thread(interrupt_while_written)
-        with pytest.raises(Interrupt):
-            groups.queue.submit(lambda _: ran.append("mine"))
-        interrupting.result()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with interrupted_when(ready):
+        groups.queue.submit(lambda _: ran.append("mine"))
     behind = groups.submit("behind")
     go_on.set()
     assert (leader.result(), behind.result(), ran) == ("leader", "behind", ["mine"])
@@ -284,31 +258,8 @@ def test_an_interrupt_of_one_whose_group_is_being_written_leaves_the_group_whole
 def lines_of_submit():
     """How many lines of the queue's code a lone request passes through."""
     counted, queue = [], Groups().queue
-    trace_lines(counted.append, lambda: queue.submit(lambda _: None))
+    trace_lines(CODE, counted.append, lambda: queue.submit(lambda _: None))
     return counted
-
-
-def trace_lines(see, call):
-    """Do `call`, and `see` each line of the queue's own code before it is run.
-
-    Not the `with` lines: between taking a lock and being inside, and on the way out, Python takes no signal.
-    """
-
-    def local(frame, event, _):
-        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and not source.startswith("with "):
-            see(frame.f_lineno)
-        return local
-
-    def trace(frame, event, _):
-        return local if frame.f_code.co_filename == group_commit.__file__ else None
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        return call()
-    finally:
-        sys.settrace(before)
 
 
 @pytest.mark.parametrize("at", range(len(lines_of_submit())))
@@ -324,9 +275,8 @@ def test_an_interrupt_at_any_line_leaves_a_queue_that_works(at):
             raise Interrupt
 
     with pytest.raises(Interrupt):
-        trace_lines(see, lambda: groups.queue.submit(lambda _: "mine"))
-    source = linecache.getline(group_commit.__file__, seen[-1]).strip()
-    where = f"interrupted before `{source}`"
+        trace_lines(CODE, see, lambda: groups.queue.submit(lambda _: "mine"))
+    where = f"interrupted before `{seen[-1]}`"
     later = in_thread(lambda: groups.queue.submit(lambda _: "next"))
     later.thread.join(2)
     assert not later.running, where
@@ -352,7 +302,7 @@ def follow(groups, see):
     helping = in_thread(once_we_wait)
     through = True
     try:
-        trace_lines(see, lambda: groups.queue.submit(lambda _: "second"))
+        trace_lines(CODE, see, lambda: groups.queue.submit(lambda _: "second"))
     except Interrupt:
         through = False
         if groups.waiting == 2:  # Before we were in the queue: let another take our place.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import signal
 import subprocess
 import sys
 import threading
@@ -19,14 +17,11 @@ from mnemolog.domain.position import Position
 from mnemolog.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
 from mnemolog.projections.recall import Recall
 from mnemolog.tickets import Moment, PrefetchReason, Request
+from tests.interrupts import Interrupt, interrupted_when, line_of, trace_lines
 from tests.support import WAIT_S, in_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {module.__file__ for module in (changes, prefetch, tickets)}
-
-
-class Interrupt(BaseException):
-    """What Ctrl-C does, without a keyboard."""
 
 
 class Desk:
@@ -597,22 +592,12 @@ def test_ctrl_c_ends_the_waiting_and_nothing_else(call):
         "close": lambda: desk.close(timeout_s=WAIT_S),
     }
 
-    def interrupt():
+    def ready():
         wait_until(lambda: desk.waiters == 1, what="the main thread to wait")
         wait_until(lambda: "gate.acquire(timeout" in line_of(main), what="the main thread at its gate")
-        signal.pthread_kill(main, signal.SIGUSR1)
 
-    def raise_it(*_):
-        raise Interrupt
-
-    before = signal.signal(signal.SIGUSR1, raise_it)
-    try:
-        interrupting = in_thread(interrupt)
-        with pytest.raises(Interrupt):
-            waits[call]()
-        interrupting.result()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with interrupted_when(ready):
+        waits[call]()
     assert desk.waiters == 0
     if call != "close":
         desk.let_go()
@@ -620,31 +605,6 @@ def test_ctrl_c_ends_the_waiting_and_nothing_else(call):
         still_works(desk)
     desk.free.set()
     assert desk.close(timeout_s=WAIT_S)
-
-
-def line_of(thread):
-    frame = sys._current_frames()[thread]
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-
-
-def trace_lines(see, call):
-    """Do `call`, and `see` each line of our own code before it is run.
-
-    Not the `with` lines: between taking a lock and being inside, and on the way out, Python takes no signal.
-    """
-
-    def local(frame, event, _):
-        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and not source.startswith("with "):
-            see(source)
-        return local
-
-    before = sys.gettrace()
-    sys.settrace(lambda frame, event, _: local if frame.f_code.co_filename in SOURCES else None)
-    try:
-        return call()
-    finally:
-        sys.settrace(before)
 
 
 def take_after_waiting(desk):
@@ -689,7 +649,7 @@ def test_an_interrupt_at_any_line_leaves_a_prefetcher_that_works(call):
                 raise Interrupt
 
         try:
-            trace_lines(see, lambda do=do, desk=desk: do(desk))
+            trace_lines(SOURCES, see, lambda do=do, desk=desk: do(desk))
             through = True
         except Interrupt:
             pass
