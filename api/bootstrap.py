@@ -21,6 +21,7 @@ from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.views import Views
 
 if TYPE_CHECKING:
+    from mnemolog.projections.recall import VectorAnswer
     from mnemolog.projections.vectors.projection import VectorProjection
 
 Opened = TypeVar("Opened")
@@ -84,15 +85,9 @@ class Vectors:
         """Identity of the model, None as long as nothing has needed it."""
         return self.encoder.fingerprint if self._projection is not None else None
 
-    def bring_up(self, *, upto: Position) -> Position:
-        """Embed the few texts that are new. Return how far the vectors go."""
-        from mnemolog.projections.vectors.projection import TAIL_ENCODED_MAX
-
-        return self.projection().catch_up(upto=upto, encode_max=TAIL_ENCODED_MAX).upto
-
-    def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
-        """Return up to `k` positions with cosine similarity, best first."""
-        return self.projection().search(query, k=k, allowed=allowed)
+    def search(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
+        """Embed the few texts that are new, and return up to `k` turns with cosine similarity."""
+        return self.projection().answer(query, k=k, allowed=allowed, upto=upto)
 
     def projection(self) -> VectorProjection:
         """Return the projection, loading FAISS and what is on disk the first time."""

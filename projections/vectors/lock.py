@@ -1,0 +1,78 @@
+"""One indexer at a time: whoever writes a model's vectors holds a lock that dies with its process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import filelock
+import msgspec
+
+from mnemolog.domain import errors
+
+WAIT_S: Final = 10.0
+"""How long one who was asked to write waits for another who does."""
+POLL_S: Final = 0.02
+_UNKNOWN: Final = "another process"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a lock. Written beside it: a note for people, nothing is decided by it."""
+
+    pid: int
+    host: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class IndexerLock:
+    """The right to write the vectors of one model, for one thread of one process. Not to be taken twice.
+
+    An advisory lock on a file (flock): the system frees it when its holder ends, however that comes about.
+    """
+
+    def __init__(self, root: Path, fingerprint: str) -> None:
+        self.path = root / f".{fingerprint[:16]}.lock"
+        self._note = root / f".{fingerprint[:16]}.holder.json"
+        self._lock = filelock.FileLock(self.path, thread_local=False)
+        # The file's lock belongs to the process and may be taken twice by it; threads exclude one another here.
+        self._thread = threading.Lock()
+
+    @contextmanager
+    def held(self, *, wait_s: float = WAIT_S) -> Iterator[None]:
+        """Hold the lock. Raises `IndexerBusy` if it is not free within `wait_s` seconds."""
+        end = time.monotonic() + wait_s
+        if not self._thread.acquire(timeout=wait_s):
+            raise errors.IndexerBusy(self.path, holder=self.holder())
+        try:
+            self._acquire(max(0.0, end - time.monotonic()))
+            try:
+                yield
+            finally:
+                self._lock.release()
+        finally:
+            self._thread.release()
+
+    def holder(self) -> str:
+        """Return who holds the lock, or held it last, in words."""
+        try:
+            return str(msgspec.json.decode(self._note.read_bytes(), type=Holder))
+        except (OSError, msgspec.MsgspecError):
+            return _UNKNOWN
+
+    def _acquire(self, wait_s: float) -> None:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.acquire(timeout=wait_s, poll_interval=POLL_S)
+            self._note.write_bytes(msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))
+        except filelock.Timeout as error:
+            raise errors.IndexerBusy(self.path, holder=self.holder()) from error
+        except OSError as error:
+            raise errors.ProjectionUnreadable(self.path, str(error)) from error
