@@ -114,6 +114,8 @@ def rebuild(
     views: Callable[[], Views],
     vectors: Callable[[], bootstrap.Vectors],
     dry_run: bool,
+    from_scratch: bool,
+    skip_bad: bool,
     progress: Progress | None,
 ) -> list[RebuildReport]:
     """Make projections anew from the log, or say what that would take."""
@@ -124,14 +126,18 @@ def rebuild(
     reports: list[RebuildReport] = []
     for name in ("views", "vectors") if projection == "all" else (projection,):
         started = perf_counter()
-        built = encoded = 0
+        built = encoded = skipped = 0
         if name == "views" and not dry_run:
             built = views().rebuild(upto=upto, progress=progress)
         elif name == "vectors" and dry_run:
-            encoded = vectors().projection().missing(upto=upto)
+            encoded = vectors().projection().missing(upto=upto, from_scratch=from_scratch)
         elif name == "vectors":
-            coverage = vectors().projection().rebuild(upto=upto, progress=progress).coverage
-            built, encoded = coverage.turns, coverage.encoded
+            made = (
+                vectors()
+                .projection()
+                .rebuild(upto=upto, from_scratch=from_scratch, skip_bad=skip_bad, progress=progress)
+            )
+            built, encoded, skipped = made.turns, made.encoded, made.skipped
         reports.append(
             RebuildReport(
                 projection=name,
@@ -140,6 +146,7 @@ def rebuild(
                 expected_turns=expected,
                 built_turns=built,
                 encoded_texts=encoded,
+                skipped_turns=skipped,
                 seconds=perf_counter() - started,
             )
         )

@@ -77,12 +77,14 @@ class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
     built_turns: int
     encoded_texts: int
     """Texts the model was called for; the others came from the embedding cache."""
+    skipped_turns: int = 0
+    """Turns whose text the model refused, set aside because that was asked for."""
     seconds: float
 
     @property
     def complete(self) -> bool:
         """Whether everything expected is there."""
-        return self.dry_run or self.built_turns == self.expected_turns
+        return self.dry_run or self.built_turns + self.skipped_turns == self.expected_turns
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -349,12 +349,16 @@ class MemoryStore:
         projection: maintenance.Rebuildable = "all",
         *,
         dry_run: bool = False,
+        from_scratch: bool = False,
+        skip_bad: bool = False,
         progress: Progress | None = None,
     ) -> list[RebuildReport]:
         """Make `vectors`, `views` or `all` anew from the log. The old ones answer until the new are done.
 
-        Vectors come from the embedding cache where it knows the text, else from the model. Raises
-        `ModelUnavailable`, `EncodingFailed` (naming the position), `UndecodableEvent`.
+        Vectors come from the embedding cache where it knows the text, else from the model; a rebuild that was
+        cut off is gone on with. `from_scratch` does without both. A text that the model refuses stops the
+        rebuild, or with `skip_bad` is set aside and listed in `status`. Raises `ModelUnavailable`,
+        `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
         return maintenance.rebuild(
             projection,
@@ -362,6 +366,8 @@ class MemoryStore:
             views=self._projections.views,
             vectors=self.vectors,
             dry_run=dry_run,
+            from_scratch=from_scratch,
+            skip_bad=skip_bad,
             progress=progress,
         )
 

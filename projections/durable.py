@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 import msgspec
+
+from mnemolog.domain import errors
+
+_REMOVED: Final = "removed"
+
+
+@contextmanager
+def mapped_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of the file system in `folder` into `StorageFull` or `ProjectionUnreadable`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise errors.StorageFull(folder) from error
+        raise errors.ProjectionUnreadable(folder, str(error)) from error
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -17,6 +37,19 @@ def write_synced(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> tuple[str, int]:
+    """Write a new file piece by piece and make it durable. Return its SHA-256, hexadecimal, and its bytes."""
+    digest, size = sha256(), 0
+    with path.open("xb") as file:
+        for piece in pieces:
+            file.write(piece)
+            digest.update(piece)
+            size += len(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest(), size
 
 
 def sync_folder(folder: Path) -> None:
@@ -42,9 +75,16 @@ def temporary_name(prefix: str) -> str:
     return f".{prefix}.{os.getpid()}.{secrets.token_hex(4)}"
 
 
+def remove_leftovers(folder: Path, prefix: str) -> None:
+    """Delete what writers of `folder` that were cut off have left. For who alone may write in it."""
+    for kind in (prefix, _REMOVED):
+        for path in folder.glob(f".{kind}.*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def remove_folder(folder: Path) -> None:
     """Delete what another folder replaces. Renamed first, so that no reader sees half of it."""
-    doomed = folder.with_name(temporary_name("removed"))
+    doomed = folder.with_name(temporary_name(_REMOVED))
     folder.rename(doomed)
     shutil.rmtree(doomed)
 

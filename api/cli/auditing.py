@@ -28,6 +28,8 @@ def rebuild(
     store: Store,
     projection: Annotated[str, typer.Argument(metavar="[vectors|views|all]")] = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; change nothing.")] = False,
+    scratch: Annotated[bool, typer.Option("--from-scratch", help="Ask the model for every text again.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Set aside what the model refuses.")] = False,
     model: Model = DEFAULT_MODEL,
     retain_every: RetainEvery = 1,
     as_json: AsJson = False,
@@ -40,7 +42,8 @@ def rebuild(
         MemoryStore.open(store, model=chosen_model(model), create=False, retain_every_n_turns=retain_every) as opened,
         bar("rebuilding") as progress,
     ):
-        reports = opened.rebuild(cast(Rebuildable, projection), dry_run=dry_run, progress=progress)
+        what = cast(Rebuildable, projection)
+        reports = opened.rebuild(what, dry_run=dry_run, from_scratch=scratch, skip_bad=skip_bad, progress=progress)
     if as_json:
         output.print_json(reports)
     else:

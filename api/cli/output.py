@@ -150,6 +150,7 @@ def show_rebuild(reports: list[RebuildReport]) -> None:
             rate = item.built_turns / item.seconds if item.seconds else 0.0
             text = f"expected {item.expected_turns}, built {item.built_turns} turns up to {item.upto}"
             text += f" in {item.seconds:.1f} s ({rate:,.0f}/s), {item.encoded_texts} texts embedded"
+            text += f", {item.skipped_turns} turns set aside" if item.skipped_turns else ""
         out.print(f"[bold]{item.projection}[/bold]: {text}")
 
 

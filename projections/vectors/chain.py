@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -11,13 +11,24 @@ from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections import durable
 from mnemolog.projections.ports import Log
-from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.grouping import Group, fold
-from mnemolog.projections.vectors.manifest import Manifest, SegmentState, read_manifest, state_of
+from mnemolog.projections.vectors.manifest import (
+    Damaged,
+    Manifest,
+    SegmentState,
+    covered_by,
+    range_of,
+    read_manifest,
+    segment_folders,
+    state_of,
+)
+from mnemolog.projections.vectors.publish import load
 from mnemolog.projections.vectors.segment import Segment
 
 READ_TOGETHER: Final = 64
 """Turns that lie this close in the log are read in one go, with what lies between them."""
+LISTINGS_MAX: Final = 100
+"""Times a folder is listed anew because a segment of it was merged away while it was read."""
 
 
 class Maker(NamedTuple):
@@ -25,7 +36,6 @@ class Maker(NamedTuple):
 
     fingerprint: str
     recipe: str
-    format: int
     every: int
     """Turns of a group."""
 
@@ -42,48 +52,71 @@ class Chain(NamedTuple):
         return self.segments[-1].upto if self.segments else ORIGIN
 
 
-def load_chain(folder: Path, *, log: Log, maker: Maker, quarantine: Path) -> Chain:
+class _Vanished(Exception):
+    """A segment was merged away while it was read."""
+
+
+def load_chain(
+    folder: Path, *, log: Log, maker: Maker, quarantine: Path, known: Mapping[Path, Segment] | None = None
+) -> Chain:
     """Read the segments in `folder`, and from the log the turns that were open at their end.
 
-    What cannot be used goes to quarantine; the segments before it are used.
+    Those that are `known` by their folder are not read again. What is damaged goes to quarantine, if the log
+    covers it; what the log knows nothing of is passed over and stays. Raises `ProjectionUnreadable` when
+    something cannot be read just now.
     """
-    chain = _load_segments(folder, log=log, maker=maker, quarantine=quarantine)
-    while chain:
-        last = chain[-1]
-        opened = _opened(log, last, maker)
-        if opened is not None:
-            return Chain(tuple(chain), opened)
-        error = errors.ProjectionUnreadable(last.folder or folder, "the turns it calls open are not in the log")
-        _set_aside(error.path, error, quarantine)
-        chain.pop()
-    return Chain((), {})
+    for _ in range(LISTINGS_MAX):
+        try:
+            usable = _usable(folder, log, maker, quarantine)
+            return _with_opened(_longest(usable, log, known or {}, quarantine), log, maker, quarantine)
+        except _Vanished:
+            continue
+    raise errors.ProjectionUnreadable(folder, "its segments change more quickly than they can be read")
 
 
-def _load_segments(folder: Path, *, log: Log, maker: Maker, quarantine: Path) -> list[Segment]:
+def _usable(folder: Path, log: Log, maker: Maker, quarantine: Path) -> list[tuple[Manifest, Path]]:
+    """Return the segments whose tags fit."""
     found: list[tuple[Manifest, Path]] = []
-    for part in sorted(folder.glob("[0-9]*-[0-9]*")):
+    for part in segment_folders(folder):
         try:
             manifest = read_manifest(part)
-            state = state_of(manifest, log=log, fingerprint=maker.fingerprint)
-            if state is not SegmentState.USABLE:
-                raise errors.ProjectionUnreadable(part, f"the segment is {state.value}")
-            if (manifest.recipe, manifest.format) != (maker.recipe, maker.format):
-                raise errors.ProjectionUnreadable(part, f"it was made by another recipe, {manifest.recipe!r}")
-            found.append((manifest, part))
-        except errors.ProjectionUnreadable as error:
-            _set_aside(part, error, quarantine)
+            if manifest.recipe != maker.recipe:
+                raise Damaged(part, f"it was made by another recipe, {manifest.recipe!r}")
+            if state_of(manifest, log=log, fingerprint=maker.fingerprint) is SegmentState.USABLE:
+                found.append((manifest, part))
+        except Damaged as error:
+            _set_aside(part, error.cause, log, quarantine)
+    return found
+
+
+def _longest(
+    found: list[tuple[Manifest, Path]], log: Log, known: Mapping[Path, Segment], quarantine: Path
+) -> list[Segment]:
     chain: list[Segment] = []
     reached = ORIGIN
-    # Ranges may overlap when two processes wrote at once: of those that begin here, take the longest.
+    # Ranges overlap where a merge was cut off before it removed what it had merged: take the longest.
     while options := [(m, f) for m, f in found if m.after == reached and m.upto > reached]:
         manifest, part = max(options, key=lambda option: option[0].upto)
         try:
-            chain.append(segments.load(part, manifest))
+            chain.append(known[part] if part in known else load(part, manifest))
             reached = manifest.upto
-        except errors.ProjectionUnreadable as error:
-            _set_aside(part, error, quarantine)
+        except Damaged as error:
+            _set_aside(part, error.cause, log, quarantine)
             found.remove((manifest, part))
+        except MemoryError as error:  # Nothing is wrong with the files.
+            raise errors.ProjectionUnreadable(part, "there is too little memory to read it") from error
     return chain
+
+
+def _with_opened(segments: list[Segment], log: Log, maker: Maker, quarantine: Path) -> Chain:
+    while segments:
+        last = segments.pop()
+        opened = _opened(log, last, maker)
+        if opened is not None:
+            return Chain((*segments, last), opened)
+        if last.folder is not None:
+            _set_aside(last.folder, "the turns it calls open are not in the log", log, quarantine)
+    return Chain((), {})
 
 
 def _opened(log: Log, last: Segment, maker: Maker) -> dict[str, Group] | None:
@@ -113,7 +146,10 @@ def _runs(positions: Sequence[Position]) -> Iterator[list[Position]]:
         yield run
 
 
-def _set_aside(folder: Path, error: errors.ProjectionUnreadable, quarantine: Path) -> None:
-    # A folder that vanished meanwhile was merged away by another process: nothing is wrong with it.
-    if folder.exists():
-        durable.quarantine(folder, quarantine, reason=error.cause)
+def _set_aside(folder: Path, why: str, log: Log, quarantine: Path) -> None:
+    """Move a damaged segment out of the way, if the log covers it: then it can be made again."""
+    if not folder.exists():
+        raise _Vanished
+    offsets = range_of(folder)
+    if offsets is not None and covered_by(log, offsets):
+        durable.quarantine(folder, quarantine, reason=why)

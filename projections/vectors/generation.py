@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import Position
 from mnemolog.projections import durable
-from mnemolog.projections.embeddings import EmbeddingCache, Vectors
+from mnemolog.projections.embeddings import Vectors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.chain import Maker, load_chain
 from mnemolog.projections.vectors.embedder import Embedder
-from mnemolog.projections.vectors.grouping import Folded, fold, recipe
-from mnemolog.projections.vectors.manifest import FORMAT_GROUPS, FORMAT_SINGLE_TURNS
+from mnemolog.projections.vectors.grouping import Folded, fold
+from mnemolog.projections.vectors.manifest import Skipped, segment_folders
+from mnemolog.projections.vectors.merging import run_to_merge
 from mnemolog.projections.vectors.open_groups import NOTHING_OPEN, OpenGroups
-from mnemolog.projections.vectors.segment import Description, Segment
+from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
+from mnemolog.projections.vectors.segment import Segment
+from mnemolog.projections.vectors.snapshot import NOTHING
 
 READ_BATCH: Final = 512
-SEGMENTS_MAX: Final = 8
-"""Written segments a generation may have before they are merged into one."""
+STEP_TEXTS: Final = 128
+"""Texts that go through the model while others wait for their turn to extend."""
 TAIL_PARTS_MAX: Final = 16
 """Parts the tail in memory may have before they are merged into one."""
+REGAINED_EVENTS_MAX: Final = 20_000
+"""Events that are read again in one go to have in memory what was there before a segment was lost or written."""
 
 
 class Coverage(NamedTuple):
@@ -40,53 +47,40 @@ class Coverage(NamedTuple):
     """Texts the model was called for; the others came from the cache."""
 
 
-class Snapshot(NamedTuple):
-    """What searches see: never changed, only replaced as a whole. Every turn is in one group of it at most."""
+class Step(NamedTuple):
+    """What one step of an extension did."""
 
-    written: tuple[Segment, ...]
-    """Closed groups on disk; each segment begins where the one before ends."""
-    tail: tuple[Segment, ...]
-    """Closed groups in memory, going on from there."""
-    partials: Segment | None
-    """Groups that are still open, as they were when they were embedded."""
-    covers: Position
+    encoded: int
+    events: int
+    goes_on: bool
+    """Whether there may be more to do."""
 
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """Everything there is to search."""
-        return (*self.written, *self.tail, *(() if self.partials is None else (self.partials,)))
 
-    @property
-    def written_to(self) -> Position:
-        """The offset up to which closed groups are on disk."""
-        return self.written[-1].upto if self.written else ORIGIN
-
-    @property
-    def closed_to(self) -> Position:
-        """The offset up to which every closed group is here, and from which on the log is to be read."""
-        return self.tail[-1].upto if self.tail else self.written_to
+NO_STEP: Final = Step(0, 0, False)
 
 
 class Generation:
-    """Vectors of `log` under `encoder`, one for every group of `every` turns.
+    """Vectors of `log` under one model, one for every group of turns.
 
-    Readers search an immutable snapshot; one thread extends at a time.
+    Readers search an immutable snapshot. Any number of threads may extend: they take turns, step by step. One
+    process at a time may write (`IndexerLock`); what others write is taken in by `refresh`.
     """
 
     def __init__(
-        self, folder: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path, every: int
+        self, folder: Path, *, log: Log, encoder: Encoder, embedder: Embedder, maker: Maker, quarantine: Path
     ) -> None:
         self.folder = folder
-        self._log, self._encoder, self._embedder = log, encoder, Embedder(encoder, cache)
-        self._maker = Maker(
-            encoder.fingerprint, recipe(every), FORMAT_SINGLE_TURNS if every == 1 else FORMAT_GROUPS, every
-        )
+        self._log, self._encoder, self._embedder, self._maker = log, encoder, embedder, maker
+        self._quarantine = quarantine
         self._extending = threading.Lock()
-        chain = load_chain(folder, log=log, maker=self._maker, quarantine=quarantine)
-        self.snapshot = Snapshot(chain.segments, (), None, ORIGIN)
-        self._open = NOTHING_OPEN
-        self._show((), self._open.after(chain.opened))
-        self._embed_open(encode_max=0)
+        self._writing = False
+        self._listed: list[Path] | None = None
+        self._work, self._open = NOTHING, NOTHING_OPEN
+        self.snapshot = NOTHING
+        with self._extending:
+            self._take_in_written()
+            self._embed_open(encode_max=0)
+            self.snapshot = self._work
 
     @property
     def covers(self) -> Position:
@@ -98,70 +92,197 @@ class Generation:
         """How many offsets the tail in memory spans."""
         return self.snapshot.closed_to - self.snapshot.written_to
 
-    def extend(self, *, upto: Position, encode_max: int | None = None, progress: Progress | None = None) -> Coverage:
+    def refresh(self, *, wait_s: float = -1) -> None:
+        """Take in what another process has written, if anything, unless somebody extends for `wait_s` seconds.
+
+        What the tail held behind it is had from the cache. Raises `ProjectionUnreadable`.
+        """
+        if segment_folders(self.folder) != self._listed:
+            with self._turn(wait_s) as mine:
+                if mine:
+                    self._refresh()
+
+    def extend(
+        self,
+        *,
+        upto: Position,
+        encode_max: int | None = None,
+        events_max: int | None = None,
+        wait_s: float = -1,
+        progress: Progress | None = None,
+    ) -> Coverage:
         """Take in the log up to `upto`: texts from the cache where it knows them, else through the model.
 
-        Stops early before a group that would be the `encode_max + 1`-th text to encode closes; groups still
-        open come last. What is left out lowers `covers`. Raises `EncodingFailed`, naming the position; what
-        came before is kept.
+        Stops early before a group that would be the `encode_max + 1`-th text to encode closes, after
+        `events_max` events, or when others extend for `wait_s` seconds; groups still open come last. What is
+        left out lowers `covers`. Raises `EncodingFailed`, naming the position; what came before is kept.
         """
-        with self._extending:
-            before, start, encoded = self.covers, self.snapshot.closed_to, 0
-            for events in self._log.read(after=start, upto=upto, batch_max=READ_BATCH):
-                calls, whole = self._take(events, encode_max=_left(encode_max, encoded))
-                encoded += calls
-                if progress is not None:
-                    progress(self.snapshot.closed_to - start, upto - start)
-                if not whole:
-                    break
-            encoded += self._embed_open(encode_max=_left(encode_max, encoded))
-            return Coverage(self.covers, self._count_turns(after=before, upto=self.covers), encoded)
+        before, start, encoded, events = self.covers, self._work.closed_to, 0, 0
+        while True:
+            left = None if encode_max is None else encode_max - encoded
+            with self._turn(wait_s) as mine:
+                step = self._step(upto, encode_max=left) if mine else NO_STEP
+            encoded, events = encoded + step.encoded, events + step.events
+            if progress is not None and step.events:
+                progress(self._work.closed_to - start, upto - start)
+            if not step.goes_on or (events_max is not None and events >= events_max):
+                break
+        with self._turn(wait_s) as mine:
+            if mine:
+                encoded += self._embed_open(encode_max=None if encode_max is None else encode_max - encoded)
+                self.snapshot = self._work
+        return Coverage(self.covers, self._count_turns(after=before, upto=self.covers), encoded)
 
     def count_unknown(self, *, upto: Position) -> int:
         """Return how many distinct texts `extend` would call the model for."""
         folded, unknown = Folded(dict(self._open.groups), []), set[bytes]()
-        for events in self._log.read(after=self.snapshot.closed_to, upto=upto, batch_max=READ_BATCH):
+        for events in self._log.read(after=self._work.closed_to, upto=upto, batch_max=READ_BATCH):
             folded = fold(folded.opened, events, every=self._maker.every)
             unknown |= self._embedder.unknown([closed.group for closed in folded.closed])
         return len(unknown | self._embedder.unknown(folded.opened.values()))
 
-    def write(self) -> None:
-        """Write the tail as a segment; merge all into one when they have become many. Open groups stay in memory."""
-        with self._extending:
-            snapshot = self.snapshot
-            if not snapshot.tail:
-                return
-            parts, written = snapshot.tail, snapshot.written
-            if len(written) >= SEGMENTS_MAX:
-                parts, written = (*written, *parts), ()
-            open_turns = np.asarray(self._open.turns(), dtype=np.int64)
-            merged = segments.merge(parts)._replace(open_turns=open_turns)
-            published = segments.publish(merged, self.folder, self._description(merged.upto))
-            self.snapshot = snapshot._replace(written=(*written, published), tail=())
-            for part in parts:
-                if part.folder is not None:
-                    durable.remove_folder(part.folder)
+    def write(self, *, merge: bool = True) -> None:
+        """Write the tail as a segment, then merge segments where they have become many. Open groups stay in memory.
 
-    def _take(self, events: Sequence[RecordedEvent], *, encode_max: int | None) -> tuple[int, bool]:
-        """Embed the groups that `events` close. Return how many were encoded, and whether that was all."""
+        For the holder of the indexer lock. Raises `StorageFull`, `ProjectionUnreadable`: the segments that
+        were there stay, and what was not written stays in memory.
+        """
+        with self._alone_writing() as tail:
+            if tail:
+                self._publish(tail)
+            if merge and (run := run_to_merge([part.exact.count for part in self._work.written])):
+                self._publish(self._work.written[run])
+
+    def write_as_one(self) -> None:
+        """Write everything as one segment. Else as `write`."""
+        with self._alone_writing() as tail:
+            parts = (*self._work.written, *tail)
+            if tail or len(parts) > 1:
+                self._publish(parts)
+
+    def set_aside(self, segment: Path, *, why: str) -> None:
+        """Do without a segment that turned out to be damaged: it goes to quarantine."""
+        with self._extending:
+            if segment.exists():
+                durable.quarantine(segment, self._quarantine, reason=why)
+            if segment_folders(self.folder) != self._listed:
+                self._refresh()
+
+    @contextmanager
+    def _turn(self, wait_s: float) -> Iterator[bool]:
+        """Give the right to change this generation, or False when others have it for `wait_s` seconds."""
+        mine = self._extending.acquire(timeout=wait_s)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._extending.release()
+
+    @contextmanager
+    def _alone_writing(self) -> Iterator[tuple[Segment, ...]]:
+        """Give the tail to be written, and keep others from changing what is being written."""
+        with self._extending:
+            self._refresh()
+            tail = self._work.tail
+            if tail:
+                open_turns = np.asarray(self._open.turns(), dtype=np.int64)
+                tail = (*tail[:-1], replace(tail[-1], open_turns=open_turns))
+            self._writing = True
+        try:
+            with durable.mapped_errors(self.folder):
+                durable.remove_leftovers(self.folder, TEMPORARY)
+                yield tail
+        finally:
+            self._writing = False
+
+    def _publish(self, parts: Sequence[Segment]) -> None:
+        """Write adjoining parts as one segment, show it in their place, and remove their files."""
+        digest = self._log.digest_at(parts[-1].upto)
+        if digest is None:
+            raise errors.LogDamaged("the event that the vectors reach to is gone", position=parts[-1].upto)
+        maker, encoder = self._maker, self._encoder
+        description = Description(
+            self._log.log_id, maker.fingerprint, encoder.name, maker.recipe, encoder.dimension, digest.hex()
+        )
+        made = publish(parts, self.folder, description)
+        gone = {part.folder for part in parts if part.folder is not None}
+        with self._extending:
+            written = [part for part in self._work.written if part.folder not in gone]
+            written = sorted([*written, made], key=lambda part: part.after)
+            tail = tuple(part for part in self._work.tail if part.upto > made.upto)
+            self._work = self._work._replace(written=tuple(written), tail=tail)
+            self.snapshot = self._work
+        for folder in gone:
+            durable.remove_folder(folder)
+        self._listed = segment_folders(self.folder)
+
+    def _refresh(self) -> None:
+        if self._writing or segment_folders(self.folder) == self._listed:
+            return
+        before = self._work.closed_to
+        self._take_in_written()
+        read = 0
+        while self._work.closed_to < before and read < REGAINED_EVENTS_MAX:
+            step = self._step(before, encode_max=0)
+            read += step.events
+            if not step.goes_on:
+                break
+        self._embed_open(encode_max=0)
+        self.snapshot = self._work
+
+    def _take_in_written(self) -> None:
+        """Read the segments that are new. The tail stays if it still goes on from their end."""
+        with durable.mapped_errors(self.folder):
+            listed = segment_folders(self.folder)
+            known = {part.folder: part for part in self._work.written if part.folder is not None}
+            chain = load_chain(self.folder, log=self._log, maker=self._maker, quarantine=self._quarantine, known=known)
+        self._listed = listed
+        if chain.upto == self._work.written_to:
+            self._work = self._work._replace(written=chain.segments)
+        else:
+            self._work = self._work._replace(written=chain.segments, tail=(), partials=None)
+            self._show((), NOTHING_OPEN.after(chain.opened), publish=False)
+
+    def _step(self, upto: Position, *, encode_max: int | None) -> Step:
+        """Take in the next events up to `upto`, with at most `STEP_TEXTS` texts through the model."""
+        after = self._work.closed_to
+        events = next(iter(self._log.read(after=after, upto=upto, batch_max=READ_BATCH)), None)
+        if events is None:
+            return NO_STEP
+        texts_max = STEP_TEXTS if encode_max is None else min(encode_max, STEP_TEXTS)
         folded = fold(self._open.groups, events, every=self._maker.every)
-        embedded = self._embedder.embed([closed.group for closed in folded.closed], encode_max=encode_max)
+        embedded = self._embedder.embed([closed.group for closed in folded.closed], encode_max=texts_max)
         vectors, whole = embedded.leading(), True
         if len(vectors) < len(folded.closed):
             stop, whole = folded.closed[len(vectors)].at, False
             events = [event for event in events if event.position < stop]
             folded = fold(self._open.groups, events, every=self._maker.every)
         if events:
-            self._advance(folded, vectors, upto=events[-1].position)
-        return embedded.encoded, whole
+            self._advance(folded, vectors, embedded.refused, upto=events[-1].position)
+        goes_on = whole or encode_max is None or embedded.encoded < encode_max
+        return Step(embedded.encoded, len(events), goes_on)
 
-    def _advance(self, folded: Folded, vectors: Sequence[Vectors], *, upto: Position) -> None:
+    def _advance(
+        self, folded: Folded, vectors: Sequence[Vectors], refused: Mapping[int, str], *, upto: Position
+    ) -> None:
         """Make the tail longer, in one step with what is open behind it. Searches under way see the old."""
-        groups = [closed.group for closed in folded.closed]
-        after, dimension = self.snapshot.closed_to, self._encoder.dimension
-        part = segments.build(groups, vectors, after=after, upto=upto, dimension=dimension)
-        tail = (*self.snapshot.tail, part)
-        self._show(tail if len(tail) <= TAIL_PARTS_MAX else (segments.merge(tail),), self._open.after(folded.opened))
+        skipped = [
+            Skipped(position=turn, topic=TurnRecorded.topic, why=why)
+            for number, why in refused.items()
+            if number < len(folded.closed)
+            for turn in folded.closed[number].group.turns
+        ]
+        part = segments.build(
+            [closed.group for n, closed in enumerate(folded.closed) if n not in refused],
+            [made for n, made in enumerate(vectors) if n not in refused],
+            after=self._work.closed_to,
+            upto=upto,
+            dimension=self._encoder.dimension,
+            skipped=skipped,
+        )
+        tail = (*self._work.tail, part)
+        few = len(tail) <= TAIL_PARTS_MAX or self._writing
+        self._show(tail if few else (segments.merge(tail),), self._open.after(folded.opened))
 
     def _embed_open(self, *, encode_max: int | None) -> int:
         """Embed groups that are open, as they are. Return how many texts were encoded."""
@@ -169,32 +290,24 @@ class Generation:
         for start in range(0, len(pending), READ_BATCH):
             streams = pending[start : start + READ_BATCH]
             groups = [self._open.groups[stream] for stream in streams]
-            embedded = self._embedder.embed(groups, encode_max=_left(encode_max, encoded))
+            left = None if encode_max is None else encode_max - encoded
+            embedded = self._embedder.embed(groups, encode_max=left)
             made = {s: vectors for s, vectors in zip(streams, embedded.vectors, strict=True) if vectors is not None}
-            self._show(self.snapshot.tail, self._open.with_vectors(made))
+            self._show(self._work.tail, self._open.with_vectors(made))
             encoded += embedded.encoded
         return encoded
 
-    def _show(self, tail: tuple[Segment, ...], opened: OpenGroups) -> None:
-        """Replace the snapshot by one with this tail and these open groups."""
+    def _show(self, tail: tuple[Segment, ...], opened: OpenGroups, *, publish: bool = True) -> None:
+        """Go on from this tail and these open groups. Searches see it as soon as it covers no less."""
         self._open = opened
-        snapshot = self.snapshot._replace(tail=tail)
-        at = snapshot.closed_to
+        work = self._work._replace(tail=tail)
+        at = work.closed_to
         partials = opened.segment(at=at, dimension=self._encoder.dimension) if opened.partials else None
-        self.snapshot = snapshot._replace(partials=partials, covers=opened.covers(at))
+        self._work = work._replace(partials=partials, covers=opened.covers(at))
+        if publish and self._work.covers >= self.snapshot.covers:
+            self.snapshot = self._work
 
     def _count_turns(self, *, after: Position, upto: Position) -> int:
         """Return how many turns of `(after, upto]` have their vector here."""
         later = [segment.members.turns for segment in self.snapshot.segments if segment.upto > after]
         return sum(int(np.count_nonzero((turns > after) & (turns <= upto))) for turns in later)
-
-    def _description(self, upto: Position) -> Description:
-        digest = self._log.digest_at(upto)
-        if digest is None:
-            raise errors.LogDamaged("the event that the vectors reach to is gone", position=upto)
-        maker, log = self._maker, self._log
-        return Description(log.log_id, maker.fingerprint, self._encoder.name, maker.recipe, digest.hex(), maker.format)
-
-
-def _left(encode_max: int | None, encoded: int) -> int | None:
-    return None if encode_max is None else encode_max - encoded

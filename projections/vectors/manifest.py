@@ -5,23 +5,29 @@ Needs neither FAISS nor numpy, so that `status` can read it.
 
 from __future__ import annotations
 
+import os
+import re
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
 
 MANIFEST_FILE: Final = "manifest.json"
-FORMAT_SINGLE_TURNS: Final = 1
-"""Every vector is of one turn."""
-FORMAT_GROUPS: Final = 2
-"""Vectors are of groups of turns, which further files list."""
+FORMAT: Final = 3
+NO_INDEX: Final = "exact"
+"""What a manifest says of a segment that is small enough to be read through for every answer."""
+
+
+class Damaged(errors.ProjectionUnreadable):
+    """A file is not what was written. Unlike one that cannot be read just now, it never will be again."""
 
 
 class FileTag(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +37,15 @@ class FileTag(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that has no vector, because the model refused its text and somebody said to go on."""
+
+    position: Position
+    topic: str
+    why: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Written last: a segment without one was never finished."""
 
     format: int
@@ -46,13 +60,28 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     digest_at_upto: str
     turns: int
     """Turns that have their vector here."""
+    groups: int
+    """Groups the turns are in; each has at least one vector."""
     vectors: int
+    open_turns: int
+    """Turns up to `upto` whose group closes later; they have their vector in a later segment."""
+    skipped: tuple[Skipped, ...]
+    index: str
+    """How the FAISS index was made, or `exact` where there is none."""
+    block_rows: int
+    """Rows of the exact vectors that share a checksum."""
     files: dict[str, FileTag]
     faiss_version: str
-    groups: int | None = None
-    """Groups the turns are in. None, and not stored, in the format of single turns; so is the next."""
-    open_turns: int | None = None
-    """Turns up to `upto` whose group closes later; they have their vector in a later segment."""
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    """The manifest file: the manifest, and the SHA-256 of its bytes."""
+
+    sha256: str
+    manifest: msgspec.Raw
+
+
+_NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 
 class SegmentState(StrEnum):
@@ -70,19 +99,49 @@ class SegmentState(StrEnum):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a segment, durably."""
-    write_synced(folder / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    encoded = msgspec.json.encode(manifest)
+    sealed = _Sealed(sha256(encoded).hexdigest(), msgspec.Raw(encoded))
+    write_synced(folder / MANIFEST_FILE, msgspec.json.encode(sealed))
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest in `folder`. Raises `ProjectionUnreadable`."""
+    """Return the manifest in `folder`.
+
+    Raises `Damaged` if it is not as it was written, or not of this segment; `ProjectionUnreadable` if it
+    cannot be read.
+    """
     path = folder / MANIFEST_FILE
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise errors.ProjectionUnreadable(path, str(error)) from error
-    if manifest.format not in (FORMAT_SINGLE_TURNS, FORMAT_GROUPS):
-        raise errors.ProjectionUnreadable(path, f"manifest format {manifest.format} is not known here")
+        sealed = msgspec.json.decode(read_bytes(path), type=_Sealed)
+        if sha256(sealed.manifest).hexdigest() != sealed.sha256:
+            raise Damaged(path, "its bytes are not those that were written")
+        manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Damaged(path, str(error)) from error
+    if manifest.format != FORMAT:
+        raise Damaged(path, f"manifest format {manifest.format} is not known here")
+    if range_of(folder) != (manifest.after, manifest.upto):
+        raise Damaged(path, f"it is of the range {manifest.after}-{manifest.upto}, not of this folder's")
     return manifest
+
+
+def segment_name(after: Position, upto: Position) -> str:
+    """Return a name for a segment of `(after, upto]`, which no other segment ever has."""
+    return f"{after:012d}-{upto:012d}-{token_hex(4)}"
+
+
+def range_of(folder: Path) -> tuple[Position, Position] | None:
+    """Return the range a segment's name states, None for a name that is no segment's."""
+    match = _NAME.fullmatch(folder.name)
+    return None if match is None else (Position(int(match[1])), Position(int(match[2])))
+
+
+def segment_folders(generation: Path) -> list[Path]:
+    """Return the folders of segments in a generation, in the order of their ranges."""
+    try:
+        return sorted(Path(entry) for entry in os.scandir(generation) if _NAME.fullmatch(entry.name))
+    except FileNotFoundError:
+        return []
 
 
 def state_of(manifest: Manifest, *, log: Log, fingerprint: str | None) -> SegmentState:
@@ -107,13 +166,31 @@ def tag_of(data: bytes) -> FileTag:
 def read_checked(folder: Path, name: str, tag: FileTag) -> bytes:
     """Return the bytes of a file of a segment, only if they are the ones that were written.
 
-    Raises `ProjectionUnreadable`. FAISS has no checksum of its own, so nothing is parsed before this.
+    Raises `Damaged` otherwise. FAISS has no checksum of its own, so nothing is parsed before this.
     """
-    path = folder / name
+    data = read_bytes(folder / name)
+    if tag_of(data) != tag:
+        raise Damaged(folder / name, "its bytes are not those that were written")
+    return data
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds. Raises `Damaged` where there is none, `ProjectionUnreadable`."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise Damaged(path, "it is missing") from error
     except OSError as error:
         raise errors.ProjectionUnreadable(path, str(error)) from error
-    if tag_of(data) != tag:
-        raise errors.ProjectionUnreadable(path, "its bytes are not those that were written")
-    return data
+
+
+def covered_by(log: Log, what: Manifest | tuple[Position, Position]) -> bool:
+    """Whether `log` can tell again what a segment was made of, so that nothing is lost with the segment.
+
+    True for a manifest of this log that reaches no further than the log and agrees with its digest there. Of a
+    segment whose manifest cannot be read, the range its folder is named by must lie within the log.
+    """
+    if isinstance(what, Manifest):
+        return state_of(what, log=log, fingerprint=None) is SegmentState.USABLE
+    after, upto = what
+    return ORIGIN <= after < upto <= log.head().position

@@ -17,7 +17,10 @@ from mnemolog.projections.vectors.segment import Segment, build
 
 
 class Partial(NamedTuple):
-    """An open group as it was when it was embedded, with vectors of shape (chunks, dimension)."""
+    """An open group as it was when it was embedded, with vectors of shape (chunks, dimension).
+
+    Of no chunks where the model refused its text and somebody said to go on.
+    """
 
     group: Group
     vectors: Vectors
@@ -59,7 +62,8 @@ class OpenGroups(NamedTuple):
 
     def segment(self, *, at: Position, dimension: int) -> Segment:
         """Return what is embedded as a segment in memory, in the order of ids."""
-        partials = sorted(self.partials.values(), key=lambda partial: partial.group.id)
+        embedded = (partial for partial in self.partials.values() if len(partial.vectors))
+        partials = sorted(embedded, key=lambda partial: partial.group.id)
         groups, vectors = [partial.group for partial in partials], [partial.vectors for partial in partials]
         return build(groups, vectors, after=at, upto=at, dimension=dimension)
 

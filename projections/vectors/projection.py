@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,22 +17,44 @@ from mnemolog.projections import durable
 from mnemolog.projections.embeddings import EmbeddingCache, Vectors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.recall import VectorAnswer
+from mnemolog.projections.vectors.chain import Maker
+from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.generation import Coverage, Generation
+from mnemolog.projections.vectors.grouping import recipe
+from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
+from mnemolog.projections.vectors.manifest import Damaged, covered_by, range_of, read_manifest, segment_folders
 from mnemolog.projections.vectors.search import nearest
 
-TAIL_ENCODED_MAX: Final = 64
+RECALL_TEXTS_MAX: Final = 64
 """Texts a recall embeds by itself before it answers; what is beyond them is found by text until then."""
-TAIL_WRITTEN_AT: Final = 2_048
-"""Offsets the tail in memory may span before it is written as a segment."""
+RECALL_EVENTS_MAX: Final = 20_000
+"""Events a recall takes in by itself, where the cache knows their texts."""
+RECALL_WAIT_S: Final = 0.5
+"""How long a recall waits for another thread that is embedding, before it answers with what there is."""
+TAIL_ROWS_MAX: Final = 2_048
+"""Vectors in memory from which on they are written as a segment by whoever comes across them."""
+SEGMENTS_MAX: Final = 12
+"""Segments from which on even a recall merges some."""
+BUILD_ROWS: Final = 16_384
+"""Vectors a rebuild holds in memory, and would lose by being killed; the embedding cache has them even so."""
+ATTEMPTS_MAX: Final = 20
+"""Damaged segments that one search does without before it gives up."""
 
 _SERIAL: Final = re.compile(r"[0-9a-f]{16}-(\d{4,})")
+BUILDING: Final = ".building-"
 
 
 class Rebuilt(NamedTuple):
     """What a rebuild of vectors made."""
 
     generation: str
-    coverage: Coverage
+    upto: Position
+    turns: int
+    """Turns that have their vector in it."""
+    encoded: int
+    """Texts the model was called for; the others came from the cache, or from a rebuild that was cut off."""
+    skipped: int
+    """Turns that the model refused."""
 
 
 class VectorProjection:
@@ -38,14 +62,17 @@ class VectorProjection:
 
     Other models' generations are left alone, and so are those of other groups: `every` must be part of the
     recipe that is in the encoder's fingerprint (`mnemolog.projections.vectors.grouping.recipe`).
+    Safe for many threads and processes: one at a time writes, the others take in what it has written.
     """
 
     def __init__(
         self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path, every: int = 1
     ) -> None:
         self._root, self._log, self._encoder, self._cache = root, log, encoder, cache
-        self._quarantine, self._every = quarantine, every
-        self._rebuilding = threading.Lock()
+        self._quarantine = quarantine
+        self._maker = Maker(encoder.fingerprint, recipe(every), every)
+        self._lock = IndexerLock(root, encoder.fingerprint)
+        self._switching = threading.Lock()
         self._generation = self._open(self._current_folder())
 
     @property
@@ -53,60 +80,136 @@ class VectorProjection:
         """The offset up to which every turn has its vector."""
         return self._generation.covers
 
-    def catch_up(self, *, upto: Position, encode_max: int | None = None, progress: Progress | None = None) -> Coverage:
-        """Embed turns up to `upto`, at most `encode_max` texts through the model, and write large tails."""
-        generation = self._generation
-        coverage = Coverage(generation.covers, 0, 0)
-        if generation.covers < upto:
-            coverage = generation.extend(upto=upto, encode_max=encode_max, progress=progress)
-        if encode_max is None or generation.unwritten > TAIL_WRITTEN_AT:
-            generation.write()
-        return coverage
+    def catch_up(
+        self,
+        *,
+        upto: Position,
+        encode_max: int | None = None,
+        write: bool = True,
+        wait_s: float = WAIT_S,
+        progress: Progress | None = None,
+    ) -> Coverage:
+        """Embed turns up to `upto`, at most `encode_max` texts through the model, and write them unless told not to.
+
+        Raises `EncodingFailed`, naming the position; `IndexerBusy` when another has been writing for `wait_s`
+        seconds. What is embedded is kept in memory and in the cache either way.
+        """
+        generation = self._refreshed()
+        try:
+            return generation.extend(upto=upto, encode_max=encode_max, progress=progress)
+        finally:
+            if write or generation.snapshot.tail_rows > TAIL_ROWS_MAX:
+                self._write(generation, wait_s=wait_s)
 
     def answer(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
         """Embed a few texts of what is new up to `upto`, and return up to `k` turns, best first.
 
-        Raises `ModelUnavailable`, or `EncodingFailed` for the query. A turn that cannot be embedded leaves the
-        answer of those before it.
+        A turn has the similarity of the group it was embedded with. With `allowed` (rising), only these are
+        returned. Raises `ModelUnavailable`, `ProjectionUnreadable`, or `EncodingFailed` for the query. A turn
+        that cannot be embedded leaves the answer of those before it, and is named in its `lag`.
         """
-        lag = None
+        vector, lag = self._embed(query), None
+        generation = self._refreshed(wait_s=RECALL_WAIT_S)
         try:
-            self.catch_up(upto=upto, encode_max=TAIL_ENCODED_MAX)
-        except errors.EncodingFailed as error:
+            if generation.covers < upto:
+                self._bring_up(generation, upto)
+        except (errors.EncodingFailed, errors.StorageFull) as error:
             lag = str(error)
-        covers = self.covers
-        return VectorAnswer(self.search(query, k=k, allowed=allowed), covers, lag)
+        permitted = None if allowed is None else np.asarray(allowed, dtype=np.int64)
+        for _ in range(ATTEMPTS_MAX):
+            snapshot = generation.snapshot
+            try:
+                found = nearest(snapshot.segments, vector, k=k, allowed=permitted)
+                return VectorAnswer(found, snapshot.covers, lag)
+            except Damaged as error:
+                generation.set_aside(error.path.parent, why=error.cause)
+        raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
 
     def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
-        """Return up to `k` positions with cosine similarity, best first, of the turns that are embedded.
+        """Return up to `k` positions with cosine similarity, best first, of the turns that are embedded."""
+        return self.answer(query, k=k, allowed=allowed, upto=self.covers).found
 
-        A turn has the similarity of the group it was embedded with. With `allowed`, only these are returned.
-        Raises `ModelUnavailable` or `EncodingFailed`.
+    def rebuild(
+        self,
+        *,
+        upto: Position,
+        from_scratch: bool = False,
+        skip_bad: bool = False,
+        wait_s: float = WAIT_S,
+        progress: Progress | None = None,
+    ) -> Rebuilt:
+        """Build a new generation from the log beside the current one, which answers until it is done.
+
+        Goes on where a rebuild was cut off, and takes vectors from the cache, unless it is to be
+        `from_scratch`. With `skip_bad` a text that the model refuses is set aside and listed in the manifest.
+        Raises `EncodingFailed`, naming the position, and `IndexerBusy`: the current generation goes on.
         """
-        found_in = self._generation.snapshot.segments
-        permitted = None if allowed is None else np.asarray(allowed, dtype=np.int64)
-        return nearest(found_in, self._embed(query), k=k, allowed=permitted)
-
-    def rebuild(self, *, upto: Position, progress: Progress | None = None) -> Rebuilt:
-        """Build a new generation from the log beside the current one, which answers until it is done."""
-        with self._rebuilding:
-            temporary = self._root / durable.temporary_name("building")
-            fresh = self._open(temporary)
-            coverage = fresh.extend(upto=upto, progress=progress)
-            temporary.mkdir(parents=True, exist_ok=True)
-            fresh.write()
+        with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
+            building = self._root / f"{BUILDING}{self._maker.fingerprint[:16]}"
+            if from_scratch:
+                shutil.rmtree(building, ignore_errors=True)
+            building.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh = self._open(
+                building, Embedder(self._encoder, self._cache, skip_bad=skip_bad, ask_cache=not from_scratch)
+            )
+            encoded = self._build(fresh, upto, progress)
+            built = fresh.snapshot
+            final = self._name(self._folders()[-1][0] + 1 if self._folders() else 1)
             replaced = [folder for _, folder in self._folders()]
-            final = self._next_folder()
-            durable.publish_folder(temporary, final)
-            self._generation = self._open(final)
+            durable.publish_folder(building, final)
+            with self._switching:
+                self._generation = self._open(final)
             for folder in replaced:
-                durable.remove_folder(folder)
-            return Rebuilt(final.name, coverage)
+                self._remove(folder)
+        return Rebuilt(final.name, built.covers, built.turns, encoded, built.skipped)
 
-    def missing(self, *, upto: Position) -> int:
+    def missing(self, *, upto: Position, from_scratch: bool = False) -> int:
         """Return how many texts up to `upto` would need the model if everything were built anew."""
-        probe = self._open(self._root / durable.temporary_name("probe"))
-        return probe.count_unknown(upto=upto)
+        embedder = Embedder(self._encoder, self._cache, ask_cache=not from_scratch)
+        return self._open(self._root / durable.temporary_name("probe"), embedder).count_unknown(upto=upto)
+
+    def _build(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
+        """Extend `fresh` up to `upto`, writing as it goes. Return how many texts were encoded."""
+        encoded, start = 0, fresh.covers
+        while True:
+            before = fresh.snapshot.closed_to
+            at = Position(min(upto, before + BUILD_ROWS))
+
+            def told(done: int, total: int, *, before: Position = before) -> None:
+                if progress is not None:
+                    progress(before + done - start, upto - start)
+
+            encoded += fresh.extend(upto=at, progress=told).encoded
+            if at >= upto:
+                break
+            fresh.write(merge=False)
+        fresh.write_as_one()
+        return encoded
+
+    def _bring_up(self, generation: Generation, upto: Position) -> None:
+        generation.extend(upto=upto, encode_max=RECALL_TEXTS_MAX, events_max=RECALL_EVENTS_MAX, wait_s=RECALL_WAIT_S)
+        if generation.snapshot.tail_rows > TAIL_ROWS_MAX:
+            with suppress(errors.IndexerBusy):
+                self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
+
+    def _write(self, generation: Generation, *, merge: bool = True, wait_s: float) -> None:
+        """Write what is in memory, if this generation is still the one to write in."""
+        if not generation.snapshot.tail:
+            return
+        with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
+            # Sampled before embedding, checked before writing: meanwhile a rebuild may have replaced it. What was
+            # embedded for it is in the cache.
+            if self._current_folder() == generation.folder:
+                generation.write(merge=merge)
+
+    def _refreshed(self, *, wait_s: float = -1) -> Generation:
+        """Return the current generation with what other processes have written."""
+        if self._generation.folder != (folder := self._current_folder()):
+            with self._switching:
+                if self._generation.folder != folder:
+                    self._generation = self._open(folder)
+        self._generation.refresh(wait_s=wait_s)
+        return self._generation
 
     def _embed(self, query: str) -> Vectors:
         """Return the query as one vector of shape (1, dimension): the mean of its chunks, length 1."""
@@ -117,18 +220,30 @@ class VectorProjection:
             raise errors.EncodingFailed("the model gives no direction for this query")
         return np.ascontiguousarray(mean / length, dtype=np.float32)
 
-    def _open(self, folder: Path) -> Generation:
+    def _open(self, folder: Path, embedder: Embedder | None = None) -> Generation:
         return Generation(
             folder,
             log=self._log,
             encoder=self._encoder,
-            cache=self._cache,
+            embedder=embedder or Embedder(self._encoder, self._cache),
+            maker=self._maker,
             quarantine=self._quarantine,
-            every=self._every,
         )
 
+    def _remove(self, generation: Path) -> None:
+        """Delete a generation that was replaced, unless it holds what this log cannot tell: that is a witness."""
+        if all(self._can_be_made_again(part) for part in segment_folders(generation)):
+            durable.remove_folder(generation)
+
+    def _can_be_made_again(self, segment: Path) -> bool:
+        try:
+            return covered_by(self._log, read_manifest(segment))
+        except Damaged:
+            offsets = range_of(segment)
+            return offsets is not None and covered_by(self._log, offsets)
+
     def _folders(self) -> list[tuple[int, Path]]:
-        prefix = self._encoder.fingerprint[:16]
+        prefix = self._maker.fingerprint[:16]
         found = [(_SERIAL.fullmatch(folder.name), folder) for folder in self._root.glob(f"{prefix}-*")]
         return sorted((int(match[1]), folder) for match, folder in found if match)
 
@@ -136,9 +251,5 @@ class VectorProjection:
         folders = self._folders()
         return folders[-1][1] if folders else self._name(1)
 
-    def _next_folder(self) -> Path:
-        folders = self._folders()
-        return self._name(folders[-1][0] + 1 if folders else 1)
-
     def _name(self, serial: int) -> Path:
-        return self._root / f"{self._encoder.fingerprint[:16]}-{serial:04d}"
+        return self._root / f"{self._maker.fingerprint[:16]}-{serial:04d}"

@@ -1,18 +1,35 @@
-"""Exact nearest neighbours over segments, with or without a filter: groups are scored, turns returned."""
+"""Nearest neighbours over segments, with or without a filter: groups are scored, turns returned.
+
+Every score is exact. In a segment with a coarse index that proposes the rows to score; a filter that leaves
+few rows is answered from just these, without the index.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.embeddings import Vectors
-from mnemolog.projections.vectors.members import Members, Positions
-from mnemolog.projections.vectors.segment import Segment
+from mnemolog.projections.vectors.coarse import Coarse
+from mnemolog.projections.vectors.members import Positions
+from mnemolog.projections.vectors.rows import Rows, scores
+from mnemolog.projections.vectors.segment import Segment, positions_of
+
+FILTERED_ROWS_MAX: Final = 12_000
+"""Rows that a filter may leave to be scored one and all: as quick as asking the index for more."""
+WIDER: Final = 4
+"""How many times more candidates are asked for when those before did not suffice."""
+
+
+class _Scored(NamedTuple):
+    """Groups with the score of their best row. Shapes (n,)."""
+
+    groups: Rows
+    scores: NDArray[np.float32]
 
 
 class _Found(NamedTuple):
@@ -31,7 +48,7 @@ def nearest(
     `query` has shape (1, dimension), length 1. `allowed` (rising) restricts the answer to these turns: a
     group without any of them is not scored, and of the others only these turns are returned. None does not
     restrict. The turns of a group follow one another in order; equal scores go to the group of the lower id.
-    A group of several chunks counts once, with its best chunk.
+    A group of several chunks counts once, with its best chunk. Raises `Damaged`.
     """
     found = [group for segment in segments for group in _nearest_in(segment, query, k=k, allowed=allowed)]
     found.sort(key=lambda group: (-group.score, group.id))
@@ -40,32 +57,71 @@ def nearest(
 
 
 def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> list[_Found]:
-    parameters, permitted = None, None
-    members, rows = segment.members, len(segment.rows)
-    if allowed is not None:
-        permitted = np.isin(members.turns, allowed)
-        mask = members.with_any(permitted)[segment.rows]
-        rows = int(mask.sum())
-        bits = np.packbits(mask, bitorder="little")
-        selector = faiss.IDSelectorBitmap(bits)  # type: ignore[call-arg, arg-type]
-        parameters = faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
-    if rows == 0:
+    groups = None if allowed is None else segment.groups_with(allowed)
+    if segment.exact.count == 0 or (groups is not None and not len(groups)):
         return []
-    wanted = k
-    while True:  # Several chunks of one group may crowd out others: ask for more until k groups are there.
-        wanted = min(wanted, rows)
-        scores, found = segment.faiss_index.search(query, wanted, params=parameters)
-        groups = segment.rows[found[0]]
-        if wanted == rows or len(np.unique(groups)) >= min(k, rows):
-            break
-        wanted *= 2
-    best: dict[int, float] = {}
-    for number, score in zip(groups.tolist(), scores[0].tolist(), strict=True):
-        best[number] = max(score, best.get(number, -2.0))
-    return [_found(members, number, score, permitted) for number, score in best.items()]
+    rows_left = segment.exact.count if groups is None else _rows_of(segment, groups)
+    if segment.coarse is None or (groups is not None and rows_left <= FILTERED_ROWS_MAX):
+        scored = _all_of(segment, query, groups)
+    else:
+        scored = _proposed(segment, segment.coarse, query, groups, k=k, rows_left=rows_left)
+    ids = segment.members.ids[scored.groups]
+    return [
+        _Found(float(scored.scores[n]), int(ids[n]), _turns(segment, int(scored.groups[n]), allowed))
+        for n in _best(scored.scores, ids, k)
+    ]
 
 
-def _found(members: Members, number: int, score: float, permitted: NDArray[np.bool_] | None) -> _Found:
-    where = members.turns_of(number)
-    turns = members.turns[where]
-    return _Found(score, int(turns[-1]), (turns if permitted is None else turns[permitted[where]]).tolist())
+def _all_of(segment: Segment, query: Vectors, groups: Rows | None) -> _Scored:
+    """Score every row of `groups`, or of all."""
+    if groups is None:
+        chosen, starts, made = (
+            np.arange(len(segment.members.ends)),
+            segment.row_starts[:-1],
+            scores(segment.exact, query),
+        )
+    else:
+        chosen, first = groups, segment.row_starts[groups]
+        sizes = segment.row_starts[groups + 1] - first
+        starts = np.cumsum(sizes) - sizes
+        rows = first if len(first) == sizes.sum() else np.repeat(first - starts, sizes) + np.arange(sizes.sum())
+        made = scores(segment.exact, query, at=rows)
+    return _Scored(chosen, made if len(made) == len(chosen) else np.maximum.reduceat(made, starts))
+
+
+def _proposed(
+    segment: Segment, coarse: Coarse, query: Vectors, groups: Rows | None, *, k: int, rows_left: int
+) -> _Scored:
+    """Score the rows that the index proposes, more of them where a filter or chunks leave too few groups."""
+    count = segment.exact.count
+    wanted = coarse.wanted(k) * count // rows_left
+    while wanted < count // 2:
+        rows = np.sort(coarse.candidates(query, wanted))
+        if groups is not None:
+            rows = rows[np.isin(segment.rows[rows], groups, assume_unique=False)]
+        numbers = segment.rows[rows]
+        if len(starts := np.flatnonzero(np.diff(numbers, prepend=-1))) >= k:
+            made = scores(segment.exact, query, at=rows)
+            return _Scored(numbers[starts], np.maximum.reduceat(made, starts))
+        wanted *= WIDER
+    return _all_of(segment, query, groups)
+
+
+def _rows_of(segment: Segment, groups: Rows) -> int:
+    return int((segment.row_starts[groups + 1] - segment.row_starts[groups]).sum())
+
+
+def _best(scored: NDArray[np.float32], ids: Positions, k: int) -> list[int]:
+    """Return where the best `k` are, ties by id."""
+    where = np.arange(len(scored))
+    if len(scored) > k:
+        least = np.partition(scored, len(scored) - k)[len(scored) - k]
+        where = np.flatnonzero(scored >= least)
+    best: list[int] = where[np.lexsort((ids[where], -scored[where]))][:k].tolist()
+    return best
+
+
+def _turns(segment: Segment, group: int, allowed: Positions | None) -> list[int]:
+    turns = segment.members.turns[segment.members.turns_of(group)]
+    found: list[int] = (turns if allowed is None else turns[positions_of(allowed, turns)]).tolist()
+    return found

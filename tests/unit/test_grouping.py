@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,8 +26,8 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.rendering import RECIPE
-from mnemolog.projections.vectors.generation import SEGMENTS_MAX
 from mnemolog.projections.vectors.grouping import fold, recipe
+from mnemolog.projections.vectors.manifest import read_manifest, write_manifest
 from tests.support import FakeClock, HashEncoder, started, turn
 
 SESSIONS = ("a", "b", "c")
@@ -135,7 +134,7 @@ def rows(segments):
     for segment in segments:
         for number in range(len(segment.members.ends)):
             turns = segment.members.turns[segment.members.turns_of(number)].tolist()
-            found.append((turns, segment.vectors[segment.rows == number].tolist()))
+            found.append((turns, segment.exact.take(np.flatnonzero(segment.rows == number)).tolist()))
     return found
 
 
@@ -385,34 +384,32 @@ def test_every_size_of_groups_has_vectors_of_its_own(folder, encoder):
 
 
 def test_single_turns_are_kept_as_they_always_were(folder):
-    """The same fingerprint, names, bytes and manifest as before there were groups."""
+    """The same fingerprint as before there were groups, and no file that only groups need."""
     encoder = HashEncoder(dimension=8)
     with begin(folder, encoder, 1) as store:
         for n in range(10):
             record(store, "ba"[n % 2], f"note number{n}")
         store.catch_up_vectors()
-    (segment,) = (folder / "projections" / "vectors").glob("*/*")
+    (segment,) = (folder / "projections" / "vectors").glob("*/0*")
     assert recipe(1) == RECIPE == "speaker-text/1"
-    assert (segment.parent.name, segment.name) == ("d16a350f8c1ec604-0001", "000000000000-000000000013")
-    assert {path.name for path in segment.iterdir()} == {"index.faiss", "manifest.json", "positions.npy"}
-    assert hashlib.sha256((segment / "index.faiss").read_bytes()).hexdigest()[:16] == "bb33c5d246627f55"
-    assert (segment / "positions.npy").read_bytes() == np.arange(4, 14, dtype="<i8").tobytes()
-    manifest = json.loads((segment / "manifest.json").read_text())
-    fields = "format log_id fingerprint model recipe dimension metric after upto digest_at_upto turns vectors files"
-    assert list(manifest) == [*fields.split(), "faiss_version"]
-    assert (manifest["format"], manifest["turns"], manifest["vectors"]) == (1, 10, 10)
+    assert (segment.parent.name, segment.name[:25]) == ("d16a350f8c1ec604-0001", "000000000000-000000000013")
+    names = {"manifest.json", "vectors.f32", "blocks.bin", "rows.i64", "open.i64"}
+    assert {path.name for path in segment.iterdir()} == names
+    assert (segment / "rows.i64").read_bytes() == np.arange(4, 14, dtype="<i8").tobytes()
+    manifest = read_manifest(segment)
+    assert (manifest.turns, manifest.groups, manifest.vectors, manifest.open_turns) == (10, 10, 10, 0)
 
 
 def test_many_segments_of_groups_are_merged_and_stay_whole(four, folder):
     """Groups that lie across several segments' ends come out once, in the order they closed."""
-    for n in range(2 * SEGMENTS_MAX + 3):
+    for n in range(19):
         record(four, SESSIONS[n % 3], f"note number{n}", f"more number{n}")
         four.catch_up_vectors()
     before = closed_rows(four), open_rows(four)
     four.close()
     with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
         assert (closed_rows(again), open_rows(again)) == before
-        assert len(snapshot(again).written) <= SEGMENTS_MAX + 1
+        assert len(snapshot(again).written) < 12
         (status,) = again.status().vectors
         assert (status.state, status.vectors) == ("current", len(before[0]))
         again.rebuild("vectors")
@@ -421,11 +418,11 @@ def test_many_segments_of_groups_are_merged_and_stay_whole(four, folder):
 
 
 DAMAGES = {
-    "one bit of the members": lambda part: flip(part / "members.bin"),
-    "one bit of the open turns": lambda part: flip(part / "open.bin"),
-    "a missing list of members": lambda part: (part / "members.bin").unlink(),
-    "a missing list of open turns": lambda part: (part / "open.bin").unlink(),
-    "a truncated list of members": lambda part: (part / "members.bin").write_bytes(b"\0" * 8),
+    "one bit of the members": lambda part: flip(part / "members.i64"),
+    "one bit of the open turns": lambda part: flip(part / "open.i64"),
+    "a missing list of members": lambda part: (part / "members.i64").unlink(),
+    "a missing list of open turns": lambda part: (part / "open.i64").unlink(),
+    "a truncated list of members": lambda part: (part / "members.i64").write_bytes(b"\0" * 8),
 }
 
 
@@ -442,7 +439,7 @@ def test_a_segment_with_damaged_groups_is_set_aside_and_made_anew(four, folder, 
     four.catch_up_vectors()
     before = closed_rows(four), open_rows(four)
     four.close()
-    (segment,) = (folder / "projections" / "vectors").glob("*/*")
+    (segment,) = (folder / "projections" / "vectors").glob("*/0*")
     DAMAGES[what](segment)
     with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
         again.catch_up_vectors()
@@ -457,8 +454,10 @@ def test_a_segment_of_another_recipe_is_set_aside(four, folder):
     four.catch_up_vectors()
     before = closed_rows(four)
     four.close()
-    (path,) = (folder / "projections" / "vectors").glob("*/*/manifest.json")
-    path.write_text(path.read_text().replace(recipe(4), recipe(8)))
+    (segment,) = (folder / "projections" / "vectors").glob("*/0*")
+    manifest = msgspec.structs.replace(read_manifest(segment), recipe=recipe(8))
+    (segment / "manifest.json").unlink()
+    write_manifest(segment, manifest)
     with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
         again.catch_up_vectors()
         assert closed_rows(again) == before
