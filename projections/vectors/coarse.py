@@ -1,7 +1,8 @@
 """A FAISS index that proposes rows: small in memory, quick, and not trusted with a score.
 
 An inverted file over RaBitQ codes (Gao and Long, "RaBitQ", SIGMOD 2024; one bit a component, fast scan). What it
-proposes is scored with the exact vectors. Built by the same steps from the same rows: the seed is fixed.
+proposes is scored with the exact vectors. How many lists a search looks at is measured when the index is built,
+on the rows it is of. Built by the same steps from the same rows: nothing is random.
 """
 
 from __future__ import annotations
@@ -18,19 +19,28 @@ from mnemolog.projections.vectors.rows import ExactRows, Rows
 COARSE_ROWS_MIN: Final = 16_384
 """Rows from which on a segment has an index. Fewer are read through in about the same time."""
 METRIC: Final = "inner-product"
-LISTS_PROBED: Final = 32
-CANDIDATES_MIN: Final = 300
-CANDIDATES_PER_HIT: Final = 5
-TRAINED_WITH_MAX: Final = 64
+CANDIDATES_MIN: Final = 400
+CANDIDATES_PER_HIT: Final = 10
+TRAINED_WITH_MAX: Final = 40
 """Rows for each list that the lists are trained with."""
-SEED: Final = 1234
+TRAINED_TIMES: Final = 5
+
+TRIED_ROWS: Final = 48
+"""Rows whose nearest neighbours are looked for to find how many lists it takes."""
+TRIED_K: Final = 10
+FOUND_MIN: Final = 0.995
+"""The part of these neighbours that must be found."""
+MARGIN: Final = 4
+"""How many times more lists are looked at than that took: queries are less like the rows than these are."""
+PROBED_MIN: Final = 1 / 4
+"""The part of the lists that is looked at in any case."""
 
 
 class Coarse:
     """Proposes rows for a query. Never changed once it is built; may be searched by several threads at once."""
 
-    def __init__(self, index: Any) -> None:
-        self._index = index
+    def __init__(self, index: Any, *, probes: int) -> None:
+        self._index, self.probes = index, probes
 
     @property
     def dimension(self) -> int:
@@ -48,9 +58,7 @@ class Coarse:
 
     def candidates(self, query: Vectors, wanted: int) -> Rows:
         """Return up to `wanted` different rows that may be near `query`, shape (1, dimension)."""
-        parameters = faiss.IVFRaBitQSearchParameters()
-        parameters.nprobe, parameters.qb = LISTS_PROBED, self._index.qb
-        _, found = self._index.search(query, min(wanted, self.count), params=parameters)
+        found = _searched(self._index, query, wanted, probes=self.probes)
         rows: Rows = found[0][found[0] >= 0]
         return rows
 
@@ -61,33 +69,57 @@ class Coarse:
 
 def build(rows: ExactRows, *, dimension: int) -> Coarse:
     """Return an index of `rows`, which are numbered from 0. Holds a few bytes a row, and a sample to train."""
-    lists = lists_for(rows.count)
     index = faiss.index_factory(dimension, factory_for(rows.count), faiss.METRIC_INNER_PRODUCT)
-    sample = np.random.default_rng(SEED).choice(rows.count, min(rows.count, lists * TRAINED_WITH_MAX), replace=False)
-    index.train(rows.take(np.sort(sample)))
+    index.cp.niter, index.cp.spherical = TRAINED_TIMES, True
+    index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = TRAINED_WITH_MAX, 1
+    index.train(rows.take(_spread(rows.count, index.nlist * TRAINED_WITH_MAX)))
     for piece in rows.pieces():
         index.add(np.ascontiguousarray(piece))
-    return Coarse(index)
+    return Coarse(index, probes=_probes_for(index, rows))
 
 
-def parse(data: bytes) -> Coarse:
+def parse(data: bytes, *, probes: int) -> Coarse:
     """Return the index in `data`, whose bytes were checked before. Raises `ValueError`."""
     try:
-        return Coarse(faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8)))
+        return Coarse(faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8)), probes=probes)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(str(error)) from error
 
 
-def lists_for(count: int) -> int:
-    """Return into how many lists so many rows are divided: a power of two about the root of them."""
-    return int(1 << max(6, round(math.log2(count) / 2)))
-
-
 def factory_for(count: int) -> str:
-    """Return FAISS' name of the index for so many rows."""
-    return f"IVF{lists_for(count)},RaBitQfs"
+    """Return FAISS' name of the index for so many rows: about half the root of them in lists."""
+    return f"IVF{1 << max(5, round(math.log2(count) / 2 - 1))},RaBitQfs"
 
 
 def version() -> str:
     """Return the version of FAISS."""
     return str(faiss.__version__)
+
+
+def _probes_for(index: Any, rows: ExactRows) -> int:
+    """Return how many lists to look at, so that the neighbours of some of the rows, without these, are found."""
+    tried = _spread(rows.count, TRIED_ROWS)
+    queries = rows.take(tried)
+    scored = np.concatenate([queries @ piece.T for piece in rows.pieces()], axis=1)
+    scored[np.arange(len(tried)), tried] = -np.inf
+    nearest = np.argpartition(-scored, TRIED_K, axis=1)[:, :TRIED_K]
+    probes = 2
+    while probes < index.nlist:
+        found = _searched(index, queries, CANDIDATES_MIN, probes=probes)
+        if np.mean([np.isin(near, got).mean() for near, got in zip(nearest, found, strict=True)]) >= FOUND_MIN:
+            break
+        probes *= 2
+    return int(min(index.nlist, max(probes * MARGIN, index.nlist * PROBED_MIN)))
+
+
+def _searched(index: Any, queries: Vectors, wanted: int, *, probes: int) -> Rows:
+    parameters = faiss.IVFRaBitQSearchParameters()
+    parameters.nprobe, parameters.qb, parameters.centered = probes, index.qb, index.centered
+    found: Rows = index.search(np.ascontiguousarray(queries), min(wanted, index.ntotal), params=parameters)[1]
+    return found
+
+
+def _spread(count: int, wanted: int) -> Rows:
+    """Return up to `wanted` rows, evenly spread."""
+    wanted = min(wanted, count)
+    return np.arange(wanted, dtype=np.int64) * count // wanted

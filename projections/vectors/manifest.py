@@ -68,6 +68,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     skipped: tuple[Skipped, ...]
     index: str
     """How the FAISS index was made, or `exact` where there is none."""
+    probes: int
+    """How many of its lists a search looks at; 0 where there is no index."""
     block_rows: int
     """Rows of the exact vectors that share a checksum."""
     files: dict[str, FileTag]

@@ -105,6 +105,7 @@ def publish(
         open_turns=len(last.open_turns),
         skipped=skipped,
         index=NO_INDEX if index is None else coarse.factory_for(len(rows)),
+        probes=0 if index is None else index.probes,
         block_rows=BLOCK_ROWS,
         files=tags | {name: tag_of(data) for name, data in files.items()},
         faiss_version=coarse.version(),
@@ -133,7 +134,7 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     rows, open_turns = numbered(ids), _numbers(data[OPEN_FILE])
     try:
         members = from_table(_numbers(data[MEMBERS_FILE]).reshape(-1, 2)) if MEMBERS_FILE in data else _singles(ids)
-        index = coarse.parse(data[INDEX_FILE]) if INDEX_FILE in data else None
+        index = coarse.parse(data[INDEX_FILE], probes=manifest.probes) if INDEX_FILE in data else None
     except ValueError as error:
         raise Damaged(folder, str(error)) from error
     counts = len(members.turns), len(members.ends), len(rows), len(open_turns)
