@@ -1,6 +1,5 @@
 """The command line: a thin shell over the library. Parse, call, print."""
 
-from mnemolog.cli import auditing, checkpoints, memory, reading, showing, switching, writing
-from mnemolog.cli.app import app, main
+from mnemolog.cli.app import application, main
 
-__all__ = ["app", "auditing", "checkpoints", "main", "memory", "reading", "showing", "switching", "writing"]
+__all__ = ["application", "main"]

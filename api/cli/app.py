@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
@@ -19,6 +20,30 @@ from mnemolog.domain.limits import RETAIN_EVERY_MAX
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
 EXIT_FAILED, EXIT_DAMAGED = 1, 3
+
+# Which module has which command: the others are not imported. Help lists the commands in this order.
+MODULES: Final = {
+    "rebuild": "auditing",
+    "replay": "auditing",
+    "verify": "auditing",
+    "checkpoint": "checkpoints",
+    "memory": "memory",
+    "task": "memory",
+    "notes": "memory",
+    "recall": "reading",
+    "sessions": "reading",
+    "status": "reading",
+    "head": "reading",
+    "show": "showing",
+    "reconcile": "showing",
+    "switch": "switching",
+    "current": "switching",
+    "branch": "switching",
+    "rewind": "switching",
+    "init": "writing",
+    "record": "writing",
+    "import": "writing",
+}
 
 app = typer.Typer(
     name="mnemolog",
@@ -87,21 +112,23 @@ def _commands() -> None:  # With it Typer asks for a command's name even where t
     pass
 
 
-def _with_only(names: list[str]) -> typer.Typer:
-    """Return the application with the command of that name alone, or with all where there is none.
-
-    Typer makes ready every parameter of every command before it runs one of them.
-    """
+def application(asked: str | None = None) -> typer.Typer:
+    """Return the application with the command of that name alone, or with all where there is none."""
+    for module in [MODULES[asked]] if asked in MODULES else dict.fromkeys(MODULES.values()):
+        import_module(f"mnemolog.cli.{module}")
+    if asked not in MODULES:
+        return app
+    # Typer makes ready every parameter of every command before it runs one of them.
     one = copy.copy(app)
-    one.registered_commands = [command for command in app.registered_commands if command.name in names]
-    one.registered_groups = [group for group in app.registered_groups if group.name in names]
-    return one if one.registered_commands or one.registered_groups else app
+    one.registered_commands = [command for command in app.registered_commands if command.name == asked]
+    one.registered_groups = [group for group in app.registered_groups if group.name == asked]
+    return one
 
 
 def main() -> NoReturn:
     """Run the command line. Errors of ours become one line, a hint and an exit code."""
     try:
-        _with_only(sys.argv[1:2])(standalone_mode=True)
+        application(*sys.argv[1:2])(standalone_mode=True)
     except errors.LogDamaged as error:
         _complain(error)
         sys.exit(EXIT_DAMAGED)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from mnemolog import EncodingFailed, InvalidInput, MemoryStore
-from mnemolog.cli import app
+from mnemolog.cli import application
 from mnemolog.domain.events import (
     CheckpointRestored,
     NoteAdded,
@@ -534,7 +534,7 @@ def test_commands_that_take_a_model_take_the_size_of_groups(folder, command, mon
 
     monkeypatch.setattr(MemoryStore, "open", classmethod(spy))
     arguments = [part.format(folder) for part in COMMANDS[command]] + ["--model", "none"]
-    assert CliRunner().invoke(app, [*arguments, "--retain-every", "8"]).exit_code == 0
-    assert CliRunner().invoke(app, arguments).exit_code == 0
-    assert CliRunner().invoke(app, [*arguments, "--retain-every", "33"]).exit_code == 2
+    assert CliRunner().invoke(application(), [*arguments, "--retain-every", "8"]).exit_code == 0
+    assert CliRunner().invoke(application(), arguments).exit_code == 0
+    assert CliRunner().invoke(application(), [*arguments, "--retain-every", "33"]).exit_code == 2
     assert asked == [8, 1]

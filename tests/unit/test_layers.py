@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from mnemolog.cli.app import MODULES, app
 
 ROOT = Path(__file__).parents[2]
 BANNED = {
@@ -72,3 +75,32 @@ def test_what_needs_no_vectors_imports_no_heavy_library(tmp_path, what):
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_the_table_of_commands_is_that_of_the_application():
+    """A command missing there could be reached by nobody: only the module it stands in is imported."""
+    for path in (ROOT / "api" / "cli").glob("*.py"):
+        import_module(f"mnemolog.cli.{path.stem}")
+    made = {command.name: command.callback for command in app.registered_commands}
+    made |= {group.name: group.typer_instance.registered_commands[0].callback for group in app.registered_groups}
+    assert {name: callback.__module__ for name, callback in made.items()} == {
+        name: f"mnemolog.cli.{module}" for name, module in MODULES.items()
+    }
+
+
+def test_a_command_imports_no_other_command(tmp_path):
+    """Help without a command imports them all."""
+    script = (
+        "import sys; from mnemolog.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(sorted(name for name in sys.modules if name.startswith('mnemolog.cli.')))"
+    )
+    for arguments, loaded in (
+        (["head", str(tmp_path)], {"reading"}),
+        (["notes", "--help"], {"memory"}),
+        (["--help"], set(MODULES.values())),
+        (["nonsense"], set(MODULES.values())),
+    ):
+        ran = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
+        found = {name.rpartition(".")[2] for name in ast.literal_eval(ran.stdout.splitlines()[-1])}
+        assert found & set(MODULES.values()) == loaded, arguments
