@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mnemolog import MemoryStore
 from mnemolog.cli.app import MODULES, app
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +76,22 @@ def test_what_needs_no_vectors_imports_no_heavy_library(tmp_path, what):
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["status", "head", "sessions"])
+def test_a_command_that_reads_imports_only_what_it_needs(tmp_path, command):
+    """What it starts with is most of what it takes."""
+    heavy = {"torch", "sentence_transformers", "faiss", "numpy", "rich", "dateutil", "mnemolog.importing"}
+    with MemoryStore.open(tmp_path / "memory", model=None):
+        pass
+    script = (
+        "import sys; from mnemolog.cli import main\n"
+        "try: main()\n"
+        f"finally: print(sorted({heavy!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    arguments = [command, tmp_path / "memory", "--json"]
+    ran = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
+    assert ran.stderr.strip() == "[]"
 
 
 def test_the_table_of_commands_is_that_of_the_application():
