@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -39,17 +38,15 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes]) -> tuple[str, int]:
-    """Write a new file piece by piece and make it durable. Return its SHA-256, hexadecimal, and its bytes."""
-    digest, size = sha256(), 0
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> int:
+    """Write a new file piece by piece and make it durable. Return how many bytes it has."""
+    size = 0
     with path.open("xb") as file:
         for piece in pieces:
-            file.write(piece)
-            digest.update(piece)
-            size += len(piece)
+            size += file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-    return digest.hexdigest(), size
+    return size
 
 
 def sync_folder(folder: Path) -> None:

@@ -69,7 +69,7 @@ class Coarse:
 
 def build(rows: ExactRows, *, dimension: int) -> Coarse:
     """Return an index of `rows`, which are numbered from 0. Holds a few bytes a row, and a sample to train."""
-    index = faiss.index_factory(dimension, factory_for(rows.count), faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.index_factory(dimension, factory_for(rows.count), faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.spherical = TRAINED_TIMES, True
     index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = TRAINED_WITH_MAX, 1
     index.train(rows.take(_spread(rows.count, index.nlist * TRAINED_WITH_MAX)))

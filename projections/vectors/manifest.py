@@ -34,6 +34,7 @@ class FileTag(msgspec.Struct, frozen=True, kw_only=True):
     """What a file of a segment must look like."""
 
     sha256: str
+    """Hexadecimal. Of the exact vectors that of their blocks' checksums, which are looked at one by one."""
     size_bytes: int
 
 
