@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -72,18 +72,26 @@ def temporary_name(prefix: str) -> str:
     return f".{prefix}.{os.getpid()}.{secrets.token_hex(4)}"
 
 
+def leftovers(folder: Path, prefix: str) -> list[Path]:
+    """Return what writers of `folder` are at, or were at when they were cut off."""
+    return [path for kind in (prefix, _REMOVED) for path in folder.glob(f".{kind}.*")]
+
+
 def remove_leftovers(folder: Path, prefix: str) -> None:
     """Delete what writers of `folder` that were cut off have left. For who alone may write in it."""
-    for kind in (prefix, _REMOVED):
-        for path in folder.glob(f".{kind}.*"):
-            shutil.rmtree(path, ignore_errors=True)
+    for path in leftovers(folder, prefix):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete what another folder replaces. Renamed first, so that no reader sees half of it."""
+    """Delete what another folder replaces. Renamed first, so that no reader sees half of it.
+
+    What cannot be deleted now is left for `remove_leftovers`: what replaces it counts already.
+    """
     doomed = folder.with_name(temporary_name(_REMOVED))
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
+    with suppress(OSError):
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
 
 def quarantine(path: Path, folder: Path, *, reason: str) -> Path:

@@ -21,7 +21,7 @@ from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.chain import Maker, load_chain
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.grouping import Folded, fold
-from mnemolog.projections.vectors.manifest import Skipped, segment_folders
+from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import run_to_merge
 from mnemolog.projections.vectors.open_groups import NOTHING_OPEN, OpenGroups
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
@@ -91,6 +91,12 @@ class Generation:
     def unwritten(self) -> int:
         """How many offsets the tail in memory spans."""
         return self.snapshot.closed_to - self.snapshot.written_to
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether there is something to write, or something left by a writer that was cut off."""
+        unused = len(segment_folders(self.folder)) != len(self.snapshot.written)
+        return bool(self.snapshot.tail) or unused or bool(durable.leftovers(self.folder, TEMPORARY))
 
     def refresh(self, *, wait_s: float = -1) -> None:
         """Take in what another process has written, if anything, unless somebody extends for `wait_s` seconds.
@@ -190,10 +196,27 @@ class Generation:
             self._writing = True
         try:
             with durable.mapped_errors(self.folder):
-                durable.remove_leftovers(self.folder, TEMPORARY)
+                self._tidy()
                 yield tail
         finally:
             self._writing = False
+
+    def _tidy(self) -> None:
+        """Delete what a writer that was cut off has left: half a segment, or segments that it had merged."""
+        durable.remove_leftovers(self.folder, TEMPORARY)
+        used = {part.folder for part in self._work.written}
+        for folder in segment_folders(self.folder):
+            if folder not in used and self._is_merged_away(folder):
+                durable.remove_folder(folder)
+
+    def _is_merged_away(self, folder: Path) -> bool:
+        """Whether all of a sound segment lies within one that is used."""
+        try:
+            manifest = read_manifest(folder)
+        except errors.ProjectionUnreadable:
+            return False
+        within = any(part.after <= manifest.after and manifest.upto <= part.upto for part in self._work.written)
+        return within and covered_by(self._log, manifest)
 
     def _publish(self, parts: Sequence[Segment]) -> None:
         """Write adjoining parts as one segment, show it in their place, and remove their files."""

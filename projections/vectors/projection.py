@@ -42,6 +42,7 @@ ATTEMPTS_MAX: Final = 20
 
 _SERIAL: Final = re.compile(r"[0-9a-f]{16}-(\d{4,})")
 BUILDING: Final = ".building-"
+PROBE: Final = "probe"
 
 
 class Rebuilt(NamedTuple):
@@ -146,6 +147,7 @@ class VectorProjection:
         """
         with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
             building = self._root / f"{BUILDING}{self._maker.fingerprint[:16]}"
+            durable.remove_leftovers(self._root, PROBE)
             if from_scratch:
                 shutil.rmtree(building, ignore_errors=True)
             building.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -166,7 +168,7 @@ class VectorProjection:
     def missing(self, *, upto: Position, from_scratch: bool = False) -> int:
         """Return how many texts up to `upto` would need the model if everything were built anew."""
         embedder = Embedder(self._encoder, self._cache, ask_cache=not from_scratch)
-        return self._open(self._root / durable.temporary_name("probe"), embedder).count_unknown(upto=upto)
+        return self._open(self._root / durable.temporary_name(PROBE), embedder).count_unknown(upto=upto)
 
     def _build(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
         """Extend `fresh` up to `upto`, writing as it goes. Return how many texts were encoded."""
@@ -194,7 +196,7 @@ class VectorProjection:
 
     def _write(self, generation: Generation, *, merge: bool = True, wait_s: float) -> None:
         """Write what is in memory, if this generation is still the one to write in."""
-        if not generation.snapshot.tail:
+        if not generation.is_untidy:
             return
         with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
             # Sampled before embedding, checked before writing: meanwhile a rebuild may have replaced it. What was

@@ -64,9 +64,7 @@ class Description(NamedTuple):
     digest_at_upto: str
 
 
-def publish(
-    parts: Sequence[Segment], generation: Path, description: Description, *, coarse_rows_min: int = COARSE_ROWS_MIN
-) -> Segment:
+def publish(parts: Sequence[Segment], generation: Path, description: Description) -> Segment:
     """Write adjoining segments as one into the folder of their generation, manifest last, and return it.
 
     Vectors go from file to file in pieces; the others are held in memory. Raises `OSError`: then nothing of
@@ -83,7 +81,7 @@ def publish(
     if not _are_single(members):
         files[MEMBERS_FILE] = _bytes(to_table(members))
     written = MappedRows(temporary / VECTORS_FILE, count=len(rows), dimension=description.dimension, digests=digests)
-    index = coarse.build(written, dimension=description.dimension) if len(rows) >= coarse_rows_min else None
+    index = coarse.build(written, dimension=description.dimension) if len(rows) >= COARSE_ROWS_MIN else None
     if index is not None:
         files[INDEX_FILE] = index.serialised()
     for name, data in files.items():

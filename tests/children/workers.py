@@ -260,7 +260,13 @@ def messages(pipe: Connection) -> list[Any]:
             return found
 
 
-PRELOADED: Sequence[str] = ("pytest", "mnemolog", "mnemolog.bootstrap", "tests.children.workers")
+PRELOADED: Sequence[str] = (
+    "pytest",
+    "mnemolog",
+    "mnemolog.bootstrap",
+    "tests.children.workers",
+    "tests.children.vector_workers",
+)
 """Imported once by the server that forks the children, so that a child begins at once."""
 
 

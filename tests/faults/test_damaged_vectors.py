@@ -1,0 +1,160 @@
+"""Files of projections, damaged in every way: refused before FAISS parses them, and made anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from mnemolog import MemoryStore
+from tests.children.vector_workers import DIMENSION, judging
+from tests.support import WAIT_S, HashEncoder
+
+TURNS = 120
+FLIPS_CI, TRUNCATIONS_CI = 1_000, 200
+PER_CHILD = 100
+"""Damages that one process is confronted with, one after the other, so that its death names few."""
+
+
+def store_of(folder, *, fingerprint="hash-words/1", word="note", turns=TURNS):
+    """A closed store with vectors in two segments, one of them with an index."""
+    with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION, fingerprint=fingerprint)) as store:
+        session = store.start_session("s", session_id="s")
+        for start, end in ((0, turns - 20), (turns - 20, turns)):
+            for n in range(start, end):
+                session.record("user", f"{word} number{n} on topic{n % 5}")
+            store.catch_up_vectors()
+    return folder
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    for name, value in (("merging.ROWS_FREE", 8), ("publish.COARSE_ROWS_MIN", 64)):
+        monkeypatch.setattr(f"mnemolog.projections.vectors.{name}", value)
+    return store_of(tmp_path / "stage")
+
+
+def projection_files(folder):
+    """Every file of the vectors, and the cache they are made from."""
+    files = sorted(path for path in folder.glob("projections/vectors/*/*/*") if path.is_file())
+    assert {path.suffix for path in files} >= {".f32", ".bin", ".i64", ".json", ".faiss"}
+    return [*files, folder / "projections" / "embeddings.db"]
+
+
+def confront(processes, stage, tmp_path, damages):
+    """Have children open the store after each damage; return what each found. A child that dies is named."""
+    found = []
+    for start in range(0, len(damages), PER_CHILD):
+        some = damages[start : start + PER_CHILD]
+        process, pipe = processes.start(judging, str(stage), str(tmp_path / "damaged"), some)
+        for damage in some:
+            assert pipe.poll(WAIT_S), f"no answer to {damage}"
+            found.append(pipe.recv())
+        process.join(WAIT_S)
+        assert process.exitcode == 0
+    return found
+
+
+def judged(found, damages):
+    for verdict, damage in zip(found, damages, strict=True):
+        assert verdict == "right", f"{damage}: {verdict}"
+
+
+@pytest.mark.timeout(7200)
+def test_no_flipped_bit_is_ever_served(processes, stage, tmp_path, rng, kills):
+    """One bit in any byte of any file: the process lives, FAISS sees only what was written, answers are right."""
+    files = projection_files(stage)
+    sizes = [path.stat().st_size for path in files]
+    damages = []
+    for n in range(max(FLIPS_CI, 5 * kills)):
+        # Each file in turn, however small it is beside the others.
+        path, size = files[n % len(files)], sizes[n % len(files)]
+        damages.append(("flip", str(path.relative_to(stage)), rng.randrange(8 * size) if size else 0))
+    judged(confront(processes, stage, tmp_path, damages), damages)
+
+
+@pytest.mark.timeout(7200)
+def test_no_truncated_file_is_ever_served(processes, stage, tmp_path, rng):
+    """Cut anywhere, also to nothing; each file and the folder it lies in may be gone altogether."""
+    files = projection_files(stage)
+    damages = []
+    for n in range(TRUNCATIONS_CI):
+        path = files[n % len(files)]
+        damages.append(("cut", str(path.relative_to(stage)), rng.randrange(max(1, path.stat().st_size))))
+    damages += [("cut", str(path.relative_to(stage)), 0) for path in files]
+    damages += [("remove", str(path.relative_to(stage)), 0) for path in files]
+    segments = {path.parent for path in files if path.suffix == ".json"}
+    damages += [
+        ("remove", str(path.relative_to(stage)), 0) for path in sorted(segments | {path.parent for path in segments})
+    ]
+    judged(confront(processes, stage, tmp_path, damages), damages)
+
+
+def test_files_of_others_are_never_served(processes, stage, tmp_path):
+    """Swapped between segments, another store's, another model's, the same one older and with a new time."""
+    files = [path for path in projection_files(stage) if path.suffix != ".db"]
+    other_log = store_of(tmp_path / "other-log", word="lie")
+    other_model = store_of(tmp_path / "other-model", fingerprint="hash-words/2")
+    damages = []
+    for path in files:
+        inner = str(path.relative_to(stage))
+        twins = [other for other in files if other.name == path.name and other != path]
+        damages += [("replace", inner, str(twin)) for twin in twins]
+        for other in (other_log, other_model):
+            damages += [("replace", inner, str(twin)) for twin in other.glob(f"projections/vectors/*/*/{path.name}")]
+        damages.append(("touch", inner, ""))
+    judged(confront(processes, stage, tmp_path, damages), damages)
+
+
+@pytest.mark.parametrize("what", ["another store's", "another model's", "an older one"])
+def test_folders_of_others_are_never_served(stage, tmp_path, what):
+    """A whole folder of vectors under our name: its tags say what it is, whatever its time says."""
+    (generation,) = (path for path in stage.glob("projections/vectors/*-*") if path.is_dir())
+    expected = judged_answers(stage)
+    shutil.rmtree(generation)
+    if what == "an older one":
+        old = store_of(tmp_path / "old", turns=40)  # Another log, though it begins alike.
+    else:
+        old = store_of(tmp_path / "old", fingerprint="hash-words/2" if "model" in what else "hash-words/1", word="lie")
+    (foreign,) = (path for path in old.glob("projections/vectors/*-*") if path.is_dir())
+    shutil.copytree(foreign, generation)
+    os.utime(generation)
+    assert judged_answers(stage) == expected
+    with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
+        assert store.rebuild("vectors")[0].complete
+    assert judged_answers(stage) == expected
+
+
+def judged_answers(folder):
+    from tests.children.vector_workers import answering
+
+    found, texts = answering(folder)
+    assert texts == []
+    return found
+
+
+def test_a_file_that_is_cut_under_an_open_store_ends_nothing(stage):
+    """Mapped pages that are gone would be a signal; the length is asked before they are touched."""
+    with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
+        before = [hit.position for hit in store.recall("number7", k=20, mode="vector").hits]
+        for path in stage.glob("projections/vectors/*/*/vectors.f32"):
+            os.truncate(path, 100)
+        after = store.recall("number7", k=20, mode="vector")
+        assert [hit.position for hit in after.hits] == before
+        assert after.vectors_to == after.head
+        assert store.status().quarantined >= 1
+
+
+def test_a_bit_that_flips_under_an_open_store_is_never_served(stage):
+    """Whoever writes to the file changes its time, and then nothing that was checked before counts."""
+    with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
+        before = store.recall("number7", k=20, mode="vector").hits
+        for path in stage.glob("projections/vectors/*/*/vectors.f32"):
+            data = bytearray(path.read_bytes())
+            for at in range(0, len(data), 64):
+                data[at] ^= 0x10
+            with path.open("r+b") as file:
+                file.write(data)
+        assert store.recall("number7", k=20, mode="vector").hits == before
+        assert store.status().quarantined >= 1
