@@ -1,4 +1,4 @@
-"""The tables of sessions, switches and models: branches, resumes, every kind of event, and tables of an older version."""
+"""The tables of sessions, switches and models: branches, resumes, every kind of event, tables of an older version."""
 
 from __future__ import annotations
 
