@@ -65,19 +65,17 @@ class Models:
             found = self._found.get(wanted.fingerprint)
         if found is not None:
             return found
-        tried, causes = list[str](), list[errors.ModelError]()
-        for vectors in self._candidates(wanted):
+        tried: list[str] = []
+        for vectors, given in self._candidates(wanted):
             try:
                 fingerprint = vectors.fingerprint
             except errors.ModelError as error:
-                tried.append(f"{vectors.encoder.name} (cannot be loaded)")
-                causes.append(error)
+                tried.append(str(error) if given else f"{wanted.model} (not on this machine)")
                 continue
             if fingerprint == wanted.fingerprint:
                 return self._only(fingerprint, vectors)
             tried.append(f"{vectors.encoder.name} ({short(fingerprint)})")
-        cause = causes[0] if causes else None
-        raise errors.ModelMismatch(built_with=str(wanted), asked_with=", ".join(dict.fromkeys(tried))) from cause
+        raise errors.ModelMismatch(built_with=str(wanted), asked_with=", ".join(tried))
 
     def opened(self, model: Any, *, every: int, download: bool = True) -> bootstrap.Vectors:
         """Return the vectors of a model, whatever its fingerprint: it is not asked for here."""
@@ -127,15 +125,18 @@ class Models:
         for item in vectors:
             item.close()
 
-    def _candidates(self, wanted: Activation) -> Iterator[bootstrap.Vectors]:
-        """Yield vectors that may have the fingerprint: those called so first, and objects, which tell it at once."""
+    def _candidates(self, wanted: Activation) -> Iterator[tuple[bootstrap.Vectors, bool]]:
+        """Yield vectors that may have the fingerprint, and whether their model was given here.
+
+        Those called so come first, then objects, which tell their fingerprint at once.
+        """
         with self._lock:
             given = list(self._given)
         opened = [(model, self.opened(model, every=wanted.retain_every_n_turns)) for model in given]
         opened.sort(key=lambda pair: (pair[1].encoder.name != wanted.model, isinstance(pair[0], str | Path)))
-        yield from (vectors for _, vectors in opened)
+        yield from ((vectors, True) for _, vectors in opened)
         if not any(isinstance(model, str | Path) and str(model) == wanted.model for model in given):
-            yield self.opened(wanted.model, every=wanted.retain_every_n_turns, download=False)
+            yield self.opened(wanted.model, every=wanted.retain_every_n_turns, download=False), False
 
     def _only(self, fingerprint: str, vectors: bootstrap.Vectors) -> bootstrap.Vectors:
         with self._lock:
