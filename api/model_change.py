@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +17,10 @@ from mnemolog.infra.log import EventLog
 from mnemolog.model_catalogue import catalogue, folders_of, known_as
 from mnemolog.models import Models, opened_from_anywhere
 from mnemolog.opened import OpenedProjections
-from mnemolog.projections import durable, embeddings
+from mnemolog.projections import durable
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.vectors.grouping import checked_every
-from mnemolog.projections.vectors.lock import IndexerLock
 from mnemolog.results import ModelActivation, ModelAt, ModelDrop, RebuildReport
 
 CATCH_UP_PASSES_MAX: Final = 10
@@ -94,7 +93,7 @@ class ModelChange:
             retain_every_n_turns=every,
         )
         # Whoever drops the model holds this lock too: what is activated here has its vectors.
-        with IndexerLock(self._root, wanted.fingerprint).held():
+        with self._indexing(wanted.fingerprint):
             if not self._may_answer(vectors):
                 raise errors.ModelRefused(wanted.model, "its vectors were dropped meanwhile: add it again")
             activated = self._log.transact(commands.activate_model(wanted, self._projections.models.known))
@@ -117,7 +116,7 @@ class ModelChange:
         store was opened with, and for one that is not clearly named; `IndexerBusy`, `ProjectionUnreadable`.
         """
         found = self._named(str(model))
-        with nullcontext() if dry_run else IndexerLock(self._root, found.fingerprint).held():
+        with nullcontext() if dry_run else self._indexing(found.fingerprint):
             self._refuse_in_use(found)
             folders = folders_of(self._root, found.fingerprint)
             # The cache first: what is killed in between is still listed, and dropped by the same call.
@@ -138,6 +137,12 @@ class ModelChange:
     @property
     def _root(self) -> Path:
         return self.path / bootstrap.PROJECTIONS / bootstrap.VECTORS
+
+    def _indexing(self, fingerprint: str) -> AbstractContextManager[None]:
+        """Hold the right to write a model's vectors. Raises `IndexerBusy`."""
+        from mnemolog.projections.vectors.lock import IndexerLock
+
+        return IndexerLock(self._root, fingerprint).held()
 
     def _catch_up(self, vectors: bootstrap.Vectors, progress: Progress | None) -> int:
         """Bring vectors up to the head, which may move meanwhile. Return how many texts the model was called for."""
@@ -213,6 +218,8 @@ class ModelChange:
             raise errors.ModelRefused(found.name, why)
 
     def _forget(self, fingerprint: str, *, dry_run: bool) -> int:
+        from mnemolog.projections import embeddings
+
         with _cache(self.path / bootstrap.PROJECTIONS / bootstrap.EMBEDDINGS_FILE) as database:
             if database is None:
                 return 0
