@@ -158,8 +158,8 @@ class ModelChange:
         if isinstance(asked, str) and _FINGERPRINT.fullmatch(asked) and not Path(asked).is_dir():
             return self._by_fingerprint(asked)
         models = self._projections.models
-        called = models.called(asked) if isinstance(asked, str) else []
-        choice = called or [opened_from_anywhere(asked)]
+        asked = opened_from_anywhere(asked)
+        choice = (models.called(asked) if isinstance(asked, str) else []) or [asked]
         others = {every for item in self.models() if (every := item.retain_every_n_turns) is not None}
         for everies in ([models.every], sorted(others - {models.every})):
             ready: dict[str, tuple[bootstrap.Vectors, int]] = {}
@@ -197,7 +197,7 @@ class ModelChange:
     def _named(self, name: str) -> ModelAt:
         """Return the one model of that name or beginning of a fingerprint. Raises `ModelRefused`."""
         known = self.models()
-        found = [item for item in known if item.name == name]
+        found = [item for item in known if item.name in (name, opened_from_anywhere(name))]
         if not found and _FINGERPRINT.fullmatch(name):
             found = [item for item in known if item.fingerprint.startswith(name)]
         if not found:

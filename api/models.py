@@ -28,8 +28,9 @@ class Models:
     """The model that a store was opened with, and further ones. Each is opened when it is first needed."""
 
     def __init__(self, folder: Path, log: EventLog, own: Any, *, every: int = 1, others: Sequence[Any] = ()) -> None:
-        self._folder, self._log, self.own, self.every = folder, log, own, every
-        self._given = [model for model in (own, *others) if model is not None]
+        self._folder, self._log, self.every = folder, log, every
+        self.own = opened_from_anywhere(own)
+        self._given = [opened_from_anywhere(model) for model in (own, *others) if model is not None]
         self._lock = threading.Lock()
         self._opened: dict[Key, bootstrap.Vectors] = {}
         self._found: dict[str, bootstrap.Vectors] = {}

@@ -116,6 +116,20 @@ def test_what_cannot_be_activated_is_one_line_and_a_hint(run, memory, mean):
     assert run("model", "activate", memory, mean, "--json").json["retain_every_n_turns"] == 2
 
 
+def test_a_folder_is_named_by_its_whole_path(run, memory, mean, monkeypatch):
+    """The name in the event can be opened from any working directory; both ways to write it mean the same."""
+    monkeypatch.chdir(mean.parent)
+    run("model", "add", memory, "./mean")
+    assert run("model", "activate", memory, "mean", "--json").json["model"] == str(mean)
+    monkeypatch.chdir(memory)
+    assert recalled(run, memory, "no-such-model") == run("model", "list", memory, "--json").json[0]["fingerprint"]
+    monkeypatch.chdir(mean.parent)
+    assert "is active" in run("model", "drop", memory, "mean", "--yes").stderr
+    with MemoryStore.open(memory, model="mean", create=False) as store:
+        assert store.activate_model("./mean").appended is False
+        assert store.activate_model(mean).model == str(mean)
+
+
 def test_an_active_model_whose_folder_is_gone_leaves_the_text(run, memory, mean, largest, tmp_path):
     """No other model answers in its place, and nothing is fetched for a name that the log tells."""
     moved = shutil.copytree(largest, tmp_path / "moved")

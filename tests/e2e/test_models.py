@@ -264,6 +264,23 @@ def test_a_drop_waits_for_whoever_writes_these_vectors(store, both, monkeypatch)
     store.drop_model("half-1")
 
 
+def test_a_drop_that_failed_is_still_listed_and_can_be_repeated(store, both, monkeypatch):
+    """What went wrong is an error of ours; the model that answers is not touched by it."""
+    from mnemolog.projections import durable
+
+    first = model_of(store)
+    store.add_model(both[1])
+    store.activate_model(both[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "remove_folder", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours")))
+        with pytest.raises(mnemolog.ProjectionUnreadable, match="not yours"):
+            store.drop_model("half-1")
+    assert named(store)["half-1"].vectors == TURNS
+    assert store.drop_model("half-1").vectors == TURNS
+    assert "half-1" not in named(store)
+    assert model_of(store) == first
+
+
 def test_the_active_model_survives_the_loss_of_every_projection(store, folder, both):
     """The choice is in the log: without `projections/` the same model answers, from nothing but the turns."""
     store.add_model(both[1])
