@@ -60,6 +60,7 @@ class ModelChange:
         vectors = models.vectors_of(model := opened_from_anywhere(model), every=every)
         models.give(model)
         if not dry_run:
+            self._begin_anew_if_gone(vectors)
             return maintenance.catch_up_vectors(self._log, vectors, progress=progress)
         head = self._log.head().position
         turns = self._log.count(topic=TurnRecorded.topic, after=vectors.projection().covers, upto=head)
@@ -147,11 +148,17 @@ class ModelChange:
     def _catch_up(self, vectors: bootstrap.Vectors, progress: Progress | None) -> int:
         """Bring vectors up to the head, which may move meanwhile. Return how many texts the model was called for."""
         encoded = 0
+        self._begin_anew_if_gone(vectors)
         for _ in range(CATCH_UP_PASSES_MAX):
             encoded += maintenance.catch_up_vectors(self._log, vectors, progress=progress).encoded_texts
             if vectors.projection().covers >= self._log.head().position:
                 break
         return encoded
+
+    def _begin_anew_if_gone(self, vectors: bootstrap.Vectors) -> None:
+        """Begin anew where another process has dropped what this one has still open: it is to lie on disk again."""
+        if not folders_of(self._root, vectors.fingerprint):
+            self._projections.models.let_go(vectors.fingerprint)
 
     def _to_activate(self, asked: Any) -> tuple[bootstrap.Vectors, int]:
         """Return the vectors to activate, and how many turns share one."""

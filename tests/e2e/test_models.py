@@ -264,6 +264,19 @@ def test_a_drop_waits_for_whoever_writes_these_vectors(store, both, monkeypatch)
     store.drop_model("half-1")
 
 
+def test_what_another_process_dropped_is_built_again_by_whoever_has_it_open(store, folder):
+    """A handle that answers from memory does not take that for vectors on disk."""
+    with MemoryStore.open(folder, model=HalfEncoder(1)) as other:
+        other.catch_up_vectors()
+        second = model_of(other)
+        for again in (lambda: other.add_model(HalfEncoder(1)), lambda: other.activate_model("half-1")):
+            assert store.drop_model("half-1").embeddings == TURNS
+            assert model_of(other) == second
+            again()
+            assert named(other)["half-1"].vectors == TURNS
+    assert model_of(store) == second
+
+
 def test_a_drop_that_failed_is_still_listed_and_can_be_repeated(store, both, monkeypatch):
     """What went wrong is an error of ours; the model that answers is not touched by it."""
     from mnemolog.projections import durable
