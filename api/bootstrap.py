@@ -63,14 +63,14 @@ class Vectors:
     """The vector leg of a store, put together when it is first needed.
 
     One vector stands for `every` turns of a session in a row. The recipe says so, hence the fingerprint:
-    vectors of other groups are another generation's.
+    vectors of other groups are another generation's. Without `download` a name is looked up on this machine only.
     """
 
-    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1) -> None:
+    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1, download: bool = True) -> None:
         self._folder = folder / PROJECTIONS
         self._log = log
         self._every = every
-        self.encoder = make_encoder(model, recipe=recipe(every))
+        self.encoder = make_encoder(model, recipe=recipe(every), download=download)
         self._lock = threading.Lock()
         self._projection: VectorProjection | None = None
         self._engine: sa.Engine | None = None
@@ -122,7 +122,7 @@ class Vectors:
             self._engine = self._projection = None
 
 
-def make_encoder(model: Any, *, recipe: str) -> Encoder:
+def make_encoder(model: Any, *, recipe: str, download: bool = True) -> Encoder:
     """Return the encoder for a model name, a model folder, or an object with `encode` and `fingerprint`.
 
     `recipe` says how turns become the texts that are embedded; it is part of the encoder's fingerprint.
@@ -130,7 +130,7 @@ def make_encoder(model: Any, *, recipe: str) -> Encoder:
     if isinstance(model, str | Path):
         from mnemolog.infra.encoder import SentenceTransformerEncoder
 
-        return SentenceTransformerEncoder(model, recipe=recipe)
+        return SentenceTransformerEncoder(model, recipe=recipe, download=download)
     from mnemolog.infra.object_encoder import ObjectEncoder
 
     return ObjectEncoder(model, recipe=recipe)

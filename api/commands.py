@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from mnemolog.domain import checkpoints, errors, lineage, session, switching
+from mnemolog.domain import checkpoints, errors, lineage, model, session, switching
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
-from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.events import Event, ModelActivated, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.folding import Known, Past
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
@@ -222,6 +222,28 @@ def branch(asked: Switch, states: SessionStates) -> Callable[[Transaction], Swit
         appended = [tx.append(stream, event) for stream, event in decided]
         started = session.known(asked.to, state_in(tx, asked.to, states)).started
         return Switched(asked.from_, asked.to, started, appended)
+
+    return work
+
+
+class Activated(msgspec.Struct, frozen=True):
+    """The model that is active now, and the one that was before."""
+
+    before: model.Activation | None
+    now: model.Activation
+    appended: bool
+
+
+def activate_model(wanted: ModelActivated, known: Known[model.Activation]) -> Callable[[Transaction], Activated]:
+    """Activate a model, or find it active."""
+
+    def work(tx: Transaction) -> Activated:
+        before = tx.fold(model.MODELS_STREAM, model.evolve_active, known)
+        appended = [tx.append(model.MODELS_STREAM, event) for event in model.activate(before, wanted)]
+        now = model.activation_of(appended[0]) if appended else before
+        if now is None:
+            raise AssertionError("unreachable")
+        return Activated(before, now, bool(appended))
 
     return work
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mnemolog import bootstrap
-from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
 from mnemolog.infra.log import EventLog
+from mnemolog.models import Models
 from mnemolog.projections import queries
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.ports import Progress
@@ -23,11 +25,11 @@ from mnemolog.projections.views import Views
 class OpenedProjections:
     """Views and vectors of one log."""
 
-    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1) -> None:
-        self._folder, self._log, self._model, self._every = folder, log, model, every
+    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1, models: Sequence[Any] = ()) -> None:
+        self._folder, self._log = folder, log
         self._opening = threading.Lock()
         self._views: Views | None = None
-        self._vectors: bootstrap.Vectors | None = None
+        self.models = Models(folder, log, model, every=every, others=models)
 
     def views(self) -> Views:
         """Return the views as they are, however far they have read."""
@@ -43,25 +45,24 @@ class OpenedProjections:
         return views
 
     def vectors(self) -> bootstrap.Vectors:
-        """Return the vector leg. Raises `ModelUnavailable` when the store was opened without a model."""
-        if self._model is None:
-            raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
-        with self._opening:
-            if self._vectors is None:
-                self._vectors = bootstrap.Vectors(self._folder, self._log, self._model, every=self._every)
-            return self._vectors
+        """Return the vectors of the active model; before any activation, of the one the store was opened with.
+
+        Raises `ModelUnavailable` when the store was opened without a model, and `ModelMismatch` when the active
+        one is none that this process has.
+        """
+        return self.models.answering(self.models.active())
 
     def known_fingerprint(self) -> str | None:
-        """Return the fingerprint of the model, None as long as nothing has needed it."""
-        vectors = self._vectors
-        return None if vectors is None else vectors.known_fingerprint
+        """Return the fingerprint of the model that answers, None as long as nothing has needed it."""
+        return self.models.known_fingerprint()
 
     def recall(self, query: str, filters: Filters, *, k: int, mode: Mode) -> Recall:
         """Answer a query from what `filters` leave. Raises `InvalidInput`."""
         checked_question(query, k=k, mode=mode)
         views = self.current_views()
         head = views.position()
-        return recall(views, self.vectors, query=query, k=k, mode=mode, filters=filters, head=head)
+        vectors = partial(self._vectors_at, views, head)
+        return recall(views, vectors, query=query, k=k, mode=mode, filters=filters, head=head)
 
     def turns_in(
         self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
@@ -72,11 +73,16 @@ class OpenedProjections:
                 connection, spans, after=after, before=before, limit=limit, newest_first=newest_first
             )
 
+    def _vectors_at(self, views: Views, head: Position) -> bootstrap.Vectors:
+        """Return the vectors that answer at the offset the answer speaks of."""
+        with views.database.reading() as connection:
+            active = queries.active_model(connection, upto=head)
+        return self.models.answering(active)
+
     def close(self) -> None:
         """Let go of all files."""
+        self.models.close()
         with self._opening:
-            if self._vectors is not None:
-                self._vectors.close()
             if self._views is not None:
                 self._views.database.engine.dispose()
-            self._vectors = self._views = None
+            self._views = None

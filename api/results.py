@@ -87,6 +87,58 @@ class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.dry_run or self.built_turns + self.skipped_turns == self.expected_turns
 
 
+class ModelAt(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that has vectors on disk, or was activated once."""
+
+    name: str
+    """What it was called when its vectors were built, or when it was activated."""
+    fingerprint: str
+    """64 hexadecimal digits; 16, where it was never activated and its vectors are damaged throughout."""
+    retain_every_n_turns: int | None
+    """How many turns share a vector; None where that is not known here."""
+    state: str
+    """That of its vectors, as in `GenerationStatus`, or `missing`."""
+    covers: Position
+    """How far its vectors on disk go."""
+    behind_events: int
+    vectors: int
+    active: bool
+    """Whether it was activated last. Before any activation none is: a store answers with its own model."""
+    activated_at: Position | None
+    """Where it was activated last, None if it never was."""
+
+
+class ModelActivation(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that answers from now on."""
+
+    model: str
+    fingerprint: str
+    retain_every_n_turns: int
+    position: Position
+    """Where it was activated: readers switch when they have read this position."""
+    appended: bool
+    """Whether that is new. False where it was active already."""
+    previous: str | None
+    """Fingerprint of the model that was active before; None where none was."""
+    covers: Position
+    """How far its vectors went then."""
+    encoded_texts: int
+    """Texts the model was called for, to bring its vectors up to the head."""
+
+
+class ModelDrop(msgspec.Struct, frozen=True, kw_only=True):
+    """What was removed of a model, or with `dry_run` would be."""
+
+    model: str
+    fingerprint: str
+    dry_run: bool
+    generations: tuple[str, ...]
+    """Folders of vectors."""
+    vectors: int
+    embeddings: int
+    """Texts in the embedding cache. 0 with `keep_embeddings`, which makes building it again free of model calls."""
+
+
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """What an import did."""
 

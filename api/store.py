@@ -26,6 +26,7 @@ from mnemolog.domain.switching import SwitchReason
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
+from mnemolog.model_change import ModelChange
 from mnemolog.opened import OpenedProjections
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections import queries
@@ -44,18 +45,16 @@ from mnemolog.tickets import Moment, Request
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
 
-class MemoryStore:
+class MemoryStore(ModelChange):
     """An agent's memory: an append-only log in a folder, and what is read from it.
 
     Safe for many threads and many processes at once. Not to be carried across a fork.
     """
 
     def __init__(
-        self, folder: Path, log: EventLog, model: Any, *, every: int, clock: Clock, limits: MemoryLimits
+        self, folder: Path, log: EventLog, projections: OpenedProjections, *, clock: Clock, limits: MemoryLimits
     ) -> None:
-        self.path = folder
-        self._log = log
-        self._projections = OpenedProjections(folder, log, model, every=every)
+        self.path, self._log, self._projections = folder, log, projections
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
@@ -66,6 +65,7 @@ class MemoryStore:
         path: str | Path,
         *,
         model: Any = DEFAULT_MODEL,
+        models: Sequence[Any] = (),
         create: bool = True,
         synchronous: Synchronous = "FULL",
         busy_timeout_s: float = BUSY_TIMEOUT_S,
@@ -77,7 +77,9 @@ class MemoryStore:
 
         `model` is the name or the folder of a SentenceTransformer, an object with
         `encode(list[str]) -> ndarray` and a `fingerprint`, or None for text recall only. It is loaded when
-        a vector is first needed. `synchronous="NORMAL"` trades the newest turns at a power cut for speed.
+        a vector is first needed. `models` are further ones that this process can answer with: once a model has
+        been activated, by whichever process, that one answers or none (docs/models.md).
+        `synchronous="NORMAL"` trades the newest turns at a power cut for speed.
         `limits` says how much the working memory of one session may hold; what exceeds it is refused.
 
         `retain_every_n_turns` (1 to 32) makes one vector of that many turns of a session in a row: fewer
@@ -96,7 +98,8 @@ class MemoryStore:
             synchronous=synchronous,
             busy_timeout_s=busy_timeout_s,
         )
-        return cls(folder, log, model, every=every, clock=clock, limits=limits)
+        projections = OpenedProjections(folder, log, model, every=every, models=models)
+        return cls(folder, log, projections, clock=clock, limits=limits)
 
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`.
@@ -372,7 +375,7 @@ class MemoryStore:
         )
 
     def vectors(self) -> bootstrap.Vectors:
-        """Return the vector leg. Raises `ModelUnavailable` when the store was opened without a model."""
+        """Return the vectors of the model that answers now. Raises `ModelUnavailable`, `ModelMismatch`."""
         return self._projections.vectors()
 
     def _recall_in_background(self, request: Request) -> Recall:

@@ -37,6 +37,7 @@
     │   └── IndexerBusy            .holder               somebody else writes these vectors
     ├── ModelError
     │   ├── ModelUnavailable       .model
+    │   ├── ModelRefused           .model                cannot be activated or dropped as asked
     │   └── EncodingFailed         .position
     └── ImportRefused              .path .line           nothing of that line was written
 
@@ -53,6 +54,7 @@ from mnemolog.domain.projection_errors import EncodingFailed as EncodingFailed
 from mnemolog.domain.projection_errors import IndexerBusy as IndexerBusy
 from mnemolog.domain.projection_errors import ModelError as ModelError
 from mnemolog.domain.projection_errors import ModelMismatch as ModelMismatch
+from mnemolog.domain.projection_errors import ModelRefused as ModelRefused
 from mnemolog.domain.projection_errors import ModelUnavailable as ModelUnavailable
 from mnemolog.domain.projection_errors import ProjectionBehind as ProjectionBehind
 from mnemolog.domain.projection_errors import ProjectionError as ProjectionError

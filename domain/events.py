@@ -167,6 +167,19 @@ class SessionSwitched(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
 
 
+class ModelActivated(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """From here on this model's vectors answer. Lies in the stream of models."""
+
+    topic: ClassVar[str] = "model.activated.v1"
+
+    fingerprint: str
+    """Identity of the model with its recipe: 64 hexadecimal digits."""
+    model: str
+    """The name by which it can be opened, or what it calls itself."""
+    dimension: int
+    retain_every_n_turns: int = 1
+
+
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
     event_type.topic: event_type
     for event_type in (
@@ -185,6 +198,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         CheckpointRestored,
         TurnsRewound,
         SessionSwitched,
+        ModelActivated,
     )
 }
 """Every topic this version can read and write."""

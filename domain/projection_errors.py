@@ -34,7 +34,7 @@ class ProjectionUnreadable(ProjectionError):
 class ModelMismatch(ProjectionError):
     """Vectors of one model were asked with another. Never answered, whatever the dimensions."""
 
-    hint = "open the store with the model that built the vectors, or rebuild them with this one"
+    hint = "open the store with the model that is active (`model=` or `models=`), or activate one that is at hand"
 
     def __init__(self, *, built_with: str, asked_with: str) -> None:
         super().__init__(f"vectors were built with model {built_with}, the query comes from {asked_with}")
@@ -62,6 +62,16 @@ class ModelUnavailable(ModelError):
 
     def __init__(self, model: str, why: str) -> None:
         super().__init__(f"model {model!r} cannot be loaded: {why}")
+        self.model = model
+
+
+class ModelRefused(ModelError):
+    """A model cannot be activated or dropped as asked. Nothing was changed."""
+
+    hint = "nothing was changed; `mnemolog model list` shows which models have vectors and which one is active"
+
+    def __init__(self, model: str, why: str) -> None:
+        super().__init__(f"model {model!r}: {why}")
         self.model = model
 
 

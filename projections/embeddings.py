@@ -19,6 +19,8 @@ from mnemolog.projections.database import ProjectionDatabase
 Vectors = NDArray[np.float32]
 
 LOOKUP_MAX: Final = 500
+DELETED_TOGETHER_MAX: Final = 2_000
+"""Texts that are deleted in one transaction."""
 _METADATA: Final = sa.MetaData()
 
 EMBEDDINGS: Final = sa.Table(
@@ -89,6 +91,40 @@ class EmbeddingCache:
 
     def _is_whole(self, content: bytes, chunks: int, blob: bytes, checksum: bytes) -> bool:
         return bool(len(blob) == chunks * self._dimension * 4 and checksum == _checksum(content, blob))
+
+
+def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
+    """Return how many texts are kept for the models whose fingerprint begins so."""
+    with database.reading() as connection:
+        if not sa.inspect(connection).has_table(EMBEDDINGS.name):
+            return 0
+        query = sa.select(sa.func.count()).select_from(EMBEDDINGS).where(_begins(fingerprint))
+        return int(connection.execute(query).scalar_one())
+
+
+def forget_model(database: ProjectionDatabase, fingerprint: str) -> int:
+    """Delete what is kept for the models whose fingerprint begins so, and say how many texts that were.
+
+    In many small transactions, so that nobody who embeds meanwhile waits long; killed in between, the rest
+    stays and may be deleted later.
+    """
+    deleted = 0
+    with database.reading() as connection:
+        if not sa.inspect(connection).has_table(EMBEDDINGS.name):
+            return 0
+    while True:
+        with database.writing() as connection:
+            keys = sa.select(EMBEDDINGS.c.fingerprint, EMBEDDINGS.c.content).where(_begins(fingerprint))
+            rows = [tuple(row) for row in connection.execute(keys.limit(DELETED_TOGETHER_MAX))]
+            if not rows:
+                return deleted
+            connection.exec_driver_sql("DELETE FROM embeddings WHERE fingerprint = ? AND content = ?", rows)
+        deleted += len(rows)
+
+
+def _begins(fingerprint: str) -> sa.ColumnElement[bool]:
+    # Hexadecimal digits come before "g": the range is every fingerprint that begins so, by the primary key.
+    return sa.and_(EMBEDDINGS.c.fingerprint >= fingerprint, EMBEDDINGS.c.fingerprint < fingerprint + "g")
 
 
 def _checksum(content: bytes, blob: bytes) -> bytes:

@@ -9,13 +9,14 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.model import Activation
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, Switch, Turn
 from mnemolog.projections.spans import in_spans, positions_in
-from mnemolog.projections.views import SESSIONS, SWITCHES, TURNS
+from mnemolog.projections.views import ACTIVATIONS, SESSIONS, SWITCHES, TURNS
 
 _AFTER_SLASH = "0"  # The character behind "/": a range over it is every path below.
 
@@ -122,6 +123,23 @@ def switches_of(
     query = sa.select(SWITCHES).where(SWITCHES.c.agent == agent, SWITCHES.c.position > after).limit(limit)
     order = SWITCHES.c.position.desc() if newest_first else SWITCHES.c.position
     return [_switch(row) for row in connection.execute(query.order_by(order))]
+
+
+def active_model(connection: sa.Connection, *, upto: Position | None = None) -> Activation | None:
+    """Return the last model that was activated, at or before position `upto` if that is given; None before any."""
+    query = sa.select(ACTIVATIONS).order_by(ACTIVATIONS.c.position.desc()).limit(1)
+    if upto is not None:
+        query = query.where(ACTIVATIONS.c.position <= upto)
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    return Activation(
+        position=Position(row.position),
+        fingerprint=row.fingerprint,
+        model=row.model,
+        dimension=row.dimension,
+        retain_every_n_turns=row.every,
+    )
 
 
 def counts(connection: sa.Connection) -> tuple[int, int]:

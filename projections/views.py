@@ -1,4 +1,4 @@
-"""Sessions, switches, turns and their text, as tables to ask: everything in `views.db`."""
+"""Sessions, switches, turns, their text and the models in use, as tables to ask: everything in `views.db`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.events import (
+    ModelActivated,
     RecordedEvent,
     SessionEnded,
     SessionResumed,
@@ -19,6 +20,7 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnRecorded,
 )
+from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections import tracking
@@ -28,7 +30,7 @@ from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.rendering import render
 from mnemolog.projections.tracking import METADATA, Tracked
 
-VIEWS: Final = "views/2"
+VIEWS: Final = "views/3"
 """Name and version of this projection. Change a table or what fills it: raise the number."""
 
 SESSIONS: Final = sa.Table(
@@ -80,6 +82,17 @@ SWITCHES: Final = sa.Table(
     sqlite_strict=True,
 )
 sa.Index("switches_by_agent", SWITCHES.c.agent, SWITCHES.c.position)
+
+ACTIVATIONS: Final = sa.Table(
+    "activations",
+    METADATA,
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("dimension", sa.Integer, nullable=False),
+    sa.Column("every", sa.Integer, nullable=False),
+    sqlite_strict=True,
+)
 
 TEXT_INDEX: Final = "turns_text"
 _CREATE_TEXT_INDEX: Final = (
@@ -186,6 +199,8 @@ class Views:
                     _insert_session(connection, recorded, started)
                 case SessionSwitched() as switched:
                     _insert_switch(connection, recorded, switched)
+                case ModelActivated() as activated:
+                    _insert_activation(connection, recorded, activated)
         _insert_turns(connection, fresh)
         _update_sessions(connection, fresh)
         last = fresh[-1].position
@@ -225,6 +240,21 @@ def _insert_switch(connection: sa.Connection, recorded: RecordedEvent, switched:
             "to_session": switched.to,
             "reason": switched.reason,
             "at": recorded.recorded_at,
+        },
+    )
+
+
+def _insert_activation(connection: sa.Connection, recorded: RecordedEvent, activated: ModelActivated) -> None:
+    if recorded.stream != MODELS_STREAM:  # It activates nothing outside the stream of models.
+        return
+    connection.execute(
+        ACTIVATIONS.insert(),
+        {
+            "position": recorded.position,
+            "fingerprint": activated.fingerprint,
+            "model": activated.model,
+            "dimension": activated.dimension,
+            "every": activated.retain_every_n_turns,
         },
     )
 

@@ -106,6 +106,23 @@ class HashEncoder:
         return self._words[word]
 
 
+class HalfEncoder(HashEncoder):
+    """A model that uses one half of the dimensions: each of its vectors is orthogonal to each of the other half's.
+
+    A vector of the one that is compared with a query of the other has similarity 0, and is seen at once.
+    """
+
+    def __init__(self, half: int, *, dimension: int = 64) -> None:
+        super().__init__(fingerprint=f"half/{half}", dimension=dimension)
+        self.name = f"half-{half}"
+        self._unused = slice(dimension // 2, dimension) if half == 0 else slice(0, dimension // 2)
+
+    def _word(self, word: str) -> np.ndarray:
+        if word not in self._words:
+            super()._word(word)[self._unused] = 0.0
+        return self._words[word]
+
+
 def turn(text: str = "hello", *, role: str = "user", **fields: Any) -> TurnRecorded:
     """A turn, unchecked."""
     return TurnRecorded(role=role, text=text, **fields)

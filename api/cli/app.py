@@ -34,6 +34,7 @@ MODULES: Final = {
     "sessions": "reading",
     "status": "reading",
     "head": "reading",
+    "model": "models",
     "show": "showing",
     "reconcile": "showing",
     "switch": "switching",

@@ -54,7 +54,7 @@ def show_recall(answer: Recall) -> None:
 
 def show_sessions(sessions: list[SessionSummary]) -> None:
     """Print a table of sessions."""
-    table = _table("session", "name", "scope", "agent", "turns", "started", "state")
+    table = table_of("session", "name", "scope", "agent", "turns", "started", "state")
     for item in sessions:
         state = "open" if item.ended_at is None else f"ended {dated(item.ended_at)}"
         started = dated(item.started_at)
@@ -114,7 +114,7 @@ def show_replay(answer: Replay) -> None:
 
 def show_status(status: Status) -> None:
     """Print the state of a store."""
-    out, table = console(), _table("projection", "state", "to", "behind", "holds")
+    out, table = console(), table_of("projection", "state", "to", "behind", "holds")
     out.print(f"[bold]{status.path}[/bold]  log {status.log_id}, format {status.log_format}")
     out.print(f"head {status.head}, digest {status.digest}, {status.log_bytes / 1e6:.1f} MB")
     views = status.views
@@ -167,7 +167,8 @@ def show_verification(answer: Verification) -> None:
     out.print(f"head {answer.head}:{answer.digest}")
 
 
-def _table(*columns: str) -> Table:
+def table_of(*columns: str) -> Table:
+    """Return an empty table; columns of numbers are set to the right."""
     from rich import box
     from rich.table import Table
 

@@ -22,6 +22,7 @@ from mnemolog.domain.position import Version
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.projections import states
+from tests.support import HalfEncoder
 
 
 def batch_of(session: str, label: str, size: int, *, keyed: bool = False) -> list[NewTurn]:
@@ -189,6 +190,75 @@ def switch_until_killed(pipe: Connection, folder: str, label: str) -> None:
             current.set("carried", current.id)
             store.switch(name, reason="compress" if number % 4 else "reset")
         pipe.send(name)
+        number += 1
+
+
+class HeldEncoder(HalfEncoder):
+    """A model that waits in its first call until it is let go."""
+
+    def __init__(self, half: int, *, started: Any, go_on: Any) -> None:
+        super().__init__(half)
+        self._started, self._go_on = started, go_on
+
+    def encode(self, texts: Sequence[str]) -> Any:
+        self._started.set()
+        self._go_on.wait()
+        return super().encode(texts)
+
+
+def record_and_embed(pipe: Connection, folder: str, half: int, turns: int, together: Any) -> None:
+    """Record turns in a session of its own and embed by turns with one of two models; tell where they are."""
+    try:
+        with MemoryStore.open(folder, model=HalfEncoder(half)) as store:
+            session = store.start_session(f"s{half}", session_id=f"s{half}")
+            together.wait()
+            found = {}
+            for n in range(turns):
+                text = f"note number{n} of writer{half}"
+                found[text] = session.record("user", text).position
+                if n % 10 == 9:
+                    store.catch_up_vectors()
+        pipe.send(found)
+    except BaseException as error:
+        together.abort()
+        pipe.send(f"failed: {error!r}")
+
+
+def recall_until_both_have_answered(pipe: Connection, folder: str, query: str) -> None:
+    """Recall for ever through one handle, that has both models; tell which one answers whenever that changes."""
+    try:
+        with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
+            last = None
+            while True:
+                answer = store.recall(query, k=1, mode="vector")
+                if answer.model != last:
+                    last = answer.model
+                    pipe.send((last, answer.head, answer.hits[0].similarity))
+    except BaseException as error:
+        pipe.send(f"failed: {error!r}")
+
+
+def build_beside(pipe: Connection, folder: str, started: Any, go_on: Any) -> None:
+    """Build the vectors of the second model, held at its first text; tell what was built."""
+    try:
+        with MemoryStore.open(folder, model=HalfEncoder(0)) as store:
+            pipe.send(store.add_model(HeldEncoder(1, started=started, go_on=go_on)).built_turns)
+    except BaseException as error:
+        pipe.send(f"failed: {error!r}")
+
+
+def activate_until_killed(pipe: Connection, folder: str, label: str) -> None:
+    """Record a few turns and activate the model that is not active, for ever; tell each fingerprint."""
+    pipe.send("opening")
+    both = [HalfEncoder(0), HalfEncoder(1)]
+    store = MemoryStore.open(folder, model=both[0], models=[both[1]])
+    session = store.session("s")
+    number = 0
+    while True:
+        active = store._projections.models.active()
+        session.record("user", f"note of {label} number{number}")
+        activated = store.activate_model(both[1] if active is None or active.model == "half-0" else both[0])
+        pipe.send((activated.fingerprint, activated.position))
         number += 1
 
 

@@ -182,12 +182,12 @@ def test_catch_up_in_any_steps_with_reopening_gives_the_rows_of_one_rebuild(oper
         assert closed_rows(store) == vectors_of(store, operations, [group for _, group in closed])
         assert open_rows(store) == vectors_of(store, operations, still_open)
         before = closed_rows(store), open_rows(store)
-        calls = len(store._projections._model.calls)
+        calls = len(store._projections.models.own.calls)
         (planned,) = store.rebuild("vectors", dry_run=True)
         (report,) = store.rebuild("vectors")
         assert (closed_rows(store), open_rows(store)) == before
         assert planned.encoded_texts == report.encoded_texts == 0
-        assert len(store._projections._model.calls) == calls
+        assert len(store._projections.models.own.calls) == calls
         assert report.complete
         store.close()
 
@@ -414,7 +414,7 @@ def test_many_segments_of_groups_are_merged_and_stay_whole(four, folder):
         assert (status.state, status.vectors) == ("current", len(before[0]))
         again.rebuild("vectors")
         assert (closed_rows(again), open_rows(again)) == before
-        assert again._projections._model.calls == []
+        assert again._projections.models.own.calls == []
 
 
 DAMAGES = {
@@ -445,7 +445,7 @@ def test_a_segment_with_damaged_groups_is_set_aside_and_made_anew(four, folder, 
         again.catch_up_vectors()
         assert (closed_rows(again), open_rows(again)) == before
         assert again.status().quarantined == 1
-        assert again._projections._model.calls == []
+        assert again._projections.models.own.calls == []
 
 
 def test_a_segment_of_another_recipe_is_set_aside(four, folder):

@@ -138,3 +138,21 @@ def test_an_empty_name_is_a_missing_model():
     """It would otherwise mean the current folder."""
     with pytest.raises(ModelUnavailable, match="empty"):
         resolve_model(" ")
+
+
+def test_without_download_a_name_is_looked_up_on_this_machine_only(tmp_path, monkeypatch):
+    """A name that somebody else wrote into a log must not make its readers fetch anything."""
+    import socket
+
+    from huggingface_hub import constants
+
+    def refuse(*_):
+        raise AssertionError("asked the network")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "empty cache"))
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(ModelUnavailable, match="local cache"):
+        resolve_model("someone/else", download=False)
+    assert resolve_model("all-MiniLM-L6-v2", download=False).is_dir()

@@ -1,6 +1,8 @@
-"""The tables of sessions and switches: branches, resumes, every kind of event, and tables of an older version."""
+"""The tables of sessions, switches and models: branches, resumes, every kind of event, tables of an older version."""
 
 from __future__ import annotations
+
+from hashlib import sha256
 
 import pytest
 from pysqlite3 import dbapi2
@@ -12,6 +14,7 @@ from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,
     CheckpointRestored,
+    ModelActivated,
     NoteAdded,
     NotesCleared,
     SessionEnded,
@@ -24,6 +27,7 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
+from mnemolog.domain.model import MODELS_STREAM, Activation, activate, evolve_active
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import session_stream
 from mnemolog.projections import queries
@@ -63,8 +67,16 @@ def history(store):
         (agent_stream("ada"), SessionSwitched(from_=None, to="a", reason="new")),
         (agent_stream("bob"), SessionSwitched(from_=None, to="b", reason="resume")),
         (agent_stream("ada"), SessionSwitched(from_="a", to="b", reason="branch")),
+        (MODELS_STREAM, activated("one")),
+        (MODELS_STREAM, activated("two", every=8)),
     )
     return store
+
+
+def activated(model, *, every=1):
+    return ModelActivated(
+        fingerprint=sha256(model.encode()).hexdigest(), model=model, dimension=4, retain_every_n_turns=every
+    )
 
 
 def switches(store, agent, **page):
@@ -124,9 +136,38 @@ def test_a_switch_outside_an_agents_stream_belongs_to_nobody(history):
     assert history.verify().sound
 
 
+def active(store, upto=None):
+    with store._projections.current_views().database.reading() as connection:
+        found = queries.active_model(connection, upto=upto)
+    return None if found is None else (found.model, found.fingerprint, found.position, found.retain_every_n_turns)
+
+
+def test_the_active_model_is_the_last_that_was_activated_at_an_offset(history):
+    """None before the first; an activation outside the stream of models is nobody's; the log says the same."""
+    head = history.head().position
+    one, two = (sha256(model.encode()).hexdigest() for model in ("one", "two"))
+    expected = {head - 2: None, head - 1: ("one", one, head - 1, 1), head: ("two", two, head, 8)}
+    assert {upto: active(history, upto) for upto in expected} == expected
+    append(history, activated("three"))
+    assert active(history) == expected[head]
+    for upto, known in expected.items():
+        folded = history._log.fold(MODELS_STREAM, evolve_active, upto=upto).state
+        assert (folded and folded.model) == (known and known[0])
+
+
+def test_what_is_active_is_not_activated_again():
+    """The same fingerprint under another name is the same model; what is not active is."""
+    known = Activation(
+        position=7, fingerprint=activated("one").fingerprint, model="one", dimension=4, retain_every_n_turns=1
+    )
+    assert activate(known, activated("one")) == []
+    assert activate(known, activated("two")) == [activated("two")]
+    assert activate(None, activated("one")) == [activated("one")]
+
+
 def dump(views):
     with views.database.reading() as connection:
-        tables = ("sessions", "turns", "switches", "tracking")
+        tables = ("sessions", "turns", "switches", "activations", "tracking")
         return [connection.exec_driver_sql(f"SELECT * FROM {table} ORDER BY 1").all() for table in tables]
 
 
@@ -140,6 +181,7 @@ def test_events_of_every_kind_come_twice_or_are_rebuilt_with_the_same_result(his
     assert dump(views) == before
     with views.database.writing() as connection:
         connection.exec_driver_sql("INSERT INTO switches VALUES (999, 'ghost', NULL, 'a', 'new', 1)")
+        connection.exec_driver_sql("INSERT INTO activations VALUES (999, 'ghost', 'ghost', 4, 1)")
     views.rebuild(upto=head)
     assert dump(views) == before
     with views.database.writing() as connection:

@@ -1,0 +1,51 @@
+"""How models look on a terminal."""
+
+from __future__ import annotations
+
+from mnemolog.cli.output import console, counted, show_rebuild, table_of
+from mnemolog.domain.model import short
+from mnemolog.results import ModelActivation, ModelAt, ModelDrop, RebuildReport
+
+
+def show_models(found: list[ModelAt]) -> None:
+    """Print a table of models, the active one marked."""
+    from rich.markup import escape
+
+    out, shown = console(), table_of("model", "fingerprint", "turns", "state", "to", "behind", "vectors", "activated")
+    for item in found:
+        activated = "" if item.activated_at is None else f"at {item.activated_at}"
+        shown.add_row(
+            escape(item.name),
+            short(item.fingerprint),
+            "?" if item.retain_every_n_turns is None else str(item.retain_every_n_turns),
+            item.state,
+            str(item.covers),
+            str(item.behind_events),
+            str(item.vectors),
+            f"{activated}, active" if item.active else activated,
+        )
+    if found:
+        out.print(shown)
+    if not any(item.active for item in found):
+        out.print("none was activated: a store answers with the model it is opened with", style="dim")
+
+
+def show_added(report: RebuildReport) -> None:
+    """Print what was built, expected against built."""
+    show_rebuild([report])
+
+
+def show_activated(item: ModelActivation) -> None:
+    """Print which model answers now, and where it came to."""
+    word = "activated" if item.appended else "was active already, since it was activated"
+    embedded = counted(item.encoded_texts, "text")
+    text = f"{item.model} ({short(item.fingerprint)}) {word} at position {item.position}"
+    console().print(f"{text}; its vectors go to {item.covers}, {embedded} embedded", markup=False)
+
+
+def show_dropped(item: ModelDrop) -> None:
+    """Print what was removed, or would be."""
+    word = "would remove" if item.dry_run else "removed"
+    text = f"{item.model} ({short(item.fingerprint)}): {word} {counted(len(item.generations), 'generation')}"
+    text += f" of {counted(item.vectors, 'vector')} and {counted(item.embeddings, 'text')} of the embedding cache"
+    console().print(text, markup=False)

@@ -1,0 +1,82 @@
+"""Commands on models: list, add, activate, drop."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from mnemolog.cli import model_output as show
+from mnemolog.cli.app import EXIT_FAILED, AsJson, RetainEvery, Store, StoreCommand, app, chosen_model, refuse
+from mnemolog.cli.naming import DryRun
+from mnemolog.cli.progress import bar
+from mnemolog.cli.session_output import answer
+from mnemolog.store import DEFAULT_MODEL, MemoryStore
+
+models = typer.Typer(no_args_is_help=True, help="Change the embedding model while readers go on.")
+app.add_typer(models, name="model")
+
+_NAMED: Final = "Name or folder of a SentenceTransformer model"
+Added = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")]
+Known = Annotated[
+    str, typer.Argument(metavar="MODEL|FINGERPRINT", help="A model as in `model list`, or 8 digits of its fingerprint.")
+]
+
+
+@models.command("list", cls=StoreCommand)
+def list_(store: Store, as_json: AsJson = False) -> None:
+    """List the models that have vectors here or were ever activated.
+
+    Example: mnemolog model list memory/
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        found = opened.models()
+    answer(found, show.show_models, as_json=as_json)
+
+
+@models.command("add", cls=StoreCommand)
+def add(store: Store, model: Added, every: RetainEvery = 1, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Build a model's vectors beside those that answer. What was interrupted goes on when called again.
+
+    Example: mnemolog model add memory/ BAAI/bge-small-en-v1.5
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened, bar("embedding") as progress:
+        report = opened.add_model(model, retain_every_n_turns=every, dry_run=dry_run, progress=progress)
+    answer(report, show.show_added, as_json=as_json)
+    if not report.complete:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@models.command("activate", cls=StoreCommand)
+def activate(store: Store, model: Known, as_json: AsJson = False) -> None:
+    """Have a model answer from now on, in every process. Activating the former one again goes back.
+
+    Example: mnemolog model activate memory/ BAAI/bge-small-en-v1.5
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened, bar("catching up") as progress:
+        activated = opened.activate_model(model, progress=progress)
+    answer(activated, show.show_activated, as_json=as_json)
+
+
+@models.command("drop", cls=StoreCommand)
+def drop(
+    store: Store,
+    model: Known,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    keep_embeddings: Annotated[bool, typer.Option("--keep-embeddings", help="Keep what the model has given.")] = False,
+    own: Annotated[
+        str, typer.Option("--model", envvar="MNEMOLOG_MODEL", help="Never dropped while no model is active.")
+    ] = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a model's vectors. Says what it would remove, and does it with --yes.
+
+    Example: mnemolog model drop memory/ 7f3a90c1 --yes
+    """
+    with MemoryStore.open(store, model=chosen_model(own), create=False) as opened:
+        dropped = opened.drop_model(model, dry_run=dry_run or not yes, keep_embeddings=keep_embeddings)
+    answer(dropped, show.show_dropped, as_json=as_json)
+    if not (yes or dry_run):
+        refuse("nothing was removed", hint="say --yes to remove it, or --dry-run to only look")
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,70 @@
+"""Which models a store knows: those that have vectors on disk, and those that the log says were activated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mnemolog.domain import errors
+from mnemolog.domain.limits import RETAIN_EVERY_MAX
+from mnemolog.domain.model import FINGERPRINT_DIGITS, MODELS_STREAM, Activation, activation_of
+from mnemolog.domain.position import ORIGIN
+from mnemolog.infra.log import EventLog
+from mnemolog.projections.vectors.grouping import recipe
+from mnemolog.projections.vectors.inventory import GenerationStatus, generations
+from mnemolog.results import ModelAt
+
+_FOLDER_DIGITS: Final = 16
+"""Digits of the fingerprint that the name of a generation's folder begins with."""
+_EVERY: Final = {recipe(every): every for every in range(1, RETAIN_EVERY_MAX + 1)}
+
+
+def catalogue(root: Path, log: EventLog) -> list[ModelAt]:
+    """Return every model that has vectors below `root` or was ever activated, by name."""
+    head = log.head().position
+    activations: dict[str, Activation] = {}
+    active: Activation | None = None
+    for events in log.read_stream(MODELS_STREAM, upto=head):
+        for recorded in events:
+            if (activation := activation_of(recorded)) is not None:
+                active = activations[activation.fingerprint] = activation
+    # The last of several is the newest: an older one is there only until a rebuild has removed it.
+    built = {status.fingerprint[:_FOLDER_DIGITS]: status for status in generations(root, log)}
+    known = {fingerprint[:_FOLDER_DIGITS]: activation for fingerprint, activation in activations.items()}
+    found = [_model(built.get(key), known.get(key), active, behind=head) for key in {*built, *known}]
+    return sorted(found, key=lambda item: (item.name, item.retain_every_n_turns or 0, item.fingerprint))
+
+
+def folders_of(root: Path, fingerprint: str) -> list[Path]:
+    """Return the folders of a model's vectors, oldest first."""
+    return sorted(path for path in root.glob(f"{fingerprint[:_FOLDER_DIGITS]}-[0-9]*") if path.is_dir())
+
+
+def known_as(found: ModelAt) -> Activation:
+    """Return what would activate a model that is listed. Raises `ModelRefused` where its tags do not tell."""
+    if found.retain_every_n_turns is None or len(found.fingerprint) < FINGERPRINT_DIGITS:
+        raise errors.ModelRefused(found.name, "its vectors are damaged or of another version: add it again")
+    return Activation(
+        position=ORIGIN,
+        fingerprint=found.fingerprint,
+        model=found.name,
+        dimension=0,
+        retain_every_n_turns=found.retain_every_n_turns,
+    )
+
+
+def _model(
+    built: GenerationStatus | None, known: Activation | None, active: Activation | None, *, behind: int
+) -> ModelAt:
+    every = None if built is None else _EVERY.get(built.recipe)
+    return ModelAt(
+        name=known.model if known is not None else built.model if built is not None else "",
+        fingerprint=known.fingerprint if known is not None else built.fingerprint if built is not None else "",
+        retain_every_n_turns=known.retain_every_n_turns if known is not None else every,
+        state="missing" if built is None else built.state,
+        covers=ORIGIN if built is None else built.covers,
+        behind_events=behind if built is None else built.behind_events,
+        vectors=0 if built is None else built.vectors,
+        active=known is not None and active is not None and known.fingerprint == active.fingerprint,
+        activated_at=None if known is None else known.position,
+    )

@@ -1,0 +1,152 @@
+"""The models that a process can answer with, and which of them does: never another than the active one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mnemolog import bootstrap
+from mnemolog.domain import errors
+from mnemolog.domain.folding import Folded, nothing_folded
+from mnemolog.domain.model import MODELS_STREAM, Activation, evolve_active, short
+from mnemolog.domain.position import Position
+from mnemolog.infra.log import EventLog
+
+
+class Key(NamedTuple):
+    """What tells the vectors that were opened apart: the model as it was given, and how many turns share one."""
+
+    model: str | int
+    """A name, a folder, or the identity of an object that is kept here."""
+    every: int
+    download: bool
+
+
+class Models:
+    """The model that a store was opened with, and further ones. Each is opened when it is first needed."""
+
+    def __init__(self, folder: Path, log: EventLog, own: Any, *, every: int = 1, others: Sequence[Any] = ()) -> None:
+        self._folder, self._log, self.every = folder, log, every
+        self.own = opened_from_anywhere(own)
+        self._given = [opened_from_anywhere(model) for model in (own, *others) if model is not None]
+        self._lock = threading.Lock()
+        self._opened: dict[Key, bootstrap.Vectors] = {}
+        self._found: dict[str, bootstrap.Vectors] = {}
+        self._folded: Folded[Activation] = nothing_folded()
+
+    def active(self) -> Activation | None:
+        """Return the model that is active at the head of the log, None before any activation."""
+        folded = self._log.fold(MODELS_STREAM, evolve_active, known=self.known)
+        self._folded = folded
+        return folded.state
+
+    def known(self, _stream: str, position: Position | None) -> Folded[Activation] | None:
+        """Return what is known of the stream of models without reading it."""
+        return self._folded if position is None else None
+
+    def answering(self, active: Activation | None) -> bootstrap.Vectors:
+        """Return the vectors that answer where `active` is: its own, or before any activation those opened with.
+
+        Raises `ModelUnavailable` when the store was opened without a model, and `ModelMismatch` when no model
+        of this process has the active one's fingerprint.
+        """
+        if self.own is None:
+            raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
+        return self.opened(self.own, every=self.every) if active is None else self.find(active)
+
+    def find(self, wanted: Activation) -> bootstrap.Vectors:
+        """Return the vectors of that fingerprint, by a model given here or one of that name on this machine.
+
+        Fingerprints are compared, never names: a SentenceTransformer's weights are read for it once. Nothing is
+        downloaded for a name that only the log tells. Raises `ModelMismatch`.
+        """
+        with self._lock:
+            found = self._found.get(wanted.fingerprint)
+        if found is not None:
+            return found
+        tried: list[str] = []
+        for vectors, given in self._candidates(wanted):
+            try:
+                fingerprint = vectors.fingerprint
+            except errors.ModelError as error:
+                tried.append(str(error) if given else f"{wanted.model} (not on this machine)")
+                continue
+            if fingerprint == wanted.fingerprint:
+                return self._only(fingerprint, vectors)
+            tried.append(f"{vectors.encoder.name} ({short(fingerprint)})")
+        raise errors.ModelMismatch(built_with=str(wanted), asked_with=", ".join(tried))
+
+    def opened(self, model: Any, *, every: int, download: bool = True) -> bootstrap.Vectors:
+        """Return the vectors of a model, whatever its fingerprint: it is not asked for here."""
+        key = Key(str(model) if isinstance(model, str | Path) else id(model), every, download)
+        with self._lock:
+            if key not in self._opened:
+                self._opened[key] = bootstrap.Vectors(self._folder, self._log, model, every=every, download=download)
+            return self._opened[key]
+
+    def give(self, model: Any) -> None:
+        """Make a model known, so that it can answer."""
+        with self._lock:
+            if not any(known is model or (isinstance(model, str) and known == model) for known in self._given):
+                self._given.append(model)
+
+    def called(self, name: str) -> list[Any]:
+        """Return the models given here that go by `name`."""
+        with self._lock:
+            given = list(self._given)
+        return [model for model in given if self.opened(model, every=self.every).encoder.name == name]
+
+    def vectors_of(self, model: Any, *, every: int) -> bootstrap.Vectors:
+        """Return the vectors of a model; of two with one fingerprint, the same. Raises `ModelUnavailable`."""
+        vectors = self.opened(model, every=every)
+        return self._only(vectors.fingerprint, vectors)
+
+    def known_fingerprint(self) -> str | None:
+        """Return the fingerprint of the model that answers, None where nothing has needed it or nothing does."""
+        if self.own is None:
+            return None
+        active = self.active()
+        return self.opened(self.own, every=self.every).known_fingerprint if active is None else active.fingerprint
+
+    def let_go(self, fingerprint: str) -> None:
+        """Close the files of a model's vectors. They are opened again where they are asked for again."""
+        with self._lock:
+            vectors = [item for item in self._opened.values() if item.known_fingerprint == fingerprint]
+        for item in vectors:
+            item.close()
+
+    def close(self) -> None:
+        """Close the files of all vectors."""
+        with self._lock:
+            vectors = list(self._opened.values())
+            self._opened.clear()
+            self._found.clear()
+        for item in vectors:
+            item.close()
+
+    def _candidates(self, wanted: Activation) -> Iterator[tuple[bootstrap.Vectors, bool]]:
+        """Yield vectors that may have the fingerprint, and whether their model was given here.
+
+        Those called so come first, then objects, which tell their fingerprint at once.
+        """
+        with self._lock:
+            given = list(self._given)
+        opened = [(model, self.opened(model, every=wanted.retain_every_n_turns)) for model in given]
+        opened.sort(key=lambda pair: (pair[1].encoder.name != wanted.model, isinstance(pair[0], str | Path)))
+        yield from ((vectors, True) for _, vectors in opened)
+        if not any(isinstance(model, str | Path) and str(model) == wanted.model for model in given):
+            yield self.opened(wanted.model, every=wanted.retain_every_n_turns, download=False), False
+
+    def _only(self, fingerprint: str, vectors: bootstrap.Vectors) -> bootstrap.Vectors:
+        with self._lock:
+            used = next((item for item in self._opened.values() if item.known_fingerprint == fingerprint), vectors)
+            return self._found.setdefault(fingerprint, used)
+
+
+def opened_from_anywhere(model: Any) -> Any:
+    """Return a model as it can be opened from any working directory: a folder by its whole path."""
+    if isinstance(model, str | Path) and (folder := Path(model).expanduser()).is_dir():
+        return str(folder.absolute())
+    return model

@@ -1,0 +1,60 @@
+"""Which model's vectors answer: the one that was activated last, as of any offset."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from mnemolog.domain.events import Event, ModelActivated, RecordedEvent
+from mnemolog.domain.folding import Past
+from mnemolog.domain.position import Position
+
+MODELS_STREAM: Final = "models"
+"""The stream that holds the activations. Elsewhere they mean nothing."""
+
+FINGERPRINT_DIGITS: Final = 64
+SHORT_DIGITS: Final = 8
+"""So many digits of a fingerprint are shown, and are asked for where one is given in short."""
+
+
+class Activation(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that answers from a position on, until another one is activated."""
+
+    position: Position
+    fingerprint: str
+    model: str
+    dimension: int
+    retain_every_n_turns: int
+
+    def __str__(self) -> str:
+        return f"{self.model} ({short(self.fingerprint)})"
+
+
+def short(fingerprint: str) -> str:
+    """Return the beginning of a fingerprint, for people."""
+    return fingerprint[:SHORT_DIGITS]
+
+
+def activation_of(recorded: RecordedEvent) -> Activation | None:
+    """Return the activation that an event is, None for an event of another kind."""
+    event = recorded.event
+    if not isinstance(event, ModelActivated):
+        return None
+    return Activation(
+        position=recorded.position,
+        fingerprint=event.fingerprint,
+        model=event.model,
+        dimension=event.dimension,
+        retain_every_n_turns=event.retain_every_n_turns,
+    )
+
+
+def evolve_active(active: Activation | None, recorded: RecordedEvent, _past: Past[Activation]) -> Activation | None:
+    """Return the model that is active after an event of the stream; events of other kinds change nothing."""
+    return activation_of(recorded) or active
+
+
+def activate(active: Activation | None, wanted: ModelActivated) -> list[Event]:
+    """Decide to activate a model. What is active already is not activated again."""
+    return [] if active is not None and active.fingerprint == wanted.fingerprint else [wanted]

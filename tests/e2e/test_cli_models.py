@@ -1,0 +1,147 @@
+"""Models from the command line: add, activate, go back, drop, with two small SentenceTransformer models."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from mnemolog import MemoryStore
+from tests.unit.test_encoder import tiny_model
+
+COMMANDS = ["list", "add", "activate", "drop"]
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def mean(tmp_path_factory):
+    """A model of a few weights."""
+    return tiny_model(tmp_path_factory.mktemp("models") / "mean")
+
+
+@pytest.fixture(scope="module")
+def largest(tmp_path_factory):
+    """Another one of the same dimension and the same weights, put together otherwise."""
+    return tiny_model(tmp_path_factory.mktemp("models") / "largest", pooling="max")
+
+
+@pytest.fixture
+def memory(folder):
+    """A store with a few turns, closed."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("trip", session_id="trip")
+        for text in ("I moved to Lisbon in March.", "The dog is called Nero.", "She is allergic to peanuts."):
+            session.record("user", text)
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(run, command):
+    """One screen that shows how it is used."""
+    ran = run("model", command, "--help")
+    assert ran.returncode == 0
+    assert f"Example: mnemolog model {command}" in ran.stdout
+
+
+def recalled(run, folder, model):
+    """Fingerprint of the model that answers, opened with `model` and told of no other."""
+    answer = run("recall", folder, "dog", "--mode", "vector", "--model", model, "--json").json
+    assert len(answer["hits"]) == 3
+    assert answer["hits"][0]["similarity"] <= 1.0 + 1e-5
+    return answer["model"]
+
+
+def test_a_change_of_model_and_back(run, memory, mean, largest):
+    """Built, activated, found by its folder from any process, gone back from without embedding, and dropped."""
+    assert run("model", "list", memory, "--json").json == []
+    assert "none was activated" in run("model", "list", memory).stdout
+    planned = run("model", "add", memory, largest, "--dry-run", "--json").json
+    assert (planned["encoded_texts"], planned["dry_run"]) == (3, True)
+    assert run("model", "list", memory, "--json").json == []
+    for model in (mean, largest):
+        assert run("model", "add", memory, model, "--json").json["built_turns"] == 3
+    by_name = {item["name"]: item for item in run("model", "list", memory, "--json").json}
+    assert {name: (item["state"], item["vectors"], item["active"]) for name, item in by_name.items()} == {
+        str(model): ("current", 3, False) for model in (mean, largest)
+    }
+    old, new = by_name[str(mean)]["fingerprint"], by_name[str(largest)]["fingerprint"]
+    assert recalled(run, memory, mean) == old
+    activated = run("model", "activate", memory, largest, "--json").json
+    assert (activated["fingerprint"], activated["appended"], activated["encoded_texts"]) == (new, True, 0)
+    assert recalled(run, memory, mean) == new
+    again = run("model", "activate", memory, new[:8])
+    assert again.returncode == 0
+    assert "was active already" in again.stdout
+    assert run("model", "activate", memory, old[:8], "--json").json["encoded_texts"] == 0
+    assert recalled(run, memory, largest) == old
+    shown = run("model", "list", memory).stdout
+    assert f"{old[:8]}" in shown
+    assert "at 6, active" in shown
+
+
+def test_a_drop_says_what_it_would_do_and_wants_a_yes(run, memory, mean, largest):
+    """The active model is refused, and before any activation the one the store is opened with."""
+    for model in (mean, largest):
+        run("model", "add", memory, model)
+    before = run("model", "list", memory, "--json").json
+    refused = run("model", "drop", memory, mean, "--model", mean, "--yes")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "answers for this store" in refused.stderr
+    for look, code in ((("--dry-run",), 0), ((), 1)):
+        looked = run("model", "drop", memory, mean, "--model", "none", *look)
+        assert looked.returncode == code
+        assert "would remove 1 generation of 3 vectors and 3 texts of the embedding cache" in looked.stdout
+        assert ("--yes" in looked.stderr) == (code == 1)
+    assert run("model", "list", memory, "--json").json == before
+    dropped = run("model", "drop", memory, mean, "--model", "none", "--yes", "--keep-embeddings", "--json").json
+    assert (dropped["vectors"], dropped["embeddings"], dropped["dry_run"]) == (3, 0, False)
+    assert [item["name"] for item in run("model", "list", memory, "--json").json] == [str(largest)]
+    assert run("model", "add", memory, mean, "--json").json["encoded_texts"] == 0
+    run("model", "activate", memory, mean)
+    refused = run("model", "drop", memory, mean, "--yes")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 2)
+    assert "is active" in refused.stderr
+
+
+def test_what_cannot_be_activated_is_one_line_and_a_hint(run, memory, mean):
+    """Not added, not to be found, not there any more: exit status 1, and the model that answers is the same."""
+    run("model", "add", memory, mean, "--retain-every", 2)
+    (added,) = run("model", "list", memory, "--json").json
+    assert added["retain_every_n_turns"] == 2
+    for asked, said in (("no-such-model", "cannot be loaded"), ("abcdef0123", "no model here")):
+        ran = run("model", "activate", memory, asked)
+        assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 2)
+        assert said in ran.stderr
+    # The number of turns that share a vector is the one it was added with.
+    assert run("model", "activate", memory, mean, "--json").json["retain_every_n_turns"] == 2
+
+
+def test_a_folder_is_named_by_its_whole_path(run, memory, mean, monkeypatch):
+    """The name in the event can be opened from any working directory; both ways to write it mean the same."""
+    monkeypatch.chdir(mean.parent)
+    run("model", "add", memory, "./mean")
+    assert run("model", "activate", memory, "mean", "--json").json["model"] == str(mean)
+    monkeypatch.chdir(memory)
+    assert recalled(run, memory, "no-such-model") == run("model", "list", memory, "--json").json[0]["fingerprint"]
+    monkeypatch.chdir(mean.parent)
+    assert "is active" in run("model", "drop", memory, "mean", "--yes").stderr
+    with MemoryStore.open(memory, model="mean", create=False) as store:
+        assert store.activate_model("./mean").appended is False
+        assert store.activate_model(mean).model == str(mean)
+
+
+def test_an_active_model_whose_folder_is_gone_leaves_the_text(run, memory, mean, largest, tmp_path):
+    """No other model answers in its place, and nothing is fetched for a name that the log tells."""
+    moved = shutil.copytree(largest, tmp_path / "moved")
+    run("model", "add", memory, moved)
+    new = run("model", "activate", memory, moved, "--json").json["fingerprint"]
+    # The same content at another place is the same model.
+    assert recalled(run, memory, largest) == new
+    shutil.rmtree(moved)
+    answer = run("recall", memory, "dog", "--model", mean, "--json").json
+    assert (answer["legs"], answer["model"]) == (["text"], None)
+    assert new[:8] in answer["not_answering"]["vector"]
+    assert recalled(run, memory, largest) == new
+    # It can be gone back to by the fingerprint wherever its content is to be had.
+    with MemoryStore.open(memory, model=None, models=[largest]) as store:
+        assert store.activate_model(new[:8]).appended is False
