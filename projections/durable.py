@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
-
-import msgspec
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -49,12 +46,8 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(doomed)
 
 
-def quarantine(path: Path, folder: Path, *, reason: str) -> Path:
-    """Rename what cannot be used into `folder`, with the reason beside it. Nothing is deleted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    target = folder / f"{path.name}.{stamp}.{secrets.token_hex(4)}"
-    path.rename(target)
-    note = {"was": str(path.name), "reason": reason, "when": stamp}
-    write_synced(target.with_name(target.name + ".reason.json"), msgspec.json.encode(note))
-    return target
+def quarantine(path: Path, folder: Path, *, reason: str, state: str = "damaged") -> Path | None:
+    """Set `path` aside in the quarantine that is `folder`, None where it stays. See `Quarantine.set_aside`."""
+    from mnemolog.projections.quarantine import Quarantine  # It is made of what is above.
+
+    return Quarantine(folder).set_aside(path, reason=reason, state=state)

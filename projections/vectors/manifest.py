@@ -5,6 +5,7 @@ Needs neither FAISS nor numpy, so that `status` can read it.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
 
@@ -22,6 +23,8 @@ FORMAT_SINGLE_TURNS: Final = 1
 """Every vector is of one turn."""
 FORMAT_GROUPS: Final = 2
 """Vectors are of groups of turns, which further files list."""
+
+_SEGMENT_NAME: Final = re.compile(r"(\d{1,18})-(\d{1,18})(?:-[0-9a-f]+)?")
 
 
 class FileTag(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,3 +120,36 @@ def read_checked(folder: Path, name: str, tag: FileTag) -> bytes:
     if tag_of(data) != tag:
         raise errors.ProjectionUnreadable(path, "its bytes are not those that were written")
     return data
+
+
+def covered_by(log: Log, what: Manifest | tuple[Position, Position]) -> bool:
+    """Whether `log` can tell again what a segment was made of, so that nothing is lost with the segment.
+
+    True for a manifest of this log that reaches no further than the log and agrees with its digest there. Of a
+    segment whose manifest cannot be read, the range its folder is named by must lie within the log.
+    """
+    if isinstance(what, Manifest):
+        return state_of(what, log=log, fingerprint=None) is SegmentState.USABLE
+    after, upto = what
+    return ORIGIN <= after < upto <= log.head().position
+
+
+def range_of(folder: Path) -> tuple[Position, Position] | None:
+    """Return the offsets `(after, upto]` that the folder of a segment is named by, None where it is not."""
+    match = _SEGMENT_NAME.fullmatch(folder.name)
+    return None if match is None else (Position(int(match[1])), Position(int(match[2])))
+
+
+def size_misfit(folder: Path, manifest: Manifest) -> str | None:
+    """Return why the files of a segment cannot be the ones that were written, by their sizes alone.
+
+    None where the sizes fit. Contents are not read: a flipped bit is found by `read_checked`.
+    """
+    for name, tag in sorted(manifest.files.items()):
+        try:
+            size = (folder / name).stat().st_size
+        except OSError as error:
+            return f"{name}: {error.strerror or error}"
+        if size != tag.size_bytes:
+            return f"{name} has {size:,} bytes, {tag.size_bytes:,} were written"
+    return None
