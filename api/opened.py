@@ -51,6 +51,11 @@ class OpenedProjections:
                 self._vectors = bootstrap.Vectors(self._folder, self._log, self._model, every=self._every)
             return self._vectors
 
+    @property
+    def has_model(self) -> bool:
+        """Whether the store was opened with a model."""
+        return self._model is not None
+
     def known_fingerprint(self) -> str | None:
         """Return the fingerprint of the model, None as long as nothing has needed it."""
         vectors = self._vectors

@@ -26,6 +26,8 @@ _FIRST_ROWS: Final = {
 }
 """What a look at a cache asks. The tables' own modules need numpy, which a status must do without."""
 
+_SIGNS_OF_DAMAGE: Final = ("no such table", "no such column", "Could not decode to UTF-8")
+
 
 def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
     """Return the state of the views with the numbers of sessions and turns that they hold."""
@@ -54,9 +56,10 @@ def caches(projections: Path) -> tuple[CacheStatus, ...]:
 def broken(error: errors.ProjectionUnreadable) -> Drift:
     """Return what an error of a database says about its file.
 
-    A table or column that is not there counts as damage: our tables are all made in one transaction.
+    A table or column that is not there counts as damage, for our tables are all made in one transaction, and so
+    does a text that is no text.
     """
-    if bootstrap.is_damage(error) or "no such" in error.cause:
+    if bootstrap.is_damage(error) or any(sign in error.cause for sign in _SIGNS_OF_DAMAGE):
         return Drift.DAMAGED
     return Drift.UNREADABLE
 

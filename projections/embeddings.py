@@ -62,8 +62,8 @@ class EmbeddingCache:
                     EMBEDDINGS.c.fingerprint == self._fingerprint,
                     EMBEDDINGS.c.content.in_(wanted[start : start + LOOKUP_MAX]),
                 )
-                for content, chunks, blob, checksum in connection.execute(query):
-                    if self._is_whole(content, chunks, blob, checksum):
+                for content, chunks, blob, stored in connection.execute(query):
+                    if self._is_whole(content, chunks, blob, stored):
                         vectors = np.frombuffer(blob, dtype="<f4").reshape(chunks, self._dimension)
                         found[content] = vectors.astype(np.float32, copy=False)
         return found
@@ -73,7 +73,7 @@ class EmbeddingCache:
         if not vectors_by_content:
             return
         rows: Sequence[tuple[object, ...]] = [
-            (self._fingerprint, content, len(vectors), blob, _checksum(content, blob))
+            (self._fingerprint, content, len(vectors), blob, checksum(content, blob))
             for content, vectors in vectors_by_content.items()
             for blob in [np.ascontiguousarray(vectors, dtype="<f4").tobytes()]
         ]
@@ -85,9 +85,10 @@ class EmbeddingCache:
                 list(rows),
             )
 
-    def _is_whole(self, content: bytes, chunks: int, blob: bytes, checksum: bytes) -> bool:
-        return len(blob) == chunks * self._dimension * 4 and checksum == _checksum(content, blob)
+    def _is_whole(self, content: bytes, chunks: int, blob: bytes, stored: bytes) -> bool:
+        return len(blob) == chunks * self._dimension * 4 and stored == checksum(content, blob)
 
 
-def _checksum(content: bytes, blob: bytes) -> bytes:
+def checksum(content: bytes, blob: bytes) -> bytes:
+    """Return the checksum of a row: vectors under another content are as wrong as other vectors."""
     return blake2b(blob, key=content, digest_size=16).digest()

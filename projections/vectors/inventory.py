@@ -227,7 +227,7 @@ def _unused(found: FoundGeneration) -> Iterable[UnusedSegment]:
 def _segments(folder: Path, log: Log, misfit: Misfit) -> Sequence[FoundSegment]:
     found: list[FoundSegment] = []
     for _ in range(LOOKS_MAX):
-        seen = [_look(part, log, misfit) for part in sorted(folder.glob("*-*")) if range_of(part) is not None]
+        seen = [look(part, log, misfit) for part in sorted(folder.glob("*-*")) if range_of(part) is not None]
         found = [segment for segment in seen if segment is not None]
         # One that vanished was merged into another, which is there since: look again, or both would be missed.
         if len(found) == len(seen):
@@ -235,8 +235,8 @@ def _segments(folder: Path, log: Log, misfit: Misfit) -> Sequence[FoundSegment]:
     return found
 
 
-def _look(part: Path, log: Log, misfit: Misfit) -> FoundSegment | None:
-    """Return what a segment is worth, None where it has vanished meanwhile."""
+def look(part: Path, log: Log, misfit: Misfit) -> FoundSegment | None:
+    """Return what one segment is worth, None where it has vanished meanwhile."""
     span = range_of(part)
     try:
         manifest = read_manifest(part)

@@ -24,6 +24,7 @@ FORMAT_SINGLE_TURNS: Final = 1
 FORMAT_GROUPS: Final = 2
 """Vectors are of groups of turns, which further files list."""
 
+_NO_SEAL: Final = "0" * 64
 _SEGMENT_NAME: Final = re.compile(r"(\d{1,18})-(\d{1,18})(?:-[0-9a-f]+)?")
 
 
@@ -56,6 +57,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Groups the turns are in. None, and not stored, in the format of single turns; so is the next."""
     open_turns: int | None = None
     """Turns up to `upto` whose group closes later; they have their vector in a later segment."""
+    seal: str | None = None
+    """Checksum of the manifest's own bytes (`sealed`). None, and not stored, of those written before there was one."""
 
 
 class SegmentState(StrEnum):
@@ -73,18 +76,21 @@ class SegmentState(StrEnum):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a segment, durably."""
-    write_synced(folder / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    write_synced(folder / MANIFEST_FILE, sealed(manifest))
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest in `folder`. Raises `ProjectionUnreadable`."""
     path = folder / MANIFEST_FILE
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        data = path.read_bytes()
+        manifest = msgspec.json.decode(data, type=Manifest)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise errors.ProjectionUnreadable(path, str(error)) from error
     if manifest.format not in (FORMAT_SINGLE_TURNS, FORMAT_GROUPS):
         raise errors.ProjectionUnreadable(path, f"manifest format {manifest.format} is not known here")
+    if manifest.seal is not None and manifest.seal != _seal_of(data, manifest.seal):
+        raise errors.ProjectionUnreadable(path, "its bytes are not those that were written")
     return manifest
 
 
@@ -153,3 +159,17 @@ def size_misfit(folder: Path, manifest: Manifest) -> str | None:
         if size != tag.size_bytes:
             return f"{name} has {size:,} bytes, {tag.size_bytes:,} were written"
     return None
+
+
+def sealed(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest with the checksum over them in their midst.
+
+    A manifest is a witness of the log's history: one flipped bit of its digest must not accuse the log.
+    """
+    open_ = msgspec.structs.replace(manifest, seal=_NO_SEAL)
+    data = msgspec.json.format(msgspec.json.encode(open_), indent=2)
+    return data.replace(_NO_SEAL.encode(), _seal_of(data, _NO_SEAL).encode())
+
+
+def _seal_of(data: bytes, seal: str) -> str:
+    return sha256(data.replace(seal.encode(), _NO_SEAL.encode())).hexdigest()

@@ -29,6 +29,7 @@ from mnemolog.domain.session import session_stream
 from mnemolog.projections.rendering import RECIPE
 from mnemolog.projections.vectors.generation import SEGMENTS_MAX
 from mnemolog.projections.vectors.grouping import fold, recipe
+from tests.faults.tamper import rewrite_manifest
 from tests.support import FakeClock, HashEncoder, started, turn
 
 SESSIONS = ("a", "b", "c")
@@ -385,7 +386,7 @@ def test_every_size_of_groups_has_vectors_of_its_own(folder, encoder):
 
 
 def test_single_turns_are_kept_as_they_always_were(folder):
-    """The same fingerprint, names, bytes and manifest as before there were groups."""
+    """The same fingerprint, names, bytes and manifest as before there were groups, but for its seal."""
     encoder = HashEncoder(dimension=8)
     with begin(folder, encoder, 1) as store:
         for n in range(10):
@@ -399,7 +400,7 @@ def test_single_turns_are_kept_as_they_always_were(folder):
     assert (segment / "positions.npy").read_bytes() == np.arange(4, 14, dtype="<i8").tobytes()
     manifest = json.loads((segment / "manifest.json").read_text())
     fields = "format log_id fingerprint model recipe dimension metric after upto digest_at_upto turns vectors files"
-    assert list(manifest) == [*fields.split(), "faiss_version"]
+    assert list(manifest) == [*fields.split(), "faiss_version", "seal"]
     assert (manifest["format"], manifest["turns"], manifest["vectors"]) == (1, 10, 10)
 
 
@@ -458,7 +459,7 @@ def test_a_segment_of_another_recipe_is_set_aside(four, folder):
     before = closed_rows(four)
     four.close()
     (path,) = (folder / "projections" / "vectors").glob("*/*/manifest.json")
-    path.write_text(path.read_text().replace(recipe(4), recipe(8)))
+    rewrite_manifest(path.parent, recipe=recipe(8))
     with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
         again.catch_up_vectors()
         assert closed_rows(again) == before
