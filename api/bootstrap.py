@@ -14,11 +14,12 @@ from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.log import EventLog
 from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.snapshots import SnapshotStore, create_tables
 from mnemolog.projections.vectors.grouping import recipe
-from mnemolog.projections.views import Views
+from mnemolog.projections.views import Views, standing
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall import VectorAnswer
@@ -43,10 +44,30 @@ def open_engine(path: Path) -> sa.Engine:
     return sqlite.create_engine(path, synchronous="NORMAL", create=True)
 
 
+class _Uncovered(errors.ProjectionUnreadable):
+    """Views of what this log cannot tell again."""
+
+    def __init__(self, path: Path, state: str) -> None:
+        super().__init__(path, f"the views are {state}: this log cannot tell again what is in them")
+        self.state = state
+
+
 def open_views(folder: Path, log: EventLog) -> Views:
-    """Open the views of a store. Damaged ones go to quarantine and are begun anew."""
+    """Open the views of a store. Those of no use go to quarantine and are begun anew.
+
+    That is damaged ones, and those that another history has filled: they may hold the only copy of turns that
+    the log has lost, so they are not written over.
+    """
     path = folder / PROJECTIONS / VIEWS_FILE
-    return _open_or_begin_anew(path, lambda database: Views(database, log), folder / PROJECTIONS / QUARANTINE)
+
+    def open_covered(database: ProjectionDatabase) -> Views:
+        with database.reading() as connection:
+            state, _ = standing(connection, log)
+        if state.value in UNCOVERED:
+            raise _Uncovered(path, state.value)
+        return Views(database, log)
+
+    return _open_or_begin_anew(path, open_covered, folder / PROJECTIONS / QUARANTINE)
 
 
 def open_quarantine(folder: Path) -> Quarantine:
@@ -152,11 +173,12 @@ def _open_or_begin_anew(
             return open_projection(ProjectionDatabase(engine, path))
         except errors.ProjectionUnreadable as error:
             engine.dispose()
-            # Only a file that is no sound database is moved; a busy or full disk is for the caller.
-            if attempt == 2 or not is_damage(error):
+            # Only a file that is of no use here is moved; a busy or full disk is for the caller.
+            if attempt == 2 or not (isinstance(error, _Uncovered) or is_damage(error)):
                 raise
+            state = error.state if isinstance(error, _Uncovered) else Drift.DAMAGED.value
             # Another process may have been first, and begun it anew under this name: that one is opened then.
-            moved = aside.set_aside(path, reason=error.cause, parts=DATABASE_PARTS, judged=judged)
+            moved = aside.set_aside(path, reason=error.cause, state=state, parts=DATABASE_PARTS, judged=judged)
             if moved is None and aside.status().full:
                 why = f"{error.cause}; it cannot be set aside, for the quarantine is full: `mnemolog quarantine purge`"
                 raise errors.ProjectionUnreadable(path, why) from error

@@ -49,8 +49,8 @@ _LOST: Final = (
     "to give up what the log has lost, run `mnemolog doctor DIR --fix`."
 )
 _VIEWS_LOST: Final = (
-    "Run `mnemolog verify DIR` and find out what happened to log.db before anything reads or writes: "
-    "the next read makes these views anew from the log that is there."
+    "Run `mnemolog verify DIR` and find out what happened to log.db; the next read, or `mnemolog doctor DIR --fix`, "
+    "sets these views aside, with the turns in them, and makes new ones."
 )
 _WHY: Final = "See what holds the file and who may read it, then ask again with `mnemolog status DIR`."
 
@@ -67,7 +67,7 @@ TABLE: Final[dict[Drift, Meaning]] = {
     Drift.OTHER_LOG: Meaning(
         "It was made of another log and belongs to another store.",
         "Carry it to the store it is from, or run `mnemolog doctor DIR --fix` to set it aside.",
-        "Nothing to do: the next read makes them anew; `mnemolog rebuild DIR views` does it at once.",
+        "Nothing to do: the next read, or `mnemolog doctor DIR --fix`, sets them aside and makes new ones.",
     ),
     Drift.DIVERGED: Meaning(
         "The log tells another history up to the same offset: it was rewritten, or restored and continued.",

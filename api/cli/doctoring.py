@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from mnemolog.cli import status_output as show
-from mnemolog.cli.app import EXIT_DAMAGED, EXIT_FAILED, AsJson, RetainEvery, Store, StoreCommand, app, refuse
+from mnemolog.cli.app import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    AsJson,
+    RetainEvery,
+    Store,
+    StoreCommand,
+    app,
+    chosen_model,
+    refuse,
+)
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
@@ -17,7 +27,7 @@ from mnemolog.store import MemoryStore
 quarantine = typer.Typer(no_args_is_help=True, help="What could not be used: renamed, with the reason, never deleted.")
 app.add_typer(quarantine, name="quarantine")
 
-DAYS_MAX = 36_500
+DAYS_MAX: Final = 36_500
 
 
 @app.command("doctor", cls=StoreCommand)
@@ -34,7 +44,9 @@ def doctor(
 
     Example: mnemolog doctor memory/ --deep --dry-run
     """
-    opened = MemoryStore.open(store, model=model, create=False, retain_every_n_turns=retain_every)
+    opened = MemoryStore.open(
+        store, model=chosen_model(model or "none"), create=False, retain_every_n_turns=retain_every
+    )
     with opened, bar("examining") as progress:
         found = opened.doctor(deep=deep, fix=fix and not dry_run, progress=progress)
     answer(found, lambda found: show.show_diagnosis(found, dry_run=dry_run), as_json=as_json)
@@ -70,12 +82,10 @@ def purge(
     """
     if not names and not everything and older_than is None:
         raise errors.InvalidInput("names", "say what to delete: names, --all or --older-than")
-    days = None if older_than is None else timedelta(days=older_than)
+    looking, age = dry_run or not yes, None if older_than is None else timedelta(days=older_than)
     with MemoryStore.open(store, model=None, create=False) as opened:
-        chosen = opened.quarantine().purge(
-            names or (), older_than=days, everything=everything, dry_run=not yes or dry_run
-        )
-    answer(show.Purged(dry_run=not yes or dry_run, items=tuple(chosen)), show.show_purged, as_json=as_json)
+        chosen = opened.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
+    answer(show.Purged(dry_run=looking, items=tuple(chosen)), show.show_purged, as_json=as_json)
     if not yes and not dry_run:
         refuse("nothing was deleted", hint="say --yes to delete, --dry-run to only look")
         raise typer.Exit(EXIT_FAILED)

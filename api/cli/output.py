@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
     from rich.tree import Tree
+
+
+_NUMBERS: Final = ("turns", "to", "behind", "bytes")
 
 
 def print_json(answer: Any) -> None:
