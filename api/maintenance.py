@@ -17,7 +17,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log import EventLog
-from mnemolog.projections.drift import LOST_HISTORY
+from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
@@ -174,5 +174,7 @@ def _warnings(
         for segment in item.unused:
             if segment.state in LOST_HISTORY:
                 yield f"the log has lost history: vectors {item.generation}/{segment.name}: {segment.why}"
+            elif segment.state in UNCOVERED:
+                yield f"vectors {item.generation}/{segment.name} belong to another store: {segment.why}"
     if quarantine.full:
         yield f"the quarantine is full ({quarantine.items} items, {quarantine.bytes:,} bytes): {quarantine.action}"

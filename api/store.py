@@ -14,11 +14,7 @@ from mnemolog.domain import errors
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
-from mnemolog.domain.limits import (
-    MEMORY_LIMITS,
-    TURNS_PER_CALL_MAX,
-    MemoryLimits,
-)
+from mnemolog.domain.limits import MEMORY_LIMITS, TURNS_PER_CALL_MAX, MemoryLimits
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
@@ -91,13 +87,7 @@ class MemoryStore:
         """
         every = checked_every(retain_every_n_turns)
         folder, clock = Path(path), clock or SystemClock()
-        log = EventLog.open(
-            folder,
-            clock=clock,
-            create=create,
-            synchronous=synchronous,
-            busy_timeout_s=busy_timeout_s,
-        )
+        log = EventLog.open(folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
         return cls(folder, log, model, every=every, clock=clock, limits=limits)
 
     def close(self) -> None:

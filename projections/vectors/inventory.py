@@ -41,6 +41,8 @@ class UnusedSegment(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """`usable` of one whose range others cover, or that no segment before it leads to."""
     why: str
+    covered: bool
+    """Whether the log can tell again what it was made of."""
 
 
 class SkippedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +223,7 @@ def _unused(found: FoundGeneration) -> Iterable[UnusedSegment]:
         if segment.state is SegmentState.USABLE:
             span = segment.range
             why = "other segments cover its offsets" if span and span[1] <= found.covers else "nothing leads up to it"
-        yield UnusedSegment(name=segment.folder.name, state=segment.state.value, why=why)
+        yield UnusedSegment(name=segment.folder.name, state=segment.state.value, why=why, covered=segment.covered)
 
 
 def _segments(folder: Path, log: Log, misfit: Misfit) -> Sequence[FoundSegment]:

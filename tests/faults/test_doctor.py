@@ -297,6 +297,19 @@ def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(m
         assert other.status().views.state == "current"
 
 
+@pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
+def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, name):
+    """Busy, or not ours to read: whoever can, may find nothing wrong with it."""
+    path = memory / "projections" / name
+    path.rename(path.with_name("elsewhere"))
+    path.mkdir()
+    with MemoryStore.open(memory, model=None) as store:
+        (ailment,) = store.doctor(deep=True, fix=True).findings
+        assert (ailment.state, ailment.fixable, ailment.fixed) == ("unreadable", False, False)
+        assert store.quarantine().items() == []
+    assert path.is_dir()
+
+
 def test_a_damaged_log_is_told_from_damaged_projections(memory, tmp_path):
     """By a look where the ends or a witness tell, by reading where a link does not hold. Nothing mends it."""
     with MemoryStore.open(memory, model=None) as store:

@@ -113,8 +113,11 @@ def test_vectors_of_another_store_are_of_another_log(filled, tmp_path):
     with MemoryStore.open(folder, model=None) as other:
         other.start_session("s", session_id="s")
         record(other, 30)
-    (vectors,) = status_of(with_vectors_of(filled, folder)).vectors
+    status = status_of(with_vectors_of(filled, folder))
+    (vectors,) = status.vectors
     assert (vectors.state, vectors.covers, vectors.vectors) == ("other-log", 0, 0)
+    assert [segment.covered for segment in vectors.unused] == [False]
+    assert "belong to another store" in status.warnings[0]
 
 
 def empty(segment):
