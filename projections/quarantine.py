@@ -207,6 +207,7 @@ class Quarantine:
         stamp = f"{note.when}.{secrets.token_hex(4)}"
         target = self.folder / f"{path.name}.{stamp}"
         written = _note_of(target)
+        belonging = {suffix: identity(path.with_name(path.name + suffix)) for suffix in parts}
         try:
             durable.write_synced(written, msgspec.json.encode(note))
             durable.sync_folder(self.folder)
@@ -214,9 +215,12 @@ class Quarantine:
         except OSError:
             written.unlink(missing_ok=True)
             return None
-        for suffix in parts:
-            with suppress(FileNotFoundError):
-                path.with_name(path.name + suffix).rename(target.with_name(target.name + suffix))
+        for suffix, known in belonging.items():
+            part = path.with_name(path.name + suffix)
+            # Somebody may open a new database under the name at once: the parts of that one are not ours.
+            if known is not None and identity(part) == known:
+                with suppress(FileNotFoundError):
+                    part.rename(target.with_name(target.name + suffix))
         durable.sync_folder(self.folder)
         durable.sync_folder(path.parent)
         return target

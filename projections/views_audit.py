@@ -77,10 +77,7 @@ class _Expected:
     def __init__(self) -> None:
         self.sessions: dict[Any, dict[str, Any]] = {}
         self.switches: dict[Any, dict[str, Any]] = {}
-
-    @property
-    def scopes(self) -> dict[str, str]:
-        return {session: row["scope"] for session, row in self.sessions.items()}
+        self.scopes: dict[str, str] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
         for recorded in events:
@@ -95,7 +92,7 @@ class _Expected:
             if session is None:
                 continue
             if isinstance(event, SessionStarted):
-                self.sessions[session] = _started(event)
+                self.sessions[session], self.scopes[session] = _started(event), event.scope
             self._follow(session, recorded)
 
     def _follow(self, session: str, recorded: RecordedEvent) -> None:
@@ -126,9 +123,8 @@ def _started(event: SessionStarted) -> dict[str, Any]:
 def _compare_turns(
     connection: sa.Connection, events: list[RecordedEvent], expected: _Expected, found: Disagreements
 ) -> None:
-    scopes = expected.scopes
     told = {
-        recorded.position: turn_row(recorded, recorded.event, scopes)
+        recorded.position: turn_row(recorded, recorded.event, expected.scopes)
         for recorded in events
         if isinstance(recorded.event, TurnRecorded)
     }

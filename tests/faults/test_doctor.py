@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 
 import msgspec
 import pytest
@@ -295,6 +296,29 @@ def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(m
             assert kept.execute("SELECT count(*) FROM turns WHERE text = 'soon to be lost'").fetchone() == (1,)
         kept.close()
         assert other.status().views.state == "current"
+
+
+def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
+    """The others open what it has begun anew, and do not take that for the damaged file of the same name."""
+    with MemoryStore.open(memory, model=None) as store:
+        before = store.recall("number7").hits
+    for round_ in range(1, 6):
+        overwrite(memory / "projections" / "views.db")
+        barrier, answers = threading.Barrier(4), []
+
+        def ask(barrier=barrier, answers=answers):
+            with MemoryStore.open(memory, model=None) as mine:
+                barrier.wait()
+                answers.append(mine.recall("number7").hits)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert answers == [before] * 4
+        with MemoryStore.open(memory, model=None) as store:
+            assert len(store.quarantine().items()) == round_
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
