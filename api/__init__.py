@@ -8,6 +8,7 @@ with MemoryStore.open("memory/") as store:
     store.recall("where does she live?", scope="acme/support").hits[0].text
 """
 
+from mnemolog.diagnosis import Ailment, Diagnosis
 from mnemolog.domain.errors import (
     AmbiguousSession,
     AppendError,
@@ -53,12 +54,14 @@ from mnemolog.domain.errors import (
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.domain.values import MISSING
+from mnemolog.projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Hit, Recall
 from mnemolog.projections.replay import Replay, SessionReplay
-from mnemolog.projections.vectors.inventory import GenerationStatus
+from mnemolog.projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from mnemolog.projections.verify import Finding, Verification
 from mnemolog.results import (
+    CacheStatus,
     CheckpointAt,
     HeadAt,
     ImportReport,
@@ -83,11 +86,14 @@ from mnemolog.tickets import PrefetchReason, Stamp, Taken, Ticket
 
 __all__ = [
     "MISSING",
+    "Ailment",
     "AmbiguousSession",
     "AppendError",
     "AppendOnly",
+    "CacheStatus",
     "CheckpointAt",
     "CheckpointExists",
+    "Diagnosis",
     "DuplicateKey",
     "EncodingFailed",
     "Finding",
@@ -125,6 +131,9 @@ __all__ = [
     "ProjectionBehind",
     "ProjectionError",
     "ProjectionUnreadable",
+    "Quarantine",
+    "QuarantineStatus",
+    "QuarantinedItem",
     "RebuildReport",
     "Recall",
     "Replay",
@@ -136,6 +145,7 @@ __all__ = [
     "SessionExists",
     "SessionReplay",
     "SessionSummary",
+    "SkippedTurn",
     "Stamp",
     "Status",
     "StorageFull",
@@ -154,6 +164,7 @@ __all__ = [
     "UndecodableEvent",
     "UnknownCheckpoint",
     "UnknownSession",
+    "UnusedSegment",
     "ValueChange",
     "Verification",
     "ViewsStatus",

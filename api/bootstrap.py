@@ -13,12 +13,13 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.log import EventLog
-from mnemolog.projections import durable
 from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Encoder
+from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.snapshots import SnapshotStore, create_tables
 from mnemolog.projections.vectors.grouping import recipe
-from mnemolog.projections.views import Views
+from mnemolog.projections.views import Views, standing
 
 if TYPE_CHECKING:
     from mnemolog.projections.recall import VectorAnswer
@@ -43,10 +44,35 @@ def open_engine(path: Path) -> sa.Engine:
     return sqlite.create_engine(path, synchronous="NORMAL", create=True)
 
 
+class _Uncovered(errors.ProjectionUnreadable):
+    """Views of what this log cannot tell again."""
+
+    def __init__(self, path: Path, state: str) -> None:
+        super().__init__(path, f"the views are {state}: this log cannot tell again what is in them")
+        self.state = state
+
+
 def open_views(folder: Path, log: EventLog) -> Views:
-    """Open the views of a store. Damaged ones go to quarantine and are begun anew."""
+    """Open the views of a store. Those of no use go to quarantine and are begun anew.
+
+    That is damaged ones, and those that another history has filled: they may hold the only copy of turns that
+    the log has lost, so they are not written over.
+    """
     path = folder / PROJECTIONS / VIEWS_FILE
-    return _open_or_begin_anew(path, lambda database: Views(database, log), folder / PROJECTIONS / QUARANTINE)
+
+    def open_covered(database: ProjectionDatabase) -> Views:
+        with database.reading() as connection:
+            state, _ = standing(connection, log)
+        if state.value in UNCOVERED:
+            raise _Uncovered(path, state.value)
+        return Views(database, log)
+
+    return _open_or_begin_anew(path, open_covered, folder / PROJECTIONS / QUARANTINE)
+
+
+def open_quarantine(folder: Path) -> Quarantine:
+    """Return the quarantine of a store."""
+    return Quarantine(folder / PROJECTIONS / QUARANTINE)
 
 
 def open_snapshots(folder: Path, log: EventLog) -> SnapshotStore:
@@ -139,22 +165,27 @@ def make_encoder(model: Any, *, recipe: str, download: bool = True) -> Encoder:
 def _open_or_begin_anew(
     path: Path, open_projection: Callable[[ProjectionDatabase], Opened], quarantine: Path
 ) -> Opened:
+    aside = Quarantine(quarantine)
     for attempt in (1, 2):
+        judged = identity(path)
         engine = open_engine(path)
         try:
             return open_projection(ProjectionDatabase(engine, path))
         except errors.ProjectionUnreadable as error:
             engine.dispose()
-            # Only a file that is no sound database is moved; a busy or full disk is for the caller.
-            if attempt == 2 or not _is_damage(error):
+            # Only a file that is of no use here is moved; a busy or full disk is for the caller.
+            if attempt == 2 or not (isinstance(error, _Uncovered) or is_damage(error)):
                 raise
-            for suffix in ("", "-wal", "-shm"):
-                part = path.with_name(path.name + suffix)
-                if part.exists():
-                    durable.quarantine(part, quarantine, reason=error.cause)
+            state = error.state if isinstance(error, _Uncovered) else Drift.DAMAGED.value
+            # Another process may have been first, and begun it anew under this name: that one is opened then.
+            moved = aside.set_aside(path, reason=error.cause, state=state, parts=DATABASE_PARTS, judged=judged)
+            if moved is None and aside.status().full:
+                why = f"{error.cause}; it cannot be set aside, for the quarantine is full: `mnemolog quarantine purge`"
+                raise errors.ProjectionUnreadable(path, why) from error
     raise AssertionError("unreachable")
 
 
-def _is_damage(error: errors.ProjectionUnreadable) -> bool:
+def is_damage(error: errors.ProjectionUnreadable) -> bool:
+    """Whether it is the file that is damaged, and not only busy, full or not ours."""
     cause = error.__cause__
     return cause is not None and isinstance(sqlite.map_error(cause, error.path), errors.LogDamaged)

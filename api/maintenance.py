@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, get_args
@@ -16,13 +17,14 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log import EventLog
-from mnemolog.projections import queries
-from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.vectors.inventory import generations
+from mnemolog.projections.quarantine import QuarantineStatus
+from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.manifest import read_manifest
 from mnemolog.projections.verify import Verification, Witness, verify
-from mnemolog.projections.views import Views, ViewsState, standing
+from mnemolog.projections.views import Views
+from mnemolog.quick_look import caches, views_status
 from mnemolog.results import RebuildReport, Status, ViewsStatus
 
 Rebuildable = Literal["vectors", "views", "all"]
@@ -31,12 +33,16 @@ REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
 _HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-fA-F]{64})")
 
 
-def status(folder: Path, log: EventLog) -> Status:
-    """Return the state of a store. The log and the tags of the projections are read, nothing else."""
+def status(folder: Path, log: EventLog, *, active: str | None = None) -> Status:
+    """Return the state of a store. The log and the tags of the projections are read, nothing else.
+
+    `active` is the fingerprint of the model that recalls use, where one is chosen.
+    """
     head = log.head()
     projections = folder / bootstrap.PROJECTIONS
-    views, sessions, turns = _views_status(projections / bootstrap.VIEWS_FILE, log)
-    quarantine = projections / bootstrap.QUARANTINE
+    views, sessions, turns = views_status(projections / bootstrap.VIEWS_FILE, log)
+    vectors = tuple(generations(projections / bootstrap.VECTORS, log, active=active))
+    quarantine = bootstrap.open_quarantine(folder).status()
     return Status(
         path=str(folder),
         log_id=log.log_id,
@@ -48,33 +54,18 @@ def status(folder: Path, log: EventLog) -> Status:
         sessions=sessions,
         turns=turns,
         views=views,
-        vectors=tuple(generations(projections / bootstrap.VECTORS, log)),
-        quarantined=sum(1 for _ in quarantine.glob("*.reason.json")),
+        vectors=vectors,
+        caches=caches(projections),
+        quarantined=quarantine.items,
+        quarantine=quarantine,
+        warnings=tuple(_warnings(views, vectors, quarantine, head=head.position)),
         sqlite_version=dbapi2.sqlite_version,
     )
 
 
-def _views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
-    head = log.head().position
-    if not path.exists():
-        return ViewsStatus(state=ViewsState.MISSING, position=ORIGIN, behind_events=head), 0, 0
-    engine = bootstrap.open_engine(path)
-    try:
-        with ProjectionDatabase(engine, path).reading() as connection:
-            state, position = standing(connection, log)
-            sessions, turns = (0, 0) if state is ViewsState.MISSING else queries.counts(connection)
-    except errors.ProjectionUnreadable:
-        return ViewsStatus(state="damaged", position=ORIGIN, behind_events=head), 0, 0
-    finally:
-        engine.dispose()
-    behind = max(0, head - position)
-    word = state.value if state is not ViewsState.USABLE else "behind" if behind else "current"
-    return ViewsStatus(state=word, position=position, behind_events=behind), sessions, turns
-
-
 def verify_store(folder: Path, log: EventLog, *, expect_head: str | None, progress: Progress | None) -> Verification:
     """Verify the log against every witness there is: the segments' manifests, and a head noted elsewhere."""
-    witnesses = list(_manifest_witnesses(folder, log))
+    witnesses = list(witnesses_of(folder, log))
     if expect_head is not None:
         position, digest = parse_head(expect_head)
         witnesses.append(Witness("the expected head", position, digest))
@@ -157,13 +148,40 @@ def _turns(log: EventLog, *, after: Position, upto: Position) -> int:
     return log.count(topic=TurnRecorded.topic, after=after, upto=upto)
 
 
-def _manifest_witnesses(folder: Path, log: EventLog) -> Iterator[Witness]:
+def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
+    """Yield what remembers the history of this log: the manifests of segments, those in quarantine included.
+
+    What was set aside remembers as well as before, and a segment that is ahead of the log is the one witness of
+    a tail that was lost. Purging the quarantine ends its testimony.
+    """
     root = folder / bootstrap.PROJECTIONS / bootstrap.VECTORS
+    found: list[tuple[str, str, Position, str]] = []
     for part in sorted(root.glob("[0-9a-f]*-[0-9]*/[0-9]*-[0-9]*")):
-        try:
-            manifest = read_manifest(part)
-            digest = bytes.fromhex(manifest.digest_at_upto)
-        except (errors.ProjectionUnreadable, ValueError):
-            continue  # A damaged manifest witnesses nothing; `status` reports it.
-        if manifest.log_id == log.log_id:
-            yield Witness(f"segment {part.parent.name}/{part.name}", manifest.upto, digest)
+        with suppress(errors.ProjectionUnreadable):  # A damaged manifest witnesses nothing; `status` reports it.
+            tag = read_manifest(part)
+            found.append((f"segment {part.parent.name}/{part.name}", tag.log_id, tag.upto, tag.digest_at_upto))
+    quarantine = bootstrap.open_quarantine(folder)
+    for item in quarantine.items():
+        if item.upto is not None:
+            found.append((f"quarantined {item.name}", item.log_id, item.upto, item.digest))
+    for name, tag in quarantine.manifests():
+        found.append((f"quarantined {name}", tag.log_id, tag.upto, tag.digest_at_upto))
+    for name, log_id, upto, digest in dict.fromkeys(found):
+        with suppress(ValueError):
+            if log_id == log.log_id:
+                yield Witness(name, upto, bytes.fromhex(digest))
+
+
+def _warnings(
+    views: ViewsStatus, vectors: Iterable[GenerationStatus], quarantine: QuarantineStatus, *, head: Position
+) -> Iterator[str]:
+    if views.state in LOST_HISTORY:
+        yield f"the log has lost history: the views have read to {views.position}, the log ends at {head}"
+    for item in vectors:
+        for segment in item.unused:
+            if segment.state in LOST_HISTORY:
+                yield f"the log has lost history: vectors {item.generation}/{segment.name}: {segment.why}"
+            elif segment.state in UNCOVERED:
+                yield f"vectors {item.generation}/{segment.name} belong to another store: {segment.why}"
+    if quarantine.full:
+        yield f"the quarantine is full ({quarantine.items} items, {quarantine.bytes:,} bytes): {quarantine.action}"

@@ -52,6 +52,11 @@ class OpenedProjections:
         """
         return self.models.answering(self.models.active())
 
+    @property
+    def has_model(self) -> bool:
+        """Whether the store was opened with a model."""
+        return self.models.own is not None
+
     def known_fingerprint(self) -> str | None:
         """Return the fingerprint of the model that answers, None as long as nothing has needed it."""
         return self.models.known_fingerprint()

@@ -12,6 +12,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import Checkpoint, Note, Task
+from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
 
@@ -32,9 +33,24 @@ class ViewsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How far the tables and the text index have read."""
 
     state: str
-    """`current`, `behind`, `missing`, `damaged`, `other-log`, `ahead` or `diverged`."""
+    """`current`, `behind`, `missing`, `damaged`, `other-log`, `ahead`, `diverged` or `unreadable`."""
     position: Position
     behind_events: int
+    action: str
+    """What is to be done, with the command."""
+    why: str = ""
+    """What the database said, when it could not be read."""
+
+
+class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A database that saves work and is not in step with the log: the embedding cache, the snapshots."""
+
+    name: str
+    state: str
+    """`present`, `missing`, `damaged` or `unreadable`, as far as a quick look says."""
+    bytes: int
+    action: str
+    why: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +69,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions and turns up to where the views have read."""
     views: ViewsStatus
     vectors: tuple[GenerationStatus, ...]
+    caches: tuple[CacheStatus, ...]
     quarantined: int
+    """Things in quarantine."""
+    quarantine: QuarantineStatus
+    warnings: tuple[str, ...]
+    """What must not be overlooked: lost history, a full quarantine."""
     sqlite_version: str
 
 

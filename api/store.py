@@ -8,16 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from mnemolog import bootstrap, maintenance, previews
+from mnemolog import bootstrap, doctor, maintenance, previews
+from mnemolog.diagnosis import Diagnosis
 from mnemolog.domain import errors
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
-from mnemolog.domain.limits import (
-    MEMORY_LIMITS,
-    TURNS_PER_CALL_MAX,
-    MemoryLimits,
-)
+from mnemolog.domain.limits import MEMORY_LIMITS, TURNS_PER_CALL_MAX, MemoryLimits
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
@@ -31,6 +28,7 @@ from mnemolog.opened import OpenedProjections
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections import queries
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Mode, Recall
 from mnemolog.projections.replay import Replay, replay
@@ -91,13 +89,7 @@ class MemoryStore(ModelChange):
         """
         every = checked_every(retain_every_n_turns)
         folder, clock = Path(path), clock or SystemClock()
-        log = EventLog.open(
-            folder,
-            clock=clock,
-            create=create,
-            synchronous=synchronous,
-            busy_timeout_s=busy_timeout_s,
-        )
+        log = EventLog.open(folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
         projections = OpenedProjections(folder, log, model, every=every, models=models)
         return cls(folder, log, projections, clock=clock, limits=limits)
 
@@ -338,6 +330,18 @@ class MemoryStore(ModelChange):
     def status(self) -> Status:
         """Return the state of log and projections. Quick, and changes nothing."""
         return maintenance.status(self.path, self._log)
+
+    def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> Diagnosis:
+        """Say what is wrong with log and projections; `fix` mends what can be, `deep` reads everything.
+
+        docs/operations.md has the states, what is done about each, and what never is.
+        """
+        patient = doctor.patient(self.path, self._log, self._projections, self._snapshots, progress)
+        return doctor.examine(patient, deep=deep, fix=fix)
+
+    def quarantine(self) -> Quarantine:
+        """Return the quarantine: list its items, purge them. What is there was not deleted by anybody yet."""
+        return bootstrap.open_quarantine(self.path)
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring tables and text index up to the head. Every read does it too; this shows progress."""

@@ -8,11 +8,8 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from mnemolog.domain import errors
 
@@ -94,12 +91,8 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
 
 
-def quarantine(path: Path, folder: Path, *, reason: str) -> Path:
-    """Rename what cannot be used into `folder`, with the reason beside it. Nothing is deleted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    target = folder / f"{path.name}.{stamp}.{secrets.token_hex(4)}"
-    path.rename(target)
-    note = {"was": str(path.name), "reason": reason, "when": stamp}
-    write_synced(target.with_name(target.name + ".reason.json"), msgspec.json.encode(note))
-    return target
+def quarantine(path: Path, folder: Path, *, reason: str, state: str = "damaged") -> Path | None:
+    """Set `path` aside in the quarantine that is `folder`, None where it stays. See `Quarantine.set_aside`."""
+    from mnemolog.projections.quarantine import Quarantine  # It is made of what is above.
+
+    return Quarantine(folder).set_aside(path, reason=reason, state=state)

@@ -64,10 +64,10 @@ class EmbeddingCache:
             for start in range(0, len(wanted), LOOKUP_MAX):
                 some = wanted[start : start + LOOKUP_MAX]
                 query = _SELECT.format(",".join("?" * len(some)))
-                for content, chunks, blob, checksum in connection.exec_driver_sql(
+                for content, chunks, blob, stored in connection.exec_driver_sql(
                     query, (self._fingerprint, *some)
                 ).fetchall():
-                    if self._is_whole(content, chunks, blob, checksum):
+                    if self._is_whole(content, chunks, blob, stored):
                         vectors = np.frombuffer(blob, dtype="<f4").reshape(chunks, self._dimension)
                         found[content] = vectors.astype(np.float32, copy=False)
         return found
@@ -77,7 +77,7 @@ class EmbeddingCache:
         if not vectors_by_content:
             return
         rows: Sequence[tuple[object, ...]] = [
-            (self._fingerprint, content, len(vectors), blob, _checksum(content, blob))
+            (self._fingerprint, content, len(vectors), blob, checksum(content, blob))
             for content, vectors in vectors_by_content.items()
             for blob in [np.ascontiguousarray(vectors, dtype="<f4").tobytes()]
         ]
@@ -89,8 +89,8 @@ class EmbeddingCache:
                 list(rows),
             )
 
-    def _is_whole(self, content: bytes, chunks: int, blob: bytes, checksum: bytes) -> bool:
-        return bool(len(blob) == chunks * self._dimension * 4 and checksum == _checksum(content, blob))
+    def _is_whole(self, content: bytes, chunks: int, blob: bytes, stored: bytes) -> bool:
+        return bool(len(blob) == chunks * self._dimension * 4 and stored == checksum(content, blob))
 
 
 def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
@@ -127,6 +127,9 @@ def _begins(fingerprint: str) -> sa.ColumnElement[bool]:
     return sa.and_(EMBEDDINGS.c.fingerprint >= fingerprint, EMBEDDINGS.c.fingerprint < fingerprint + "g")
 
 
-def _checksum(content: bytes, blob: bytes) -> bytes:
-    # Against damage, not against forgers: XXH3 does a gigabyte in a tenth of a second.
+def checksum(content: bytes, blob: bytes) -> bytes:
+    """Return the checksum of a row: vectors under another content are as wrong as other vectors.
+
+    Against damage, not against forgers: XXH3 is as quick as reading.
+    """
     return xxhash.xxh3_128_digest(content + blob)

@@ -63,11 +63,17 @@ class SnapshotStore:
         self._closed = False
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file for good."""
+        self.let_go()
+        with self._lock:
+            self._closed = True
+
+    def let_go(self) -> None:
+        """Let go of the file, which is opened again when it is needed."""
         with self._lock:
             if self._opened is not None:
                 self._opened.engine.dispose()
-            self._opened, self._closed = None, True
+            self._opened = None
 
     def _database(self) -> ProjectionDatabase:
         with self._lock:
@@ -90,7 +96,7 @@ class SnapshotStore:
             with self._database().reading() as connection:
                 # One by one: the first is nearly always good, and each may be large.
                 for row in connection.execute(query.order_by(SNAPSHOTS.c.version.desc())):
-                    if row.checksum == _checksum(row._asdict()) and self._is_of_this_history(row):
+                    if row.checksum == checksum(row._asdict()) and self._is_of_this_history(row):
                         return Folded(Version(row.version), Position(row.position), decode_state(row.state))
         except _NOT_ANSWERING:
             pass
@@ -115,7 +121,7 @@ class SnapshotStore:
             "format": STATE_FORMAT,
             "state": state,
         }
-        row["checksum"] = _checksum(row)
+        row["checksum"] = checksum(row)
         newest = (
             sa.select(SNAPSHOTS.c.version)
             .where(SNAPSHOTS.c.stream == stream)
@@ -139,7 +145,7 @@ class SnapshotStore:
             return
 
 
-def _checksum(row: Mapping[str, Any]) -> bytes:
+def checksum(row: Mapping[str, Any]) -> bytes:
     """Return the SHA-256 of a whole row: a state under another version or stream is as wrong as another state."""
     parts = [row[column.name] for column in SNAPSHOTS.columns if column.name != "checksum"]
     return sha256(msgspec.msgpack.encode(parts)).digest()

@@ -76,18 +76,13 @@ def verify(log: AuditableLog, *, witnesses: Iterable[Witness] = (), progress: Pr
     links included, is found by a witness only.
     """
     head = log.head()
-    findings: list[Finding] = [
-        Finding(kind=Kind.UNPROTECTED, position=ORIGIN, stream=None, detail=f"trigger {name} is missing")
-        for name in log.missing_triggers()
-    ]
+    findings = _unprotected(log)
     chain = _Chain(log.genesis, findings)
     for rows in log.stored_rows(after=ORIGIN, upto=head.position, batch_max=BATCH_MAX):
         chain.follow(rows)
         if progress is not None:
             progress(rows[-1][0], head.position)
-    if (given := log.last_given()) > chain.position:
-        detail = f"positions up to {given} were given, the last event there is has {chain.position}"
-        findings.append(Finding(kind=Kind.REMOVED, position=Position(chain.position + 1), stream=None, detail=detail))
+    findings.extend(_cut_off(log, last=chain.position))
     asked = list(witnesses)
     for witness in asked:
         findings.extend(_ask(log, witness, last=chain.position))
@@ -102,6 +97,13 @@ def verify(log: AuditableLog, *, witnesses: Iterable[Witness] = (), progress: Pr
         findings=tuple(findings[:FINDINGS_MAX]),
         findings_left_out=max(0, len(findings) - FINDINGS_MAX),
     )
+
+
+def glance(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Finding]:
+    """Return what is wrong with the log as far as its ends and its witnesses tell. Reads no event through."""
+    last = log.head().position
+    asked = [finding for witness in witnesses for finding in _ask(log, witness, last=last)]
+    return [*_unprotected(log), *_cut_off(log, last=last), *asked]
 
 
 class _Chain:
@@ -147,6 +149,20 @@ class _Chain:
     def _report(self, kind: Kind, position: Position, stream: bytes | None, detail: str) -> None:
         name = None if stream is None else stream.decode(errors="replace")
         self._findings.append(Finding(kind=kind, position=position, stream=name, detail=detail))
+
+
+def _unprotected(log: AuditableLog) -> list[Finding]:
+    return [
+        Finding(kind=Kind.UNPROTECTED, position=ORIGIN, stream=None, detail=f"trigger {name} is missing")
+        for name in log.missing_triggers()
+    ]
+
+
+def _cut_off(log: AuditableLog, *, last: Position) -> list[Finding]:
+    if (given := log.last_given()) <= last:
+        return []
+    detail = f"positions up to {given} were given, the last event there is has {last}"
+    return [Finding(kind=Kind.REMOVED, position=Position(last + 1), stream=None, detail=detail)]
 
 
 def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:

@@ -266,7 +266,7 @@ def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent]) ->
     spoken_in = {str(session_of(recorded.stream)) for recorded, _ in turns}
     known = sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(spoken_in))
     scopes: dict[str, str] = {session: scope for session, scope in connection.execute(known)}  # noqa: C416
-    connection.execute(TURNS.insert(), [_turn_row(recorded, turn, scopes) for recorded, turn in turns])
+    connection.execute(TURNS.insert(), [turn_row(recorded, turn, scopes) for recorded, turn in turns])
     connection.exec_driver_sql(
         f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)",
         [(recorded.position, render(turn)) for recorded, turn in turns],
@@ -301,7 +301,8 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent])
         )
 
 
-def _turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:
+def turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:
+    """Return the row of a turn, where `scopes` has the scope of each session."""
     session = str(session_of(recorded.stream))
     extra = {"tool_calls": turn.tool_calls, "metadata": turn.metadata}
     return {

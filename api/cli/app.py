@@ -27,6 +27,8 @@ MODULES: Final = {
     "replay": "auditing",
     "verify": "auditing",
     "checkpoint": "checkpoints",
+    "doctor": "doctoring",
+    "quarantine": "doctoring",
     "memory": "memory",
     "task": "memory",
     "notes": "memory",

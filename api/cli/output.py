@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -13,13 +13,16 @@ from mnemolog.projections.recall import Recall
 from mnemolog.projections.replay import Replay
 from mnemolog.projections.tree import SessionNode
 from mnemolog.projections.verify import Verification
-from mnemolog.results import ImportReport, RebuildReport, Status
+from mnemolog.results import ImportReport, RebuildReport
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
     from rich.tree import Tree
+
+
+_NUMBERS: Final = ("turns", "to", "behind", "bytes")
 
 
 def print_json(answer: Any) -> None:
@@ -112,25 +115,6 @@ def show_replay(answer: Replay) -> None:
     out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
 
 
-def show_status(status: Status) -> None:
-    """Print the state of a store."""
-    out, table = console(), table_of("projection", "state", "to", "behind", "holds")
-    out.print(f"[bold]{status.path}[/bold]  log {status.log_id}, format {status.log_format}")
-    out.print(f"head {status.head}, digest {status.digest}, {status.log_bytes / 1e6:.1f} MB")
-    views = status.views
-    holds = f"{status.sessions} sessions, {status.turns} turns"
-    table.add_row("views", views.state, str(views.position), str(views.behind_events), holds)
-    for item in status.vectors:
-        name = f"vectors {item.model} {item.fingerprint[:8]}"
-        holds = f"{item.vectors} vectors" + (f", {item.open_turns} turns in open groups" if item.open_turns else "")
-        table.add_row(name, item.state, str(item.covers), str(item.behind_events), holds)
-    out.print(table)
-    if not status.vectors:
-        out.print("no vectors yet: `mnemolog rebuild DIR vectors` makes them", style="dim")
-    if status.quarantined:
-        out.print(f"{status.quarantined} damaged or foreign files lie in quarantine", style="yellow")
-
-
 def show_import(report: ImportReport) -> None:
     """Print what an import did, refused lines on stderr."""
     text = f"{report.turns} turns read from {report.files} files, {report.recorded} recorded, "
@@ -168,13 +152,15 @@ def show_verification(answer: Verification) -> None:
 
 
 def table_of(*columns: str) -> Table:
-    """Return an empty table; columns of numbers are set to the right."""
+    """Return an empty table with these columns; those of numbers are aligned."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in ("turns", "to", "behind") else "left", overflow="fold")
+        table.add_column(
+            column, justify="right" if column in ("turns", "to", "behind", "bytes") else "left", overflow="fold"
+        )
     return table
 
 

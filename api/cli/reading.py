@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
-from mnemolog.cli import output
+from mnemolog.cli import output, status_output
 from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
 from mnemolog.projections.recall import Mode
 from mnemolog.projections.tree import tree
@@ -71,7 +71,7 @@ def status(store: Store, as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(answer)
     else:
-        output.show_status(answer)
+        status_output.show_status(answer)
 
 
 @app.command("head", cls=StoreCommand)

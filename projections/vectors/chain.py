@@ -80,6 +80,8 @@ def _usable(folder: Path, log: Log, maker: Maker, quarantine: Path) -> list[tupl
     for part in segment_folders(folder):
         try:
             manifest = read_manifest(part)
+            if range_of(part) != (manifest.after, manifest.upto):
+                raise Damaged(part, "its name and its manifest tell of other offsets")
             if manifest.recipe != maker.recipe:
                 raise Damaged(part, f"it was made by another recipe, {manifest.recipe!r}")
             if state_of(manifest, log=log, fingerprint=maker.fingerprint) is SegmentState.USABLE:

@@ -2,66 +2,274 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections.drift import LOST_HISTORY, Drift, action
 from mnemolog.projections.ports import Log
-from mnemolog.projections.vectors.manifest import SegmentState, read_manifest, state_of
+from mnemolog.projections.quarantine import size_of
+from mnemolog.projections.vectors.manifest import (
+    Manifest,
+    SegmentState,
+    covered_by,
+    range_of,
+    read_manifest,
+    size_misfit,
+    state_of,
+)
+
+LOOKS_MAX: Final = 3
+"""How often a folder is looked through again because segments were merged away meanwhile."""
+
+_GENERATION: Final = re.compile(r"([0-9a-f]{16})-(\d{4,18})")
+
+Misfit = Callable[[Path, Manifest], str | None]
+"""Says why the files of a segment are not those that its manifest describes, None where they are."""
+
+
+class UnusedSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment that is not served."""
+
+    name: str
+    state: str
+    """`usable` of one whose range others cover, or that no segment before it leads to."""
+    why: str
+    covered: bool
+    """Whether the log can tell again what it was made of."""
+
+
+class SkippedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that the model refused. It has no vector; text recall finds it."""
+
+    position: Position
+    why: str
 
 
 class GenerationStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's vectors, as their manifests describe them. File contents are not checked here."""
+    """One model's vectors, as their manifests and the sizes of their files describe them."""
 
     generation: str
+    """Empty for the active model when it has none."""
     model: str
     fingerprint: str
     recipe: str
     """How turns become the texts that are embedded, the size of groups included."""
     state: str
-    """`current`, `behind`, `other-log`, `ahead`, `diverged` or `damaged`."""
+    """A word of `mnemolog.projections.drift`."""
+    action: str
+    """What is to be done, with the command."""
     covers: Position
     """How far the segments go. Turns up to here whose group is open are embedded in memory by whoever recalls."""
     behind_events: int
     vectors: int
     open_turns: int
     """Turns up to `covers` that no vector on disk stands for, because their group was open there."""
+    segments: int
+    """Segments that are served."""
+    bytes: int
+    """Of all its files."""
+    skipped: tuple[SkippedTurn, ...] = ()
+    unused: tuple[UnusedSegment, ...] = ()
 
 
-def generations(root: Path, log: Log) -> list[GenerationStatus]:
-    """Return the state of every generation below `root`."""
-    return [_status(folder, log) for folder in sorted(root.glob("[0-9a-f]*-[0-9]*")) if folder.is_dir()]
+class FoundSegment(NamedTuple):
+    """A segment on the disk, and what it is worth here."""
+
+    folder: Path
+    manifest: Manifest | None
+    state: SegmentState
+    why: str
+    covered: bool
+    """Whether the log can tell again what it was made of."""
+
+    @property
+    def range(self) -> tuple[Position, Position] | None:
+        """The offsets `(after, upto]`, by the manifest or else by the name."""
+        return range_of(self.folder) if self.manifest is None else (self.manifest.after, self.manifest.upto)
 
 
-def _status(folder: Path, log: Log) -> GenerationStatus:
-    head = log.head().position
-    covers, vectors, open_turns = ORIGIN, 0, 0
-    model, fingerprint, recipe = "", folder.name.split("-")[0], ""
-    state = "current"
-    for part in sorted(folder.glob("[0-9]*-[0-9]*")):
-        try:
-            manifest = read_manifest(part)
-        except errors.ProjectionUnreadable:
-            state = SegmentState.DAMAGED.value
-            continue
-        model, fingerprint, recipe = manifest.model, manifest.fingerprint, manifest.recipe
-        worth = state_of(manifest, log=log, fingerprint=None)
-        if worth is not SegmentState.USABLE:
-            state = worth.value
-        elif manifest.after == covers:
-            covers, vectors, open_turns = manifest.upto, vectors + manifest.vectors, manifest.open_turns or 0
-    if state == "current" and covers < head:
-        state = "behind"
+class FoundGeneration(NamedTuple):
+    """A generation on the disk."""
+
+    folder: Path
+    serial: int
+    segments: tuple[FoundSegment, ...]
+    chain: tuple[FoundSegment, ...]
+    """Those that are served: from 0 on, each begins where the one before ends."""
+    replaced: bool
+    """Whether a newer one of the same model answers."""
+
+    @property
+    def prefix(self) -> str:
+        """The first digits of the fingerprint, by the name."""
+        return self.folder.name.split("-")[0]
+
+    @property
+    def covers(self) -> Position:
+        """Where the served segments end."""
+        return self.chain[-1].manifest.upto if self.chain and self.chain[-1].manifest else ORIGIN
+
+    def state(self, head: Position) -> Drift:
+        """Return what it is worth, taken by itself."""
+        states = {segment.state for segment in self.segments}
+        # What speaks against the log comes first, however much is served beside it.
+        for worth in (SegmentState.AHEAD, SegmentState.DIVERGED, SegmentState.OTHER_LOG):
+            if worth in states:
+                return Drift(worth.value)
+        if self.replaced:
+            return Drift.REPLACED
+        if any(self._is_missed(segment) for segment in self.segments):
+            return Drift.DAMAGED
+        return Drift.BEHIND if self.covers < head else Drift.CURRENT
+
+    def _is_missed(self, segment: FoundSegment) -> bool:
+        # A damaged segment whose offsets others cover is no loss: it lies there until somebody sets it aside.
+        unfit = segment.state in (SegmentState.DAMAGED, SegmentState.OTHER_MODEL)
+        return unfit and (segment.range is None or segment.range[1] > self.covers)
+
+
+def survey(root: Path, log: Log, *, misfit: Misfit = size_misfit) -> list[FoundGeneration]:
+    """Return every generation below `root`. Of several of one model, the newest with usable segments answers."""
+    found = []
+    for folder in sorted(root.glob("*-*")):
+        match = _GENERATION.fullmatch(folder.name)
+        if match is not None and folder.is_dir():
+            segments = tuple(_segments(folder, log, misfit))
+            found.append(FoundGeneration(folder, int(match[2]), segments, _chain(segments), replaced=False))
+    newest: dict[str, int] = defaultdict(int)
+    for item in found:
+        if item.chain:
+            newest[item.prefix] = max(newest[item.prefix], item.serial)
+    return [item._replace(replaced=item.serial < newest[item.prefix]) for item in found]
+
+
+def generations(root: Path, log: Log, *, active: str | None = None) -> list[GenerationStatus]:
+    """Return the state of every generation below `root`.
+
+    `active` is the fingerprint of the model that recalls use; those of others are then `other-model`, and the
+    active one is `missing` when it has none. With None each is judged by itself.
+    """
+    found, head = survey(root, log), log.head().position
+    statuses = [_status(item, head=head, active=active) for item in found]
+    if active is not None and head > ORIGIN and not any(_is_of(item, active) for item in found):
+        statuses.append(_missing(active, head))
+    return statuses
+
+
+def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
+    return generation.prefix == fingerprint[:16]
+
+
+def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
+    state = found.state(head)
+    if active is not None and not _is_of(found, active) and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
+        state = Drift.OTHER_MODEL
+    used = [segment.manifest for segment in found.chain if segment.manifest is not None]
+    tags = used or [segment.manifest for segment in found.segments if segment.manifest is not None]
+    tag = tags[-1] if tags else None
     return GenerationStatus(
-        generation=folder.name,
-        model=model,
-        fingerprint=fingerprint,
-        recipe=recipe,
-        state=state,
-        covers=covers,
-        behind_events=max(0, head - covers),
-        vectors=vectors,
-        open_turns=open_turns,
+        generation=found.folder.name,
+        model=tag.model if tag else "",
+        fingerprint=tag.fingerprint if tag else found.prefix,
+        recipe=tag.recipe if tag else "",
+        state=state.value,
+        action=action("vectors", state, model=tag.model if tag else ""),
+        covers=found.covers,
+        behind_events=max(0, head - found.covers),
+        vectors=sum(manifest.vectors for manifest in used),
+        open_turns=used[-1].open_turns if used else 0,
+        segments=len(found.chain),
+        bytes=size_of(found.folder),
+        skipped=tuple(turn for manifest in used for turn in _skipped(manifest)),
+        unused=tuple(_unused(found)),
     )
+
+
+def _missing(fingerprint: str, head: Position) -> GenerationStatus:
+    return GenerationStatus(
+        generation="",
+        model="",
+        fingerprint=fingerprint,
+        recipe="",
+        state=Drift.MISSING.value,
+        action=action("vectors", Drift.MISSING),
+        covers=ORIGIN,
+        behind_events=head,
+        vectors=0,
+        open_turns=0,
+        segments=0,
+        bytes=0,
+    )
+
+
+def _skipped(manifest: Manifest) -> Iterable[SkippedTurn]:
+    """Return the turns that a manifest calls refused."""
+    return [SkippedTurn(position=item.position, why=item.why) for item in manifest.skipped]
+
+
+def _unused(found: FoundGeneration) -> Iterable[UnusedSegment]:
+    for segment in found.segments:
+        if segment in found.chain:
+            continue
+        why = segment.why
+        if segment.state is SegmentState.USABLE:
+            span = segment.range
+            why = "other segments cover its offsets" if span and span[1] <= found.covers else "nothing leads up to it"
+        yield UnusedSegment(name=segment.folder.name, state=segment.state.value, why=why, covered=segment.covered)
+
+
+def _segments(folder: Path, log: Log, misfit: Misfit) -> Sequence[FoundSegment]:
+    found: list[FoundSegment] = []
+    for _ in range(LOOKS_MAX):
+        seen = [look(part, log, misfit) for part in sorted(folder.glob("*-*")) if range_of(part) is not None]
+        found = [segment for segment in seen if segment is not None]
+        # One that vanished was merged into another, which is there since: look again, or both would be missed.
+        if len(found) == len(seen):
+            break
+    return found
+
+
+def look(part: Path, log: Log, misfit: Misfit) -> FoundSegment | None:
+    """Return what one segment is worth, None where it has vanished meanwhile."""
+    span = range_of(part)
+    try:
+        manifest = read_manifest(part)
+    except errors.ProjectionUnreadable as error:
+        covered = span is not None and covered_by(log, span)
+        return FoundSegment(part, None, SegmentState.DAMAGED, error.cause, covered) if part.exists() else None
+    state, why = state_of(manifest, log=log, fingerprint=None), ""
+    covered = covered_by(log, manifest)
+    head = log.head().position
+    match state:
+        case SegmentState.OTHER_LOG:
+            why = f"it is of log {manifest.log_id}"
+        case SegmentState.AHEAD:
+            why = f"it reaches to {manifest.upto}, the log to {head}: the log has lost history"
+        case SegmentState.DIVERGED:
+            why = f"the log's digest at {manifest.upto} is another: the log's history was changed"
+        case _ if not manifest.fingerprint.startswith(part.parent.name.split("-")[0]):
+            state, why = SegmentState.OTHER_MODEL, f"it is of model {manifest.model!r} {manifest.fingerprint[:16]}"
+        case _ if span != (manifest.after, manifest.upto):
+            state, why = SegmentState.DAMAGED, "its name and its manifest tell of other offsets"
+        case _ if misfits := misfit(part, manifest):
+            state, why = SegmentState.DAMAGED, misfits
+    return FoundSegment(part, manifest, state, why, covered) if part.exists() else None
+
+
+def _chain(segments: Iterable[FoundSegment]) -> tuple[FoundSegment, ...]:
+    """Return what is served: from 0 on, always the longest that begins where the one before ends."""
+    usable = [(s.manifest, s) for s in segments if s.state is SegmentState.USABLE and s.manifest is not None]
+    chain: list[FoundSegment] = []
+    reached = ORIGIN
+    while options := [(m, s) for m, s in usable if m.after == reached and m.upto > reached]:
+        manifest, segment = max(options, key=lambda option: option[0].upto)
+        chain.append(segment)
+        reached = manifest.upto
+    return tuple(chain)

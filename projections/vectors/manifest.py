@@ -77,14 +77,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     faiss_version: str
 
 
+_NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
+
+
 class _Sealed(msgspec.Struct, frozen=True):
-    """The manifest file: the manifest, and the SHA-256 of its bytes."""
+    """The manifest file: the manifest, and the SHA-256 of its bytes.
+
+    A manifest is a witness of the log's history: one flipped bit of its digest must not accuse the log.
+    """
 
     sha256: str
     manifest: msgspec.Raw
-
-
-_NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 
 class SegmentState(StrEnum):
@@ -102,29 +105,30 @@ class SegmentState(StrEnum):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a segment, durably."""
+    write_synced(folder / MANIFEST_FILE, sealed(manifest))
+
+
+def sealed(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest file."""
     encoded = msgspec.json.encode(manifest)
-    sealed = _Sealed(sha256(encoded).hexdigest(), msgspec.Raw(encoded))
-    write_synced(folder / MANIFEST_FILE, msgspec.json.encode(sealed))
+    return msgspec.json.encode(_Sealed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest in `folder`.
 
-    Raises `Damaged` if it is not as it was written, or not of this segment; `ProjectionUnreadable` if it
-    cannot be read.
+    Raises `Damaged` if it is not as it was written, `ProjectionUnreadable` if it cannot be read now.
     """
     path = folder / MANIFEST_FILE
     try:
-        sealed = msgspec.json.decode(read_bytes(path), type=_Sealed)
-        if sha256(sealed.manifest).hexdigest() != sealed.sha256:
+        found = msgspec.json.decode(read_bytes(path), type=_Sealed)
+        if sha256(found.manifest).hexdigest() != found.sha256:
             raise Damaged(path, "its bytes are not those that were written")
-        manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
+        manifest = msgspec.json.decode(found.manifest, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged(path, str(error)) from error
     if manifest.format != FORMAT:
         raise Damaged(path, f"manifest format {manifest.format} is not known here")
-    if range_of(folder) != (manifest.after, manifest.upto):
-        raise Damaged(path, f"it is of the range {manifest.after}-{manifest.upto}, not of this folder's")
     return manifest
 
 
@@ -197,3 +201,18 @@ def covered_by(log: Log, what: Manifest | tuple[Position, Position]) -> bool:
         return state_of(what, log=log, fingerprint=None) is SegmentState.USABLE
     after, upto = what
     return ORIGIN <= after < upto <= log.head().position
+
+
+def size_misfit(folder: Path, manifest: Manifest) -> str | None:
+    """Return why the files of a segment cannot be the ones that were written, by their sizes alone.
+
+    None where the sizes fit. Contents are not read: a flipped bit is found by `read_checked`.
+    """
+    for name, tag in sorted(manifest.files.items()):
+        try:
+            size = (folder / name).stat().st_size
+        except OSError as error:
+            return f"{name}: {error.strerror or error}"
+        if size != tag.size_bytes:
+            return f"{name} has {size:,} bytes, {tag.size_bytes:,} were written"
+    return None

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mnemolog.projections.drift import TABLE
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
+
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/sessions.md", "docs/working-memory.md", "docs/models.md"]
+PAGES = ["README.md", "docs/models.md", "docs/operations.md", "docs/sessions.md", "docs/working-memory.md"]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
 
@@ -44,6 +47,16 @@ def test_links_of_a_page_lead_to_files(page):
     """Only those into the repository are looked at."""
     for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
         assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
+    """Every state, what it means and what is to be done, word for word; and the limits of the quarantine."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    for state, meaning in TABLE.items():
+        assert f"| `{state.value}` | {meaning.means} |" in page
+        for action in filter(None, meaning[1:]):
+            assert re.search(rf"^\| `{state.value}` \| [a-z, ]+ \| {re.escape(action)} \|$", page, re.MULTILINE), action
+    assert f"{ITEMS_MAX} items (`ITEMS_MAX`) or {BYTES_MAX >> 30} GiB (`BYTES_MAX`)" in page
 
 
 def test_the_example_of_sessions_runs(capsys):

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pysqlite3 import dbapi2
 
 from mnemolog.domain.digest import link
 from mnemolog.infra.log import LOG_FILE, EventLog
 from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS
+from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, sealed
 
 COLUMNS = ("position", "stream", "version", "topic", "state", "key", "recorded_at", "digest")
 TEXTS = ("stream", "topic", "key")
@@ -64,6 +66,12 @@ class Tampering:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def rewrite_manifest(segment: Path, **fields: Any) -> None:
+    """Change what the manifest of a segment says, and seal it anew: nothing about it looks damaged."""
+    manifest = msgspec.structs.replace(read_manifest(segment), **fields)
+    (segment / MANIFEST_FILE).write_bytes(sealed(manifest))
 
 
 def copy_store(log: EventLog, folder: Path) -> Path:

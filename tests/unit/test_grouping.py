@@ -6,7 +6,6 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,7 +26,8 @@ from mnemolog.domain.events import (
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.rendering import RECIPE
 from mnemolog.projections.vectors.grouping import fold, recipe
-from mnemolog.projections.vectors.manifest import read_manifest, write_manifest
+from mnemolog.projections.vectors.manifest import read_manifest
+from tests.faults.tamper import rewrite_manifest
 from tests.support import FakeClock, HashEncoder, started, turn
 
 SESSIONS = ("a", "b", "c")
@@ -455,9 +455,7 @@ def test_a_segment_of_another_recipe_is_set_aside(four, folder):
     before = closed_rows(four)
     four.close()
     (segment,) = (folder / "projections" / "vectors").glob("*/0*")
-    manifest = msgspec.structs.replace(read_manifest(segment), recipe=recipe(8))
-    (segment / "manifest.json").unlink()
-    write_manifest(segment, manifest)
+    rewrite_manifest(segment, recipe=recipe(8))
     with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
         again.catch_up_vectors()
         assert closed_rows(again) == before

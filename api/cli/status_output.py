@@ -1,0 +1,120 @@
+"""How status, diagnosis and quarantine look on a terminal. JSON is the same structs, encoded."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from mnemolog.cli.output import console, counted, dated, table_of
+from mnemolog.diagnosis import Ailment, Diagnosis
+from mnemolog.projections.quarantine import QuarantinedItem
+from mnemolog.projections.vectors.inventory import GenerationStatus
+from mnemolog.results import Status
+
+_QUIET: Final = ("current", "present", "other-model")
+_NOTHING: Final = "Nothing to do"
+_STYLES: Final = {"note": "dim", "problem": "yellow", "log": "bold red"}
+
+
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """What a purge deleted, or would."""
+
+    dry_run: bool
+    items: tuple[QuarantinedItem, ...]
+
+
+def show_status(status: Status) -> None:
+    """Print the state of a store, and what is to be done about what is not current."""
+    out, table = console(), table_of("projection", "state", "to", "behind", "holds")
+    out.print(f"[bold]{status.path}[/bold]  log {status.log_id}, format {status.log_format}")
+    out.print(f"head {status.head}, digest {status.digest}, {status.log_bytes / 1e6:.1f} MB")
+    views = status.views
+    holds = f"{status.sessions} sessions, {status.turns} turns"
+    table.add_row("views", views.state, str(views.position), str(views.behind_events), holds)
+    told = [("views", views.state, views.action)]
+    for item in status.vectors:
+        name = f"vectors {item.model} {item.fingerprint[:8]}"
+        table.add_row(name, item.state, str(item.covers), str(item.behind_events), _holds(item))
+        told.append((name, item.state, item.action))
+    for cache in status.caches:
+        table.add_row(cache.name, cache.state, "", "", f"{cache.bytes / 1e6:.1f} MB")
+        told.append((cache.name, cache.state, cache.action))
+    out.print(table)
+    if not status.vectors:
+        out.print("no vectors yet: `mnemolog rebuild DIR vectors` makes them", style="dim")
+    for name, state, action in told:
+        if state not in _QUIET and not action.startswith(_NOTHING):
+            out.print(f"{name}: {state}: {_here(action, status.path)}", markup=False, style="yellow")
+    for item in status.vectors:
+        for segment in item.unused:
+            where = f"{item.generation}/{segment.name}"
+            out.print(f"not used: {where}: {segment.state}: {segment.why}", markup=False, style="dim")
+    if status.quarantined:
+        lie = f"{counted(status.quarantined, 'item')} in quarantine, {status.quarantine.bytes / 1e6:.1f} MB"
+        out.print(f"{lie}: {_here(status.quarantine.action, status.path)}", style="yellow", markup=False)
+    for warning in status.warnings:
+        out.print(f"WARNING: {_here(warning, status.path)}", style="bold red", markup=False)
+
+
+def show_diagnosis(answer: Diagnosis, *, dry_run: bool = False) -> None:
+    """Print every finding, and the verdict."""
+    out = console()
+    for item in answer.findings:
+        out.print(f"{item.where}: {item.state}", style=_STYLES[item.severity], markup=False, end=" ")
+        out.print(f"({item.severity}) {item.why}", markup=False)
+        out.print(f"  {item.matters}", markup=False, style="dim")
+        out.print(f"  {_done(item, answer.path, dry_run=dry_run)}", markup=False)
+    if answer.log_damaged:
+        verdict = "[red]THE LOG IS DAMAGED[/red], or somebody remembers another history"
+    elif answer.healthy:
+        verdict = "[green]nothing is wrong[/green]" + (" any more" if any(i.fixed for i in answer.findings) else "")
+    else:
+        left = sum(1 for item in answer.findings if item.severity == "problem" and not item.fixed)
+        verdict = f"[yellow]{counted(left, 'problem')}[/yellow]"
+    looked = "every byte was read" if answer.deep else "a look at tags and sizes; --deep reads every byte"
+    out.print(f"{verdict}; head {answer.head}; {looked}")
+
+
+def show_quarantine(items: Sequence[QuarantinedItem]) -> None:
+    """Print a table of what lies in quarantine."""
+    out, table = console(), table_of("name", "was", "state", "since", "bytes", "reason")
+    for item in items:
+        since = "" if item.when is None else dated(item.when)
+        table.add_row(item.name, item.was, item.state, since, f"{item.bytes:,}", item.reason)
+    if items:
+        out.print(table)
+    out.print(f"{counted(len(items), 'item')}, {sum(item.bytes for item in items):,} bytes")
+
+
+def show_purged(answer: Purged) -> None:
+    """Print what was deleted."""
+    out = console()
+    for item in answer.items:
+        out.print(f"{item.name}  ({item.was}: {item.state})", markup=False)
+    size = f"{counted(len(answer.items), 'item')}, {sum(item.bytes for item in answer.items):,} bytes"
+    out.print(f"would delete {size}" if answer.dry_run else f"deleted {size}")
+
+
+def _holds(item: GenerationStatus) -> str:
+    parts = [counted(item.vectors, "vector"), f"{counted(item.segments, 'segment')}, {item.bytes / 1e6:.1f} MB"]
+    if item.open_turns:
+        parts.append(f"{item.open_turns} turns in open groups")
+    if item.skipped:
+        parts.append(f"{counted(len(item.skipped), 'turn')} refused by the model")
+    return ", ".join(parts)
+
+
+def _done(item: Ailment, path: str, *, dry_run: bool) -> str:
+    if item.outcome:
+        return ("fixed: " if item.fixed else "not fixed: ") + _here(item.outcome, path)
+    if dry_run:
+        return "--fix would act on this" if item.fixable else f"--fix leaves this: {_here(item.action, path)}"
+    return _here(item.action, path)
+
+
+def _here(text: str, path: str) -> str:
+    """Return a text with the store's folder in its commands, to be copied."""
+    return text.replace(" DIR", f" {shlex.quote(path)}")

@@ -1,0 +1,90 @@
+"""What the databases of the projections are worth, from a quick look: nothing is read through or repaired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mnemolog import bootstrap
+from mnemolog.domain import errors
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.infra.log import EventLog
+from mnemolog.projections import queries
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.drift import Drift, action
+from mnemolog.projections.quarantine import DATABASE_PARTS, size_of
+from mnemolog.projections.views import ViewsState, standing
+from mnemolog.results import CacheStatus, ViewsStatus
+
+PRESENT: Final = "present"
+"""State of a cache that a quick look finds nothing wrong with."""
+
+_FIRST_ROWS: Final = {
+    bootstrap.EMBEDDINGS_FILE: "SELECT fingerprint, content, chunks, vectors, checksum FROM embeddings LIMIT 1",
+    bootstrap.SNAPSHOTS_FILE: "SELECT stream, version, position, log_id, digest, format, state, checksum "
+    "FROM snapshots LIMIT 1",
+}
+"""What a look at a cache asks. The tables' own modules need numpy, which a status must do without."""
+
+_SIGNS_OF_DAMAGE: Final = ("no such table", "no such column", "Could not decode to UTF-8")
+
+
+def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
+    """Return the state of the views with the numbers of sessions and turns that they hold."""
+    head = log.head().position
+    if not path.exists():
+        return _views(Drift.MISSING, ORIGIN, head), 0, 0
+    engine = bootstrap.open_engine(path)
+    try:
+        with ProjectionDatabase(engine, path).reading() as connection:
+            state, position = standing(connection, log)
+            sessions, turns = (0, 0) if state is ViewsState.MISSING else queries.counts(connection)
+    except errors.ProjectionUnreadable as error:
+        return _views(broken(error), ORIGIN, head, why=error.cause), 0, 0
+    finally:
+        engine.dispose()
+    if state is not ViewsState.USABLE:
+        return _views(Drift(state.value), position, head), sessions, turns
+    return _views(Drift.BEHIND if position < head else Drift.CURRENT, position, head), sessions, turns
+
+
+def caches(projections: Path) -> tuple[CacheStatus, ...]:
+    """Return the state of the embedding cache and of the snapshots."""
+    return tuple(_cache(projections / name, query) for name, query in _FIRST_ROWS.items())
+
+
+def broken(error: errors.ProjectionUnreadable) -> Drift:
+    """Return what an error of a database says about its file.
+
+    A table or column that is not there counts as damage, for our tables are all made in one transaction, and so
+    does a text that is no text.
+    """
+    if bootstrap.is_damage(error) or any(sign in error.cause for sign in _SIGNS_OF_DAMAGE):
+        return Drift.DAMAGED
+    return Drift.UNREADABLE
+
+
+def _views(state: Drift, position: Position, head: Position, *, why: str = "") -> ViewsStatus:
+    behind = max(0, head - position)
+    return ViewsStatus(
+        state=state.value, position=position, behind_events=behind, action=action("views", state), why=why
+    )
+
+
+def _cache(path: Path, query: str) -> CacheStatus:
+    state, why = PRESENT, ""
+    if not path.exists():
+        state = Drift.MISSING.value
+    else:
+        engine = bootstrap.open_engine(path)
+        try:
+            with ProjectionDatabase(engine, path).reading() as connection:
+                if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
+                    connection.exec_driver_sql(query).all()
+        except errors.ProjectionUnreadable as error:
+            state, why = broken(error).value, error.cause
+        finally:
+            engine.dispose()
+    size = size_of(path) + sum(size_of(path.with_name(path.name + part)) for part in DATABASE_PARTS)
+    drift = Drift.CURRENT if state == PRESENT else Drift(state)
+    return CacheStatus(name=path.name, state=state, bytes=size, action=action("cache", drift), why=why)

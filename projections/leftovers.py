@@ -1,0 +1,115 @@
+"""What processes that died have left: temporary folders and files whose names hold the process's number, notes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import filelock
+import msgspec
+
+from mnemolog.domain import errors
+from mnemolog.projections.vectors.lock import Holder
+
+_TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}")  # As `durable.temporary_name` makes them.
+_LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
+_HOLDER: Final = re.compile(r"\.([0-9a-f]{16})\.holder\.json")
+
+
+class Leftover(NamedTuple):
+    """Something nobody needs any more."""
+
+    path: Path
+    why: str
+
+
+def abandoned(projections: Path) -> list[Leftover]:
+    """Return the temporary files and folders whose process does not run on this machine any more."""
+    vectors = projections / "vectors"
+    folders = [projections, vectors, projections / "quarantine", *(path for path in vectors.glob("[0-9a-f]*-[0-9]*"))]
+    found = []
+    for folder in folders:
+        for path in sorted(folder.glob(".*")):
+            match = _TEMPORARY.fullmatch(path.name)
+            if match is not None and not is_running(int(match[1])):
+                found.append(Leftover(path, f"process {match[1]}, which made it, does not run any more"))
+    return found
+
+
+def stale_notes(projections: Path) -> list[Leftover]:
+    """Return the notes of who writes vectors that name nobody who does.
+
+    They are for people only and decide nothing. One of another machine is never called stale.
+    """
+    found = []
+    for path in sorted((projections / "vectors").glob(".*.holder.json")):
+        if _HOLDER.fullmatch(path.name) is None:
+            continue
+        try:
+            holder = msgspec.json.decode(path.read_bytes(), type=Holder)
+        except FileNotFoundError:
+            continue
+        except (OSError, msgspec.MsgspecError) as error:
+            found.append(Leftover(path, f"it cannot be read: {error}"))
+            continue
+        if holder.host == socket.gethostname() and not is_running(holder.pid):
+            found.append(Leftover(path, f"{holder} does not run any more; the lock itself is free"))
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of that number runs on this machine."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def remove(path: Path) -> None:
+    """Delete a leftover. One that is gone already is fine. Raises `ProjectionUnreadable`."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise errors.ProjectionUnreadable(path, str(error)) from error
+
+
+@contextmanager
+def nobody_indexing(vectors: Path) -> Iterator[None]:
+    """Keep indexers out while the block runs. Raises `IndexerBusy` at once where one is at work.
+
+    The numbers of processes mean little between containers that share a folder; these locks hold there too.
+    """
+    names = {match[1] for path in vectors.glob(".*.lock") if (match := _LOCK.fullmatch(path.name))}
+    names |= {path.name.split("-")[0] for path in vectors.glob("[0-9a-f]*-[0-9]*") if path.is_dir()}
+    with ExitStack() as held:
+        for name in sorted(names):
+            path = vectors / f".{name}.lock"
+            try:
+                held.enter_context(filelock.FileLock(path, timeout=0, thread_local=False))
+            except filelock.Timeout as error:
+                raise errors.IndexerBusy(path, holder=_holder(vectors, name)) from error
+            except OSError as error:
+                raise errors.ProjectionUnreadable(path, str(error)) from error
+        yield
+
+
+def _holder(vectors: Path, name: str) -> str:
+    with suppress(OSError, msgspec.MsgspecError):
+        return str(msgspec.json.decode((vectors / f".{name}.holder.json").read_bytes(), type=Holder))
+    return "another process"

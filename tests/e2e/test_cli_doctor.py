@@ -1,0 +1,135 @@
+"""status, doctor and quarantine as an operator meets them: words, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.infra.log import LOG_FILE
+from tests.e2e.test_cli import refused, run
+from tests.faults.tamper import Tampering, copy_store
+from tests.support import HashEncoder
+
+
+@pytest.fixture
+def memory(folder):
+    """A store with a few turns and a segment, closed."""
+    with MemoryStore.open(folder, model=HashEncoder()) as store:
+        store.start_session("trip", session_id="trip-1")
+        for n in range(5):
+            store.record("trip-1", "user", f"note number{n}")
+        store.recall("number1")
+        store.catch_up_vectors()
+    return folder
+
+
+def damage(memory):
+    (segment,) = memory.glob("projections/vectors/*/[0-9]*-[0-9]*")
+    (segment / "index.faiss").write_bytes(b"")
+    return segment
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("quarantine", "list"), ("quarantine", "purge")])
+def test_every_command_has_help_with_an_example(command):
+    """One screen that shows how it is used."""
+    ran = run(*command, "--help")
+    assert ran.returncode == 0
+    assert f"Example: mnemolog {' '.join(command)}" in ran.stdout
+
+
+def test_status_says_what_is_wrong_and_the_command_to_copy(memory):
+    """In words with the store's own folder, and in JSON with the same fields."""
+    assert "Nothing to do" not in run("status", memory).stdout
+    damage(memory)
+    ran = run("status", memory)
+    assert ran.returncode == 0
+    assert re.search(r"vectors hash-words \w{8} +damaged +0 +6 ", ran.stdout)
+    assert f"`mnemolog doctor {memory} --fix --model hash-words`" in ran.stdout
+    (vectors,) = json.loads(run("status", memory, "--json").stdout)["vectors"]
+    assert (vectors["state"], vectors["covers"], vectors["segments"]) == ("damaged", 0, 0)
+    assert vectors["action"].startswith("`mnemolog doctor DIR --fix")
+    assert [segment["state"] for segment in vectors["unused"]] == ["damaged"]
+
+
+def test_doctor_goes_from_one_to_zero(memory):
+    """Looks, says what it would do, does it, finds nothing; text and JSON agree."""
+    assert run("doctor", memory).returncode == 0
+    segment = damage(memory)
+    looked = run("doctor", memory)
+    assert looked.returncode == 1
+    assert "index.faiss has 0 bytes" in looked.stdout
+    would = run("doctor", memory, "--fix", "--dry-run")
+    assert would.returncode == 1
+    assert "--fix would act on this" in would.stdout
+    assert segment.exists()
+    found = json.loads(run("doctor", memory, "--json").stdout)
+    assert (found["healthy"], found["log_damaged"]) == (False, False)
+    assert [item["state"] for item in found["findings"] if item["severity"] == "problem"] == ["damaged"]
+    fixed = run("doctor", memory, "--fix")
+    assert fixed.returncode == 0, fixed.stdout
+    assert "fixed: set aside as projections/quarantine/" in fixed.stdout
+    assert not segment.exists()
+    again = run("doctor", "--deep", "--json", store=memory)
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["healthy"]
+
+
+def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory, tmp_path):
+    """An older copy of log.db under newer vectors: loud everywhere, also after the vectors were set aside."""
+    with MemoryStore.open(memory, model=HashEncoder()) as store:
+        older = copy_store(store._log, tmp_path / "older")
+        store.record("trip-1", "user", "to be lost")
+        store.catch_up_vectors()
+    shutil.rmtree(older / "projections")
+    shutil.copytree(memory / "projections" / "vectors", older / "projections" / "vectors")
+    assert "WARNING: the log has lost history" in run("status", older).stdout
+    assert "the log has lost history" in json.loads(run("status", older, "--json").stdout)["warnings"][0]
+    for arguments in (("doctor",), ("doctor", "--fix"), ("doctor",), ("verify",)):
+        ran = run(arguments[0], older, *arguments[1:])
+        assert ran.returncode == 3, (arguments, ran.stdout)
+    assert run("quarantine", "purge", older, "--all", "--yes").returncode == 0
+    assert run("doctor", older).returncode == 0
+
+
+def test_doctor_exits_with_three_when_the_log_was_changed(memory, tmp_path):
+    """Found by reading it; --fix does not touch it."""
+    with MemoryStore.open(memory, model=None) as store:
+        copy = copy_store(store._log, tmp_path / "copy")
+    tampering = Tampering(copy / LOG_FILE)
+    tampering.write(3, recorded_at=1)
+    tampering.put_triggers_back()
+    tampering.close()
+    for _ in range(2):
+        ran = run("doctor", copy, "--deep", "--fix")
+        assert ran.returncode == 3
+        assert "THE LOG IS DAMAGED" in ran.stdout
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path):
+    """With a hint, and without making one there."""
+    refused(run("doctor", tmp_path / "nothing"), 1)
+    refused(run("quarantine", "list", tmp_path / "nothing"), 1)
+
+
+def test_the_quarantine_is_listed_and_purged_only_with_yes(memory):
+    """Names as listed; nothing goes without --yes, and nothing unnamed."""
+    damage(memory)
+    run("doctor", memory, "--fix")
+    (item,) = json.loads(run("quarantine", "list", memory, "--json").stdout)
+    assert (item["state"], item["upto"]) == ("damaged", 6)
+    listed = run("quarantine", "list", memory).stdout
+    assert item["name"][:20] in listed
+    assert "1 item," in listed
+    assert "names: say what to delete" in refused(run("quarantine", "purge", memory), 1)
+    assert "is not in quarantine" in refused(run("quarantine", "purge", memory, "nothing", "--yes"), 1)
+    for arguments, code in ((("--all",), 1), (("--all", "--dry-run", "--yes"), 0), (("--older-than", "1", "--yes"), 0)):
+        ran = run("quarantine", "purge", memory, *arguments)
+        assert ran.returncode == code
+        assert len(json.loads(run("quarantine", "list", memory, "--json").stdout)) == 1
+    ran = run("quarantine", "purge", item["name"], "--yes", store=memory)
+    assert (ran.returncode, "deleted 1 item" in ran.stdout) == (0, True)
+    assert json.loads(run("quarantine", "list", memory, "--json").stdout) == []

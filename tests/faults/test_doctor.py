@@ -1,0 +1,388 @@
+"""`doctor` finds each damage, mends it, and finds nothing the second time. Nothing of the log is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import Diagnosis, MemoryStore
+from mnemolog.domain.session import session_stream
+from mnemolog.infra.log import LOG_FILE
+from mnemolog.projections.states import evolve
+from mnemolog.projections.vectors.lock import Holder, IndexerLock
+from tests.faults.tamper import Tampering, copy_store
+from tests.support import HashEncoder
+
+TURNS = 12
+
+
+@pytest.fixture
+def memory(store, folder):
+    """The folder of a store with views, embeddings, snapshots and a segment, all current; closed."""
+    for name in ("a", "b"):
+        store.start_session(name, session_id=name, scope=f"acme/{name}")
+    for n in range(TURNS):
+        store.record("ab"[n % 2], "user", f"note number{n}")
+    store.switch("b", reason="resume", session="a")
+    store.recall("number3")
+    store.catch_up_vectors()
+    store._snapshots.save(session_stream("a"), state_of_a(store))
+    assert store.doctor(deep=True) == sound(store)
+    store.close()
+    return folder
+
+
+def state_of_a(store):
+    return store._log.fold(session_stream("a"), evolve)
+
+
+def sound(store):
+    """The diagnosis of a store that nothing is wrong with."""
+    return Diagnosis(
+        path=str(store.path), head=store.head().position, deep=True, healthy=True, log_damaged=False, findings=()
+    )
+
+
+def execute(path, *statements):
+    """Change a database from outside, and leave nothing in its WAL."""
+    with dbapi2.connect(path, isolation_level=None) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+
+def overwrite(path):
+    for part in ("-wal", "-shm"):
+        path.with_name(path.name + part).unlink(missing_ok=True)
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def segment_of(projections):
+    (segment,) = projections.glob("vectors/*/[0-9]*-[0-9]*")
+    return segment
+
+
+def dead_process():
+    """The number of a process that has ended."""
+    ran = subprocess.Popen([sys.executable, "-c", ""])
+    ran.wait()
+    return ran.pid
+
+
+def leave(folder):
+    """A temporary folder as a process that was killed leaves it."""
+    left = folder.with_name(f"{folder.name}.{dead_process()}.0123abcd")
+    (left / "part").mkdir(parents=True)
+    (left / "part" / "index.faiss").write_bytes(b"x")
+
+
+FOUND_BY_A_LOOK = {
+    "views overwritten": ("views", lambda p: overwrite(p / "views.db")),
+    "views without a table": ("views", lambda p: execute(p / "views.db", "DROP TABLE sessions")),
+    "embeddings overwritten": ("cache", lambda p: overwrite(p / "embeddings.db")),
+    "snapshots overwritten": ("cache", lambda p: overwrite(p / "snapshots.db")),
+    "a truncated segment": ("vectors", lambda p: (segment_of(p) / "index.faiss").write_bytes(b"x")),
+    "a segment without manifest": ("vectors", lambda p: (segment_of(p) / "manifest.json").unlink()),
+    "a rebuild that died": ("leftover", lambda p: leave(p / "vectors" / ".building")),
+    "a segment half written": ("leftover", lambda p: leave(segment_of(p).parent / ".segment")),
+    "a removal that died": ("leftover", lambda p: leave(p / "vectors" / ".removed")),
+    "a purge that died": ("leftover", lambda p: leave(p / "quarantine" / ".removed")),
+}
+
+FOUND_BY_READING = {
+    "another text": ("views", lambda p: execute(p / "views.db", "UPDATE turns SET text = 'forged' WHERE position = 5")),
+    "another role": ("views", lambda p: execute(p / "views.db", "UPDATE turns SET role = 'tool' WHERE position = 5")),
+    "a turn less": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns WHERE position = 5")),
+    "a ghost turn": (
+        "views",
+        lambda p: execute(
+            p / "views.db",
+            "INSERT INTO turns (position, session, version, scope, role, text, recorded_at) "
+            "VALUES (999, 'a', 999, 'acme', 'user', 'ghost', 1)",
+        ),
+    ),
+    "another count": ("views", lambda p: execute(p / "views.db", "UPDATE sessions SET turns = 7 WHERE session = 'a'")),
+    "a session less": ("views", lambda p: execute(p / "views.db", "DELETE FROM sessions WHERE session = 'a'")),
+    "a switch less": ("views", lambda p: execute(p / "views.db", "DELETE FROM switches")),
+    "a text not indexed": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns_text WHERE rowid = 5")),
+    "bad embeddings": ("cache", lambda p: execute(p / "embeddings.db", "UPDATE embeddings SET vectors = zeroblob(4)")),
+    "a bad snapshot": ("cache", lambda p: execute(p / "snapshots.db", "UPDATE snapshots SET version = 9")),
+    "a flipped bit of the index": ("vectors", lambda p: flip(segment_of(p) / "index.faiss")),
+    "a flipped bit of the positions": ("vectors", lambda p: flip(segment_of(p) / "positions.npy")),
+}
+
+
+@pytest.mark.parametrize("what", [*FOUND_BY_A_LOOK, *FOUND_BY_READING])
+def test_each_damage_is_found_and_mended_and_the_second_run_is_clean(memory, what):
+    """With a model at hand; every answer is as before, and nothing needs the model but what the cache has lost."""
+    part, damage = (FOUND_BY_A_LOOK | FOUND_BY_READING)[what]
+    with MemoryStore.open(memory, model=HashEncoder()) as store:
+        before = store.recall("number7").hits, store.sessions(), store.head()
+        store.recall("number7", mode="vector")
+    damage(memory / "projections")
+    model = HashEncoder()
+    with MemoryStore.open(memory, model=model) as store:
+        assert bool(store.doctor().findings) == (what in FOUND_BY_A_LOOK)
+        found = store.doctor(deep=True)
+        problems = [item for item in found.findings if item.severity == "problem"]
+        assert {item.what for item in problems} == {part}
+        assert all(item.fixable and not item.fixed and item.action and item.matters for item in problems)
+        assert not found.healthy
+        assert store.doctor(deep=True) == found, "a look changes nothing"
+        fixed = store.doctor(deep=True, fix=True)
+        assert all(item.fixed for item in fixed.findings)
+        assert fixed.healthy
+        assert store.doctor(deep=True) == sound(store)
+        if part != "cache":
+            assert model.calls == []
+        assert (store.recall("number7").hits, store.sessions(), store.head()) == before
+    with MemoryStore.open(memory, model=None) as store:
+        assert store.doctor(deep=True) == sound(store)
+
+
+def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
+    """Setting aside needs no model; making anew does, and says so."""
+    (segment_of(memory / "projections") / "index.faiss").unlink()
+    with MemoryStore.open(memory, model=None) as store:
+        damaged, behind = store.doctor(fix=True).findings
+        assert (damaged.fixed, behind.fixed, behind.fixable) == (True, False, False)
+        assert "mnemolog rebuild DIR vectors" in behind.action
+        (note,) = store.doctor().findings
+        assert (note.state, note.severity) == ("behind", "note")
+
+
+def test_a_model_that_made_other_vectors_mends_only_its_own(memory):
+    """The wrong --model is an answer, not a second generation by mistake."""
+    (segment_of(memory / "projections") / "index.faiss").unlink()
+    with MemoryStore.open(memory, model=HashEncoder(fingerprint="other/1")) as store:
+        _, behind = store.doctor(fix=True).findings
+        assert not behind.fixed
+        assert "were built with model" in behind.outcome
+        assert len(list((memory / "projections" / "vectors").glob("[0-9a-f]*-*"))) == 1
+
+
+def test_bad_rows_are_deleted_and_the_others_stay(memory):
+    """One row of the cache less: the model is asked for one text."""
+    path = memory / "projections" / "embeddings.db"
+    execute(
+        path, "UPDATE embeddings SET vectors = zeroblob(1536) WHERE content = (SELECT min(content) FROM embeddings)"
+    )
+    model = HashEncoder()
+    with MemoryStore.open(memory, model=model) as store:
+        (ailment,) = store.doctor(deep=True, fix=True).findings
+        assert "1 rows" in ailment.why
+        assert store.rebuild("vectors")[0].encoded_texts == 1
+    assert model.texts_encoded == 1
+
+
+def test_temporary_folders_of_the_living_are_left(memory):
+    """The number in the name is of a process that runs: it is at work."""
+    vectors = memory / "projections" / "vectors"
+    mine = vectors / f".building.{os.getpid()}.0123abcd"
+    mine.mkdir()
+    leave(vectors / ".building")
+    with MemoryStore.open(memory, model=None) as store:
+        (ailment,) = store.doctor(fix=True).findings
+        assert ailment.fixed
+    assert mine.exists()
+    assert [path.name for path in vectors.glob(".building*")] == [mine.name]
+
+
+def test_nothing_is_moved_or_removed_while_somebody_writes_vectors(memory):
+    """Also where process numbers mean nothing, as between containers: the lock does."""
+    vectors = memory / "projections" / "vectors"
+    leave(vectors / ".building")
+    (segment_of(memory / "projections") / "index.faiss").unlink()
+    with MemoryStore.open(memory, model=None) as store:
+        fingerprint = store.status().vectors[0].fingerprint
+        with IndexerLock(vectors, fingerprint).held(wait_s=0):
+            found = store.doctor(fix=True)
+            problems = [item for item in found.findings if item.severity == "problem"]
+            assert len(problems) == 2
+            assert all(f"process {os.getpid()}" in item.outcome and not item.fixed for item in problems)
+            assert not found.healthy
+            assert list(vectors.glob(".building*"))
+        assert store.doctor(fix=True).healthy
+
+
+def test_a_note_that_names_a_dead_indexer_is_told_and_removed(memory):
+    """Of this machine; of another nothing is known. A note is no problem either way."""
+    vectors = memory / "projections" / "vectors"
+    note = vectors / ".0123456789abcdef.holder.json"
+    note.write_bytes(msgspec.json.encode(Holder(dead_process(), "another machine")))
+    with MemoryStore.open(memory, model=None) as store:
+        assert store.doctor().findings == ()
+        note.write_bytes(msgspec.json.encode(Holder(dead_process(), socket.gethostname())))
+        found = store.doctor()
+        assert [item.state for item in found.findings] == ["stale"]
+        assert found.healthy
+        store.doctor(fix=True)
+        assert not note.exists()
+        assert store.doctor().findings == ()
+
+
+def test_a_generation_that_was_replaced_is_told_and_set_aside(memory):
+    """As a rebuild leaves it that died after the switch."""
+    (first,) = (memory / "projections" / "vectors").glob("*-0001")
+    shutil.copytree(first, first.with_name(first.name.replace("0001", "0002")))
+    with MemoryStore.open(memory, model=None) as store:
+        found = store.doctor(fix=True)
+        assert [(item.state, item.severity, item.fixed) for item in found.findings] == [("replaced", "note", True)]
+        assert not first.exists()
+        assert [item.was for item in store.quarantine().items()] == [f"vectors/{first.name}"]
+        assert store.doctor().findings == ()
+
+
+def test_views_that_know_more_than_the_log_are_kept_when_they_are_made_anew(memory, tmp_path):
+    """They may hold the only copy of turns that the log has lost."""
+    with MemoryStore.open(memory, model=None) as store:
+        copy_store(store._log, tmp_path / "older")
+        store.record("a", "user", "soon to be lost")
+        store.sessions()
+    shutil.copytree(memory / "projections", tmp_path / "older" / "projections", dirs_exist_ok=True)
+    with MemoryStore.open(tmp_path / "older", model=None) as older:
+        assert older.status().views.state == "ahead"
+        assert older.status().warnings[0].startswith("the log has lost history")
+        found = older.doctor(fix=True)
+        assert found.log_damaged
+        (views,) = [item for item in found.findings if item.what == "views"]
+        assert views.fixed
+        (item,) = older.quarantine().items()
+        with dbapi2.connect(older.quarantine().folder / item.name) as kept:
+            assert kept.execute("SELECT count(*) FROM turns WHERE text = 'soon to be lost'").fetchone() == (1,)
+        kept.close()
+        assert older.status().views.state == "current"
+
+
+@pytest.mark.parametrize("state", ["ahead", "diverged", "other-log"])
+def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(memory, tmp_path, state):
+    """Nobody has to be asked for an answer, and nobody loses the only copy by asking."""
+    folder = tmp_path / state
+    with MemoryStore.open(memory, model=None) as store:
+        if state != "other-log":
+            copy_store(store._log, folder)
+        store.record("a", "user", "soon to be lost")
+        store.sessions()
+    with MemoryStore.open(folder, model=None) as other:
+        if state == "other-log":
+            other.start_session("a", session_id="a")
+        for n in range(3 if state == "diverged" else 0):
+            other.record("a", "user", f"another history {n}")
+    for name in ("views.db", "views.db-wal", "views.db-shm"):
+        (folder / "projections" / name).unlink(missing_ok=True)
+    (folder / "projections").mkdir(exist_ok=True)
+    shutil.copy(memory / "projections" / "views.db", folder / "projections")
+    with MemoryStore.open(folder, model=None) as other:
+        assert other.status().views.state == state
+        assert not other.recall("lost", mode="text").hits
+        (item,) = other.quarantine().items()
+        assert (item.was, item.state) == ("views.db", state)
+        with dbapi2.connect(other.quarantine().folder / item.name) as kept:
+            assert kept.execute("SELECT count(*) FROM turns WHERE text = 'soon to be lost'").fetchone() == (1,)
+        kept.close()
+        assert other.status().views.state == "current"
+
+
+def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
+    """The others open what it has begun anew, and do not take that for the damaged file of the same name."""
+    with MemoryStore.open(memory, model=None) as store:
+        before = store.recall("number7").hits
+    for round_ in range(1, 6):
+        overwrite(memory / "projections" / "views.db")
+        barrier, answers = threading.Barrier(4), []
+
+        def ask(barrier=barrier, answers=answers):
+            with MemoryStore.open(memory, model=None) as mine:
+                barrier.wait()
+                answers.append(mine.recall("number7").hits)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert answers == [before] * 4
+        with MemoryStore.open(memory, model=None) as store:
+            assert len(store.quarantine().items()) == round_
+
+
+@pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
+def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, name):
+    """Busy, or not ours to read: whoever can, may find nothing wrong with it."""
+    path = memory / "projections" / name
+    path.rename(path.with_name("elsewhere"))
+    path.mkdir()
+    with MemoryStore.open(memory, model=None) as store:
+        (ailment,) = store.doctor(deep=True, fix=True).findings
+        assert (ailment.state, ailment.fixable, ailment.fixed) == ("unreadable", False, False)
+        assert store.quarantine().items() == []
+    assert path.is_dir()
+
+
+def test_a_damaged_log_is_told_from_damaged_projections(memory, tmp_path):
+    """By a look where the ends or a witness tell, by reading where a link does not hold. Nothing mends it."""
+    with MemoryStore.open(memory, model=None) as store:
+        copy = copy_store(store._log, tmp_path / "copy")
+    tampering = Tampering(copy / LOG_FILE)
+    tampering.write(5, recorded_at=1)
+    tampering.put_triggers_back()
+    tampering.close()
+    with MemoryStore.open(copy, model=None, create=False) as store:
+        assert not store.doctor().log_damaged
+        for fix in (True, False):
+            found = store.doctor(deep=True, fix=fix)
+            assert found.log_damaged
+            assert not found.healthy
+            (ailment,) = [item for item in found.findings if item.what == "log"]
+            assert (ailment.state, ailment.where, ailment.fixable) == ("changed", "log.db at 5", False)
+
+
+def test_a_missing_trigger_and_a_cut_off_tail_are_seen_at_a_glance(memory, tmp_path):
+    """Without reading any event."""
+    with MemoryStore.open(memory, model=None) as store:
+        copy = copy_store(store._log, tmp_path / "copy")
+    tampering = Tampering(copy / LOG_FILE)
+    tampering.execute("DELETE FROM events WHERE position > 10")
+    tampering.put_triggers_back()
+    tampering.execute("DROP TRIGGER events_refuse_update")
+    tampering.close()
+    with MemoryStore.open(copy, model=None, create=False) as store:
+        states = [item.state for item in store.doctor().findings if item.what == "log"]
+    assert sorted(states) == ["removed", "unprotected", "witness"]
+
+
+def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):
+    """The store has views, vectors and snapshots open while they are set aside: it opens the new ones."""
+    with MemoryStore.open(memory, model=HashEncoder()) as store:
+        before = store.recall("number7").hits
+        (segment_of(memory / "projections") / "index.faiss").write_bytes(b"")
+        assert store.doctor(fix=True).healthy
+        assert store.recall("number7").hits == before
+        store.record("a", "user", "one more")
+        assert store.recall("one more").hits[0].text == "one more"
+        store.catch_up_vectors()
+        assert store.doctor(deep=True) == sound(store)
+
+
+def test_progress_is_told_while_everything_is_read(memory):
+    """Log, views, rows and segments each count up to their own end."""
+    moves = []
+    with MemoryStore.open(memory, model=None) as store:
+        store.doctor(deep=True, progress=lambda done, total: moves.append((done, total)))
+    assert moves
+    assert all(0 < done <= total for done, total in moves)

@@ -1,0 +1,365 @@
+"""Vectors that do not fit their log: each state made for real, told from tags, and never renamed unasked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.domain.position import Position
+from mnemolog.projections.drift import TABLE, Drift, action
+from mnemolog.projections.vectors.inventory import generations
+from mnemolog.projections.vectors.manifest import covered_by, range_of, read_manifest
+from mnemolog.projections.verify import Kind
+from tests.faults.tamper import copy_store, rewrite_manifest
+from tests.support import FakeClock, HashEncoder
+
+HEAD = 21
+
+
+@pytest.fixture
+def filled(store):
+    """A store of a session and twenty turns whose vectors are in one segment."""
+    store.start_session("s", session_id="s")
+    record(store, 20)
+    store.catch_up_vectors()
+    return store
+
+
+@pytest.fixture
+def older(filled, tmp_path):
+    """The folder of an older copy of its log, with the vectors of the later one."""
+    return with_vectors_of(filled, copy_before(filled, tmp_path / "older"))
+
+
+def record(store, count, *, text="note"):
+    for n in range(count):
+        store.record("s", "user", f"{text} number{n}")
+
+
+def copy_before(store, folder):
+    """Copy a store, then let the original go on, its vectors too."""
+    copy_store(store._log, folder)
+    record(store, 4, text="later")
+    store.catch_up_vectors()
+    return folder
+
+
+def with_vectors_of(store, folder):
+    """Replace the vectors in a folder by those of a store."""
+    shutil.rmtree(folder / "projections" / "vectors", ignore_errors=True)
+    shutil.copytree(vectors_of(store.path), folder / "projections" / "vectors")
+    return folder
+
+
+def vectors_of(folder):
+    return folder / "projections" / "vectors"
+
+
+def segments_of(folder):
+    return sorted(vectors_of(folder).glob("*/[0-9]*-[0-9]*"))
+
+
+def status_of(folder):
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        return store.status()
+
+
+def files_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.name != ".lock")
+
+
+def test_current_and_behind_are_told_by_the_offset(filled, folder):
+    """A turn more than the segments hold is `behind`, and by how much."""
+    (now,) = filled.status().vectors
+    assert (now.state, now.covers, now.behind_events, now.segments, now.vectors) == ("current", HEAD, 0, 1, 20)
+    assert now.bytes == sum(path.stat().st_size for path in vectors_of(folder).glob("*/*/*"))
+    record(filled, 3)
+    (then,) = filled.status().vectors
+    assert (then.state, then.covers, then.behind_events) == ("behind", HEAD, 3)
+    assert "mnemolog rebuild DIR vectors --model hash-words" in then.action
+
+
+def test_vectors_ahead_of_a_restored_log_say_that_history_was_lost(older):
+    """An older copy of log.db put back: loud in status, the first segments are still served."""
+    status = status_of(older)
+    (vectors,) = status.vectors
+    assert (vectors.state, vectors.covers, vectors.segments) == ("ahead", HEAD, 1)
+    (unused,) = vectors.unused
+    assert unused.state == "ahead"
+    assert "the log has lost history" in unused.why
+    assert "mnemolog verify DIR" in vectors.action
+    (warning,) = status.warnings
+    assert warning.startswith("the log has lost history")
+
+
+def test_vectors_of_another_history_are_diverged(filled, tmp_path):
+    """The restored log went on otherwise, past the offset of the tag."""
+    folder = copy_before(filled, tmp_path / "other")
+    with MemoryStore.open(folder, model=None, clock=FakeClock(step=7)) as other:
+        record(other, 10, text="another history")
+    status = status_of(with_vectors_of(filled, folder))
+    (vectors,) = status.vectors
+    assert (vectors.state, vectors.covers) == ("diverged", HEAD)
+    assert [segment.state for segment in vectors.unused] == ["diverged"]
+    assert "history" in status.warnings[0]
+
+
+def test_vectors_of_another_store_are_of_another_log(filled, tmp_path):
+    """Offsets and model may be the same: the log's identity is not."""
+    folder = tmp_path / "elsewhere"
+    with MemoryStore.open(folder, model=None) as other:
+        other.start_session("s", session_id="s")
+        record(other, 30)
+    status = status_of(with_vectors_of(filled, folder))
+    (vectors,) = status.vectors
+    assert (vectors.state, vectors.covers, vectors.vectors) == ("other-log", 0, 0)
+    assert [segment.covered for segment in vectors.unused] == [False]
+    assert "belong to another store" in status.warnings[0]
+
+
+def empty(segment):
+    (segment / "index.faiss").write_bytes(b"")
+
+
+def truncate(segment):
+    path = segment / "index.faiss"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def swap(segment):
+    first, second = segment / "index.faiss", segment / "positions.npy"
+    bytes_ = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(bytes_)
+
+
+def flip_manifest(segment):
+    data = bytearray((segment / "manifest.json").read_bytes())
+    at = data.index(b"digest_at_upto") + 20
+    data[at] ^= 1
+    (segment / "manifest.json").write_bytes(data)
+
+
+DAMAGES = {
+    "truncated": truncate,
+    "emptied": empty,
+    "swapped": swap,
+    "a file missing": lambda segment: (segment / "positions.npy").unlink(),
+    "no manifest": lambda segment: (segment / "manifest.json").unlink(),
+    "an empty manifest": lambda segment: (segment / "manifest.json").write_bytes(b""),
+    "a flipped bit of the digest": flip_manifest,
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_damage_that_shows_in_sizes_is_told_without_reading_contents(filled, folder, what):
+    """By stat and by the manifest's own seal; a damaged manifest accuses nobody of lost history."""
+    (segment,) = segments_of(folder)
+    DAMAGES[what](segment)
+    status = filled.status()
+    (vectors,) = status.vectors
+    assert (vectors.state, vectors.covers) == ("damaged", 0)
+    assert [unused.state for unused in vectors.unused] == ["damaged"]
+    assert "mnemolog doctor DIR --fix" in vectors.action
+    assert status.warnings == ()
+    assert filled.verify().sound
+
+
+def test_times_of_files_decide_nothing(filled, folder):
+    """Restored from a tape, or touched: the tag is the same."""
+    before = filled.status().vectors
+    for path in vectors_of(folder).rglob("*"):
+        os.utime(path, (0, 0))
+    assert filled.status().vectors == before
+
+
+def test_other_models_are_named_and_the_active_one_is_missed(filled, folder):
+    """Given the fingerprint that recalls use; without it each generation is judged by itself."""
+    log, root = filled._log, vectors_of(folder)
+    (by_itself,) = generations(root, log)
+    assert by_itself.state == "current"
+    (same,) = generations(root, log, active=by_itself.fingerprint)
+    assert same.state == "current"
+    other, missing = generations(root, log, active="f" * 64)
+    assert (other.state, other.action) == ("other-model", action("vectors", Drift.OTHER_MODEL))
+    assert (missing.state, missing.fingerprint, missing.behind_events) == ("missing", "f" * 64, HEAD)
+
+
+def test_a_model_whose_vectors_know_more_than_the_log_is_loud_though_it_is_not_active(older, tmp_path):
+    """A witness is heard whoever it is."""
+    with MemoryStore.open(older, model=None, create=False) as store:
+        assert generations(vectors_of(older), store._log, active="f" * 64)[0].state == "ahead"
+
+
+def test_a_segment_in_the_folder_of_another_model_is_not_counted(filled, folder):
+    """The name of the folder and the manifest have to agree."""
+    (segment,) = segments_of(folder)
+    rewrite_manifest(segment, fingerprint="e" * 64)
+    (vectors,) = filled.status().vectors
+    assert (vectors.state, vectors.covers) == ("damaged", 0)
+    assert [unused.state for unused in vectors.unused] == ["other-model"]
+
+
+def test_of_several_generations_of_a_model_the_newest_with_usable_segments_counts(filled, folder):
+    """An empty or damaged newer one does not hide the one that answers."""
+    (first,) = vectors_of(folder).glob("*-0001")
+    second, third = (first.with_name(first.name.replace("0001", serial)) for serial in ("0002", "0003"))
+    shutil.copytree(first, second)
+    third.mkdir()
+    states = {item.generation: item.state for item in filled.status().vectors}
+    assert states == {first.name: "replaced", second.name: "current", third.name: "behind"}
+    empty(segments_of(folder)[1])
+    states = {item.generation: item.state for item in filled.status().vectors}
+    assert states == {first.name: "current", second.name: "damaged", third.name: "behind"}
+
+
+def test_ranges_may_overlap_and_the_longest_chain_is_served(filled, folder):
+    """A damaged segment whose offsets another covers is no loss; what nothing leads to is not counted."""
+    (first,) = segments_of(folder)
+    record(filled, 5)
+    filled.catch_up_vectors()
+    shutil.copytree(first, first.with_name(first.name + "-0a1b"))
+    empty(first)
+    (vectors,) = filled.status().vectors
+    assert (vectors.state, vectors.covers, vectors.segments) == ("current", HEAD + 5, 2)
+    assert [(segment.name, segment.state) for segment in vectors.unused] == [(first.name, "damaged")]
+    empty(first.with_name(first.name + "-0a1b"))
+    (vectors,) = filled.status().vectors
+    assert (vectors.state, vectors.covers) == ("damaged", 0)
+    assert vectors.unused[-1].why == "nothing leads up to it"
+
+
+def test_a_segment_that_vanishes_while_status_looks_is_no_damage(filled, folder, monkeypatch):
+    """Another process merges: what it has replaced is looked for again, and not found wanting."""
+    from mnemolog.projections.vectors import inventory
+
+    (segment,) = segments_of(folder)
+    doomed = segment.with_name("000000000000-000000000007")
+    shutil.copytree(segment, doomed)
+    read = inventory.read_manifest
+
+    def vanishing(part):
+        if part == doomed:
+            shutil.rmtree(doomed)
+        return read(part)
+
+    monkeypatch.setattr(inventory, "read_manifest", vanishing)
+    (vectors,) = filled.status().vectors
+    assert (vectors.state, vectors.unused) == ("current", ())
+
+
+def test_a_log_covers_what_it_can_tell_again_and_nothing_else(filled, older, folder, tmp_path):
+    """Manifests by log, offset and digest; without one, the range that the name tells."""
+    log = filled._log
+    first, second = (read_manifest(segment) for segment in segments_of(folder))
+    assert covered_by(log, first)
+    assert covered_by(log, second)
+    with MemoryStore.open(older, model=None, create=False) as restored:
+        assert covered_by(restored._log, first)
+        assert not covered_by(restored._log, second)
+        assert covered_by(restored._log, (Position(0), Position(HEAD)))
+        assert not covered_by(restored._log, (Position(HEAD), Position(HEAD + 1)))
+    with MemoryStore.open(tmp_path / "elsewhere", model=None) as other:
+        assert not covered_by(other._log, first)
+    assert range_of(segments_of(folder)[0]) == (0, HEAD)
+    assert range_of(folder / "000000000003-000000000009-0af3") == (3, 9)
+    assert range_of(folder / "12-x") is None
+
+
+@pytest.mark.parametrize("make", ["ahead", "diverged", "other-log"])
+def test_what_the_log_does_not_cover_stays_where_it_is_unless_an_operator_says_so(filled, tmp_path, make):
+    """Status, verify and a doctor who only looks rename nothing; --fix sets aside, and still deletes nothing."""
+    folder = tmp_path / make
+    if make == "other-log":
+        with MemoryStore.open(folder, model=None) as other:
+            other.start_session("s", session_id="s")
+    else:
+        copy_before(filled, folder)
+    if make == "diverged":
+        with MemoryStore.open(folder, model=None, clock=FakeClock(step=7)) as other:
+            record(other, 10, text="another history")
+    with_vectors_of(filled, folder)
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        store.recall("number1")
+        store.recall("number1")
+        before = files_below(vectors_of(folder))
+        store.status(), store.verify()
+        found = store.doctor(deep=True)
+        assert files_below(vectors_of(folder)) == before
+        assert found.log_damaged == (make != "other-log")
+        (ailment,) = [item for item in found.findings if item.what == "vectors" and item.state == make]
+        assert ailment.fixable
+        fixed = store.doctor(fix=True)
+        assert all(item.fixed for item in fixed.findings if item.state == make)
+        aside = store.quarantine().items()
+        assert {item.state for item in aside} == {make}
+        manifests = [name for name in files_below(folder / "projections") if name.endswith("manifest.json")]
+        assert len(manifests) == sum(1 for name in before if name.endswith("manifest.json"))
+        assert store.status().vectors[0].state in ("current", "behind")
+        again = store.doctor()
+        assert not [item for item in again.findings if item.state == make]
+        assert again.log_damaged == (make != "other-log"), "a witness in quarantine speaks on"
+
+
+def test_verify_hears_a_witness_in_quarantine_until_it_is_purged(older):
+    """A segment that was set aside because it is ahead is the one thing that knows of the lost tail."""
+    with MemoryStore.open(older, model=None, create=False) as store:
+        store.doctor(fix=True)
+        assert [(finding.kind, finding.position) for finding in store.verify().findings] == [(Kind.WITNESS, HEAD + 1)]
+        assert "quarantined" in store.verify().findings[0].detail
+        (item,) = store.quarantine().items()
+        assert (item.state, item.after, item.upto) == ("ahead", HEAD, HEAD + 4)
+        shutil.rmtree(store.quarantine().folder / item.name)
+        (store.quarantine().folder / item.name).mkdir()
+        assert not store.verify().sound, "the reason has noted what the manifest said"
+        store.quarantine().purge(everything=True)
+        assert store.verify().sound
+
+
+def test_every_state_has_its_words_and_each_action_is_one_sentence_with_a_command_or_nothing_to_do():
+    """The table is complete: a state without an action would leave an operator alone."""
+    for state in Drift:
+        meaning = TABLE[state]
+        assert meaning.means.endswith(".")
+        actions = [text for text in meaning[1:] if text]
+        assert actions, state
+        assert all("`mnemolog " in text or text.startswith(("Nothing to do",)) for text in actions)
+    assert action("vectors", Drift.BEHIND, model="my model").count("--model 'my model'") == 1
+
+
+def test_a_full_quarantine_is_said_loudly(filled, folder, monkeypatch):
+    """What is damaged stays in its place then, and nobody would know."""
+    from mnemolog.projections import quarantine
+
+    monkeypatch.setattr(quarantine, "ITEMS_MAX", 1)
+    aside = filled.quarantine()
+    aside.folder.mkdir(parents=True)
+    (aside.folder / "something").write_text("x")
+    (warning,) = filled.status().warnings
+    assert warning.startswith("the quarantine is full")
+    (segment,) = segments_of(folder)
+    empty(segment)
+    found = filled.doctor(fix=True)
+    (damaged,) = [item for item in found.findings if item.state == "damaged"]
+    assert not damaged.fixed
+    assert "the quarantine is full" in damaged.outcome
+    assert not found.healthy
+    assert segment.exists()
+    assert [item.state for item in found.findings if item.what == "quarantine"] == ["full"]
+
+
+def test_a_full_quarantine_does_not_serve_what_is_damaged(filled, folder, monkeypatch):
+    """Answers stay right: the segment is read from the cache again, in memory if need be."""
+    from mnemolog.projections import quarantine
+
+    before = filled.recall("number7", mode="vector").hits
+    filled.close()
+    monkeypatch.setattr(quarantine, "ITEMS_MAX", 0)
+    (segment,) = segments_of(folder)
+    truncate(segment)
+    with MemoryStore.open(folder, model=HashEncoder()) as again:
+        assert again.recall("number7", mode="vector").hits == before
+    assert segment.exists()

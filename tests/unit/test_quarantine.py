@@ -1,0 +1,221 @@
+"""The quarantine: nothing is lost by it, it is bounded, and two who do the same do not disturb each other."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from mnemolog import InvalidInput
+from mnemolog.projections import durable, quarantine
+from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine, identity
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def aside(tmp_path):
+    return Quarantine(tmp_path / "projections" / "quarantine", now=lambda: NOON)
+
+
+def thing(aside, name="thing", text="content"):
+    """A file below the projections, to be set aside."""
+    path = aside.folder.parent / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_what_is_set_aside_is_renamed_with_its_reason_beside_it(aside):
+    """The bytes are the same, the old name is free, and the reason says what, why and when."""
+    path = thing(aside, "vectors/generation/segment")
+    moved = aside.set_aside(path, reason="one bit too many", state="damaged")
+    assert moved.read_text() == "content"
+    assert not path.exists()
+    note = json.loads((moved.parent / f"{moved.name}.reason.json").read_text())
+    assert (note["was"], note["reason"]) == ("vectors/generation/segment", "one bit too many")
+    (item,) = aside.items()
+    assert (item.name, item.was, item.state, item.when) == (moved.name, note["was"], "damaged", NOON)
+    assert item.bytes == len("content")
+
+
+def test_the_same_name_may_be_set_aside_again_and_again(aside):
+    """Names in quarantine are unique, though time stands still."""
+    for n in range(10):
+        aside.set_aside(thing(aside, text=str(n)), reason="again")
+    assert sorted((aside.folder / item.name).read_text() for item in aside.items()) == [str(n) for n in range(10)]
+
+
+def test_a_database_moves_with_its_parts_as_one_item(aside):
+    """What SQLite keeps beside the file stays beside it, so that the item can be opened."""
+    path = thing(aside, "views.db")
+    for part in DATABASE_PARTS:
+        thing(aside, f"views.db{part}", text="part")
+    moved = aside.set_aside(path, reason="damaged", parts=DATABASE_PARTS)
+    (item,) = aside.items()
+    assert item.bytes == len("content") + 2 * len("part")
+    assert all((moved.parent / (moved.name + part)).read_text() == "part" for part in DATABASE_PARTS)
+    assert list(aside.folder.parent.glob("views.db*")) == []
+    aside.purge(everything=True)
+    assert [path.name for path in aside.folder.iterdir()] == [".lock"]
+
+
+def test_the_old_function_does_the_same(aside):
+    """Callers that know the folder only need not know the class."""
+    moved = durable.quarantine(thing(aside), aside.folder, reason="as before")
+    assert [item.name for item in aside.items()] == [moved.name]
+    assert durable.quarantine(aside.folder.parent / "gone", aside.folder, reason="as before") is None
+
+
+def test_a_crash_at_any_moment_leaves_the_original_or_item_and_reason(tmp_path, aside, monkeypatch):
+    """Cut off at each file operation in turn, and once more after that: nothing lost, no item without reason."""
+    operations = ("write_synced", "sync_folder")
+    for after in range(1, 10):
+        path = thing(aside, text=f"content {after}")
+        before = {item.name for item in aside.items()}
+        with monkeypatch.context() as patched:
+            seen = _cut_off_after(patched, after, operations)
+            with suppress(KeyboardInterrupt):
+                aside.set_aside(path, reason="cut off")
+        added = [item for item in aside.items() if item.name not in before]
+        assert path.exists() == (not added)
+        assert all(item.reason == "cut off" for item in added)
+        if seen[0] < after:
+            break
+        path.unlink(missing_ok=True)
+    else:
+        pytest.fail("it never came to its end")
+    assert after > 3
+    # Reasons without their item are no items, and go with the next thing that is set aside.
+    assert len(list(aside.folder.glob("*.reason.json"))) == len(aside.items())
+
+
+def _cut_off_after(patched, after, names):
+    """Have the `after`-th call of these functions of `durable` die like a process does. Counts in the list."""
+    seen = [0]
+    for name in names:
+        original = getattr(durable, name)
+
+        def counted(*arguments, original=original):
+            seen[0] += 1
+            if seen[0] == after:
+                raise KeyboardInterrupt
+            return original(*arguments)
+
+        patched.setattr(durable, name, counted)
+    return seen
+
+
+def test_a_reason_without_its_item_is_no_item_and_is_cleaned_up(aside):
+    """As a crash between reason and rename leaves it."""
+    aside.folder.mkdir(parents=True)
+    leftover = aside.folder / "thing.20260101T000000Z.00000000.reason.json"
+    leftover.write_text("{}")
+    assert aside.items() == []
+    assert aside.status().items == 0
+    aside.set_aside(thing(aside), reason="another")
+    assert not leftover.exists()
+    assert len(aside.items()) == 1
+
+
+def test_an_item_without_its_reason_is_listed_and_never_older(aside):
+    """Somebody has put it there by hand: it is shown, and deleted only by name."""
+    aside.folder.mkdir(parents=True)
+    (aside.folder / "by-hand").write_text("x")
+    (item,) = aside.items()
+    assert (item.name, item.when) == ("by-hand", None)
+    assert aside.purge(older_than=timedelta(0)) == []
+    assert aside.purge(["by-hand"]) == [item]
+
+
+def test_when_it_is_full_nothing_more_is_set_aside_and_nothing_is_deleted(aside, monkeypatch):
+    """The damaged thing stays where it is, whichever limit is reached; a purge makes room."""
+    monkeypatch.setattr(quarantine, "ITEMS_MAX", 2)
+    for _ in range(2):
+        assert aside.set_aside(thing(aside), reason="damaged")
+    path = thing(aside)
+    assert aside.set_aside(path, reason="damaged") is None
+    assert path.exists()
+    assert aside.status().full
+    assert "purge" in aside.status().action
+    assert len(aside.items()) == 2
+    aside.purge([aside.items()[0].name])
+    assert not aside.status().full
+    assert aside.set_aside(path, reason="damaged")
+    monkeypatch.setattr(quarantine, "ITEMS_MAX", 64)
+    monkeypatch.setattr(quarantine, "BYTES_MAX", 2 * len("content"))
+    assert aside.status().full
+    assert aside.set_aside(thing(aside), reason="damaged") is None
+
+
+def test_a_thing_larger_than_the_limit_is_taken_when_there_is_room(aside, monkeypatch):
+    """Renaming costs no space: else nothing could ever be done about it."""
+    monkeypatch.setattr(quarantine, "BYTES_MAX", 3)
+    assert aside.set_aside(thing(aside), reason="large")
+    assert aside.status().full
+
+
+def test_of_many_who_set_the_same_thing_aside_one_wins_and_nobody_fails(aside):
+    """Released together at a barrier, again and again."""
+    for round_ in range(20):
+        path, barrier, won = thing(aside, text=str(round_)), threading.Barrier(4), []
+
+        def race(path=path, barrier=barrier, won=won):
+            barrier.wait()
+            won.append(Quarantine(aside.folder).set_aside(path, reason="damaged"))
+
+        threads = [threading.Thread(target=race) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert len([moved for moved in won if moved is not None]) == 1
+        assert len(won) == 4
+    assert len(aside.items()) == 20
+    assert len(list(aside.folder.glob("*.reason.json"))) == 20
+
+
+def test_a_new_thing_under_the_old_name_is_left_alone(aside):
+    """Who judged the old one comes too late: somebody has set it aside and made it anew."""
+    path = thing(aside, text="damaged")
+    judged = identity(path)
+    aside.set_aside(path, reason="by the first")
+    thing(aside, text="made anew")
+    assert aside.set_aside(path, reason="by the second", judged=judged) is None
+    assert path.read_text() == "made anew"
+
+
+def test_a_file_system_that_refuses_leaves_everything_as_it_was(aside, monkeypatch):
+    """No error for the reader who wanted an answer: what is damaged is not used, that is all."""
+    path = thing(aside)
+    monkeypatch.setattr(durable, "write_synced", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
+    assert aside.set_aside(path, reason="damaged") is None
+    assert path.exists()
+    assert aside.items() == []
+
+
+def test_purge_deletes_what_is_named_and_nothing_else(aside):
+    """By name, by age, all; a dry run deletes nothing, an unknown name stops everything."""
+    for name, when in (("old", NOON - timedelta(days=40)), ("new", NOON - timedelta(days=1))):
+        Quarantine(aside.folder, now=lambda when=when: when).set_aside(thing(aside, name), reason="x")
+    new, old = (item.name for item in aside.items())
+    assert [item.name for item in aside.purge(everything=True, dry_run=True)] == [new, old]
+    for wrong in ("nothing", "../thing", new + ".reason.json", ".lock"):
+        with pytest.raises(InvalidInput, match="not in quarantine"):
+            aside.purge([new, wrong])
+    assert len(aside.items()) == 2
+    assert [item.name for item in aside.purge(older_than=timedelta(days=30))] == [old]
+    assert [item.name for item in aside.purge([new])] == [new]
+    assert [path.name for path in aside.folder.iterdir()] == [".lock"]
+
+
+def test_a_folder_is_purged_with_all_that_is_in_it(aside):
+    """Segments are folders."""
+    thing(aside, "segment/index")
+    moved = aside.set_aside(aside.folder.parent / "segment", reason="damaged")
+    assert (moved / "index").exists()
+    aside.purge(everything=True)
+    assert not moved.exists()
