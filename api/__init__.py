@@ -57,6 +57,7 @@ from mnemolog.projections.recall import Hit, Recall
 from mnemolog.projections.replay import Replay, SessionReplay
 from mnemolog.projections.vectors.inventory import GenerationStatus
 from mnemolog.projections.verify import Finding, Verification
+from mnemolog.projector_state import ProjectorStatus
 from mnemolog.results import (
     CheckpointAt,
     HeadAt,
@@ -117,6 +118,7 @@ __all__ = [
     "ProjectionBehind",
     "ProjectionError",
     "ProjectionUnreadable",
+    "ProjectorStatus",
     "RebuildReport",
     "Recall",
     "Replay",

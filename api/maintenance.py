@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, get_args
@@ -15,23 +15,29 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.indexing import Indexing
 from mnemolog.infra.log import EventLog
+from mnemolog.opened import OpenedProjections
 from mnemolog.projections import queries
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.vectors.inventory import generations
 from mnemolog.projections.vectors.manifest import read_manifest
 from mnemolog.projections.verify import Verification, Witness, verify
-from mnemolog.projections.views import Views, ViewsState, standing
+from mnemolog.projections.views import ViewsState, standing
+from mnemolog.projector_state import ProjectorStatus
 from mnemolog.results import RebuildReport, Status, ViewsStatus
 
 Rebuildable = Literal["vectors", "views", "all"]
 REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
 
+INDEXER_WAIT_S: Final = 10.0
+"""How long a catch-up that was asked for waits for another process that embeds."""
+
 _HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-fA-F]{64})")
 
 
-def status(folder: Path, log: EventLog) -> Status:
+def status(folder: Path, log: EventLog, *, projector: ProjectorStatus) -> Status:
     """Return the state of a store. The log and the tags of the projections are read, nothing else."""
     head = log.head()
     projections = folder / bootstrap.PROJECTIONS
@@ -49,6 +55,7 @@ def status(folder: Path, log: EventLog) -> Status:
         turns=turns,
         views=views,
         vectors=tuple(generations(projections / bootstrap.VECTORS, log)),
+        projector=projector,
         quarantined=sum(1 for _ in quarantine.glob("*.reason.json")),
         sqlite_version=dbapi2.sqlite_version,
     )
@@ -89,20 +96,27 @@ def parse_head(value: str) -> tuple[Position, bytes]:
     return Position(int(match[1])), bytes.fromhex(match[2])
 
 
-def catch_up_vectors(log: EventLog, vectors: bootstrap.Vectors, *, progress: Progress | None = None) -> RebuildReport:
-    """Embed what is new and write it, beside what is there."""
+def catch_up_vectors(log: EventLog, indexing: Indexing, *, progress: Progress | None = None) -> RebuildReport:
+    """Embed what is new and write it, beside what is there. What comes before a text that is refused is written too.
+
+    Raises `IndexerBusy` when another process embeds and does not end in time.
+    """
     started = perf_counter()
     upto = log.head().position
-    before = vectors.projection().covers
+    before = indexing.covers()
     expected = _turns(log, after=before, upto=upto)
-    coverage = vectors.projection().catch_up(upto=upto, progress=progress)
+    try:
+        encoded = indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, progress=progress)
+    finally:
+        indexing.write()
+    covers = indexing.covers()
     return RebuildReport(
         projection="vectors",
         dry_run=False,
-        upto=coverage.upto,
+        upto=covers,
         expected_turns=expected,
-        built_turns=coverage.turns,
-        encoded_texts=coverage.encoded,
+        built_turns=_turns(log, after=before, upto=min(covers, upto)),
+        encoded_texts=encoded,
         seconds=perf_counter() - started,
     )
 
@@ -111,8 +125,7 @@ def rebuild(
     projection: Rebuildable,
     *,
     log: EventLog,
-    views: Callable[[], Views],
-    vectors: Callable[[], bootstrap.Vectors],
+    projections: OpenedProjections,
     dry_run: bool,
     progress: Progress | None,
 ) -> list[RebuildReport]:
@@ -126,11 +139,11 @@ def rebuild(
         started = perf_counter()
         built = encoded = 0
         if name == "views" and not dry_run:
-            built = views().rebuild(upto=upto, progress=progress)
+            built = projections.views().rebuild(upto=upto, progress=progress)
         elif name == "vectors" and dry_run:
-            encoded = vectors().projection().missing(upto=upto)
+            encoded = projections.vectors().projection().missing(upto=upto)
         elif name == "vectors":
-            coverage = vectors().projection().rebuild(upto=upto, progress=progress).coverage
+            coverage = projections.vectors().projection().rebuild(upto=upto, progress=progress).coverage
             built, encoded = coverage.turns, coverage.encoded
         reports.append(
             RebuildReport(
@@ -143,6 +156,7 @@ def rebuild(
                 seconds=perf_counter() - started,
             )
         )
+    projections.poke()
     return reports
 
 

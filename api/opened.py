@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from mnemolog import bootstrap
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
+from mnemolog.indexing import Indexing
 from mnemolog.infra.log import EventLog
 from mnemolog.projections import queries
 from mnemolog.projections.catch_up import catch_up
@@ -18,16 +20,24 @@ from mnemolog.projections.queries import Filters
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall import Mode, Recall, checked_question, recall
 from mnemolog.projections.views import Views
+from mnemolog.projector import Projector
+from mnemolog.projector_state import ProjectorStatus, read_status
 
 
 class OpenedProjections:
     """Views and vectors of one log."""
 
-    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1) -> None:
+    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1, background: bool = False) -> None:
         self._folder, self._log, self._model, self._every = folder, log, model, every
         self._opening = threading.Lock()
         self._views: Views | None = None
         self._vectors: bootstrap.Vectors | None = None
+        self.indexing = Indexing(folder, self.vectors)
+        """The way by which the vectors follow the log."""
+        self.projector: Projector | None = None
+        """Does so in the background, where it was asked for and there is a model."""
+        if background and model is not None:
+            self.projector = Projector(folder / bootstrap.PROJECTIONS, log, self.indexing)
 
     def views(self) -> Views:
         """Return the views as they are, however far they have read."""
@@ -56,12 +66,23 @@ class OpenedProjections:
         vectors = self._vectors
         return None if vectors is None else vectors.known_fingerprint
 
-    def recall(self, query: str, filters: Filters, *, k: int, mode: Mode) -> Recall:
-        """Answer a query from what `filters` leave. Raises `InvalidInput`."""
+    def recall(
+        self, query: str, filters: Filters, *, k: int, mode: Mode, at_least: int | None = None, timeout_s: float = 0.0
+    ) -> Recall:
+        """Answer a query from what `filters` leave, the vectors covering `at_least` if that is given.
+
+        Raises `InvalidInput`, `ProjectionBehind`.
+        """
         checked_question(query, k=k, mode=mode)
         views = self.current_views()
         head = views.position()
-        return recall(views, self.vectors, query=query, k=k, mode=mode, filters=filters, head=head)
+
+        def answered() -> Recall:
+            return recall(views, self._leg, query=query, k=k, mode=mode, filters=filters, head=head)
+
+        if at_least is None:
+            return answered()
+        return self.indexing.answer_at_least(at_least, answered, head=head, mode=mode, timeout_s=timeout_s)
 
     def turns_in(
         self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
@@ -71,6 +92,26 @@ class OpenedProjections:
             return queries.turns_in(
                 connection, spans, after=after, before=before, limit=limit, newest_first=newest_first
             )
+
+    def _leg(self) -> Indexing:
+        self.vectors()  # Raises where there is no model.
+        return self.indexing
+
+    def projector_status(self) -> ProjectorStatus:
+        """Return what the own projector does, or where there is none, one of another process."""
+        if self.projector is not None:
+            return self.projector.status()
+        return read_status(self._folder / bootstrap.PROJECTIONS, now=datetime.now(UTC))
+
+    def poke(self) -> None:
+        """Have the projector look now: what kept it from its work may be gone."""
+        if self.projector is not None:
+            self.projector.poke()
+
+    def stop(self) -> None:
+        """End the projector. To be called while the log is still open."""
+        if self.projector is not None:
+            self.projector.close()
 
     def close(self) -> None:
         """Let go of all files."""

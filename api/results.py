@@ -13,6 +13,7 @@ from mnemolog.domain.events import Event
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.projections.vectors.inventory import GenerationStatus
+from mnemolog.projector_state import ProjectorStatus
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions and turns up to where the views have read."""
     views: ViewsStatus
     vectors: tuple[GenerationStatus, ...]
+    projector: ProjectorStatus
+    """This store's own, or where it has none, that of another process."""
     quarantined: int
     sqlite_version: str
 

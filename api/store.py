@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,7 @@ from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.states import SessionStates
 from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.projections.verify import Verification
+from mnemolog.projector_state import ProjectorStatus
 from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status, SwitchPreview
 from mnemolog.session import Session
 from mnemolog.sessions import DEFAULT_AGENT, Sessions, SwitchHow
@@ -51,11 +52,10 @@ class MemoryStore:
     """
 
     def __init__(
-        self, folder: Path, log: EventLog, model: Any, *, every: int, clock: Clock, limits: MemoryLimits
+        self, folder: Path, log: EventLog, projections: OpenedProjections, *, clock: Clock, limits: MemoryLimits
     ) -> None:
         self.path = folder
-        self._log = log
-        self._projections = OpenedProjections(folder, log, model, every=every)
+        self._log, self._projections = log, projections
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
@@ -72,6 +72,7 @@ class MemoryStore:
         clock: Clock | None = None,
         limits: MemoryLimits = MEMORY_LIMITS,
         retain_every_n_turns: int = 1,
+        background: bool = True,
     ) -> Self:
         """Open the store in the folder `path`, creating it there when the folder is new or empty.
 
@@ -84,25 +85,24 @@ class MemoryStore:
         vectors and model calls, coarser hits. Every turn is committed and found at once all the same. It is
         part of the vectors' identity: with another number the store has other vectors (docs/recall.md).
 
+        `background` embeds what is recorded in a thread of its own (docs/projector.md); `close` ends it.
+
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`,
         `InvalidInput`.
         """
         every = checked_every(retain_every_n_turns)
         folder, clock = Path(path), clock or SystemClock()
-        log = EventLog.open(
-            folder,
-            clock=clock,
-            create=create,
-            synchronous=synchronous,
-            busy_timeout_s=busy_timeout_s,
-        )
-        return cls(folder, log, model, every=every, clock=clock, limits=limits)
+        log = EventLog.open(folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
+        projections = OpenedProjections(folder, log, model, every=every, background=background)
+        return cls(folder, log, projections, clock=clock, limits=limits)
 
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`.
 
-        A prefetch that still runs is waited for up to a second and then abandoned.
+        The projector stops between two calls of the model. It and a prefetch that still runs are waited for up
+        to a second, and then abandoned.
         """
+        self._projections.stop()
         self._prefetcher.close()
         self._log.close()
         self._snapshots.close()
@@ -212,6 +212,8 @@ class MemoryStore:
         since: datetime | None = None,
         until: datetime | None = None,
         mode: Mode = "hybrid",
+        at_least: int | None = None,
+        timeout_s: float = 10.0,
     ) -> Recall:
         """Return up to `k` turns (at most 1,000) that answer `query`, best first.
 
@@ -219,7 +221,10 @@ class MemoryStore:
         by itself; how far it goes is in `Recall.vectors_to`. In `hybrid` mode a vector leg that cannot
         answer leaves the text answer and its reason in `Recall.not_answering`; in `vector` mode it raises.
 
-        Raises `InvalidInput` for an empty query or an invalid scope, `UnknownSession`.
+        With `at_least` the vectors cover that position, embedding here what is missing: else it raises
+        `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.
+
+        Raises `InvalidInput` for an empty query, an invalid scope or a position past the head, `UnknownSession`.
         """
         if session is not None:
             self._sessions.state(session)
@@ -230,7 +235,7 @@ class MemoryStore:
             since=None if since is None else to_micros("since", since),
             until=None if until is None else to_micros("until", until),
         )
-        return self._projections.recall(query, filters, k=k, mode=mode)
+        return self._projections.recall(query, filters, k=k, mode=mode, at_least=at_least, timeout_s=timeout_s)
 
     def sessions(self, *, scope: str = "") -> list[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
@@ -333,16 +338,24 @@ class MemoryStore:
         return maintenance.verify_store(self.path, self._log, expect_head=expect_head, progress=progress)
 
     def status(self) -> Status:
-        """Return the state of log and projections. Quick, and changes nothing."""
-        return maintenance.status(self.path, self._log)
+        """Return the state of log, projections and projector. Quick, and changes nothing."""
+        return maintenance.status(self.path, self._log, projector=self._projections.projector_status())
+
+    def watch_projector(self, told: Callable[[ProjectorStatus], None]) -> None:
+        """Have `told` called, in the projector's thread, with every new state. It must be quick and not raise."""
+        if self._projections.projector is not None:
+            self._projections.projector.watch(told)
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring tables and text index up to the head. Every read does it too; this shows progress."""
         return self._projections.current_views(progress).position()
 
     def catch_up_vectors(self, *, progress: Progress | None = None) -> RebuildReport:
-        """Bring the vectors up to the head: embed what is new and write it to disk."""
-        return maintenance.catch_up_vectors(self._log, self.vectors(), progress=progress)
+        """Bring the vectors up to the head: embed what is new and write it to disk.
+
+        Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`.
+        """
+        return maintenance.catch_up_vectors(self._log, self._projections.indexing, progress=progress)
 
     def rebuild(
         self,
@@ -357,12 +370,7 @@ class MemoryStore:
         `ModelUnavailable`, `EncodingFailed` (naming the position), `UndecodableEvent`.
         """
         return maintenance.rebuild(
-            projection,
-            log=self._log,
-            views=self._projections.views,
-            vectors=self.vectors,
-            dry_run=dry_run,
-            progress=progress,
+            projection, log=self._log, projections=self._projections, dry_run=dry_run, progress=progress
         )
 
     def vectors(self) -> bootstrap.Vectors:

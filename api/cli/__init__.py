@@ -1,6 +1,17 @@
 """The command line: a thin shell over the library. Parse, call, print."""
 
-from mnemolog.cli import auditing, checkpoints, memory, reading, showing, switching, writing
+from mnemolog.cli import auditing, checkpoints, memory, projecting, reading, showing, switching, writing
 from mnemolog.cli.app import app, main
 
-__all__ = ["app", "auditing", "checkpoints", "main", "memory", "reading", "showing", "switching", "writing"]
+__all__ = [
+    "app",
+    "auditing",
+    "checkpoints",
+    "main",
+    "memory",
+    "projecting",
+    "reading",
+    "showing",
+    "switching",
+    "writing",
+]
