@@ -84,9 +84,10 @@ class Indexing:
                 try:
                     made = self._extend(vectors, step, texts=STEP_TEXTS, timeout_s=None)
                 except errors.EncodingFailed as error:
+                    refused = refused or error
                     if error.position is None or error.position - 1 <= self.covers():
-                        raise
-                    limit, refused = Position(error.position - 1), error
+                        raise refused from None
+                    limit = Position(error.position - 1)
                     continue
                 encoded += made or 0
                 if not made and self.covers() == before:
@@ -152,9 +153,10 @@ class Indexing:
             lag = str(error)
         # No further than the vectors are now, so that this does not embed once more.
         answer = self._vectors().search(query, k=k, allowed=allowed, upto=self.covers())
-        if answer.covers >= upto:
-            return answer
-        return answer._replace(lag=answer.lag or lag or self.trouble())
+        if answer.covers <= upto:
+            return answer._replace(lag=answer.lag or lag or self.trouble()) if answer.covers < upto else answer
+        # Somebody embeds ahead of what this recall has read: its answer is of one moment all the same.
+        return answer._replace(found=[item for item in answer.found if item[0] <= upto], covers=upto)
 
     def write(self) -> None:
         """Write what is embedded and in memory as yet."""

@@ -146,6 +146,7 @@ class Projector:
         if self._status.state != "stopped":
             self._enter("stopped")
         self._file.remove()
+        self._file.sweep()
         return over
 
     def forked(self) -> None:
