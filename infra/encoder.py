@@ -22,7 +22,7 @@ from mnemolog.infra.fingerprint import fingerprint
 from mnemolog.infra.model_files import ModelProfile, read_profile, resolve_model
 
 BATCH_SIZE: Final = 32
-BATCH_TOKENS_MAX: Final = 1_536
+BATCH_TOKENS_MAX: Final = 1_024
 """Tokens of a batch, padding included; a single text may have more. It bounds one call into torch, which nothing
 can interrupt: below 0.3 s for MiniLM on two cores. From some 300 tokens on a larger batch is no faster per token."""
 CHARS_PER_TOKEN: Final = 4

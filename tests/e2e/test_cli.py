@@ -227,3 +227,11 @@ def test_the_real_model_answers_in_other_words_than_were_said(memory):
     rebuilt = json.loads(run("rebuild", memory, "all", "--json").stdout)
     assert [report["built_turns"] for report in rebuilt] == [3, 3]
     assert rebuilt[1]["encoded_texts"] == 0
+
+
+@pytest.mark.parametrize(
+    "options", [["--model", "none"], ["--model", "none", "--follow"], ["--model", "no-such-model"]]
+)
+def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, options):
+    """One line and a hint; the turns are as they were."""
+    assert "cannot be loaded" in refused(run("project", memory, *options), 1)

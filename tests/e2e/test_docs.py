@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/sessions.md", "docs/working-memory.md"]
+PAGES = ["README.md", "docs/sessions.md", "docs/working-memory.md", "docs/projector.md"]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
 

@@ -442,7 +442,7 @@ projector.START_DELAY_S = 0
 store = MemoryStore.open(sys.argv[1], model="all-MiniLM-L6-v2", synchronous="NORMAL")
 session = store.start_session("s")
 for n in range(200):
-    session.record("user", f"{n} the night train to Lisbon leaves at ten " * 30)
+    session.record("user", f"{{n}} the night train to Lisbon leaves at ten " * 30)
 {wait}
 if "close" in sys.argv:
     began = time.monotonic()
@@ -450,8 +450,9 @@ if "close" in sys.argv:
     print(f"{{time.monotonic() - began:.3f}}")
 """
 ENCODING = """
-while store.status().projector.position is None or store.vectors().projection().covers < 3:
+while store.vectors().encoder._model_loaded is None:
     time.sleep(0.01)
+time.sleep(0.5)
 """
 
 
@@ -479,12 +480,8 @@ def test_the_command_follows_until_it_is_told_to_end(folder):
         record(store, "I moved to Lisbon in March.")
         command = [sys.executable, "-m", "mnemolog", "project", str(folder), "--follow"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
-            lines = []
-            for last in (store.head().position, record(store, "The dog is called Nero.")[-1]):
-                while not lines or not lines[-1].startswith(f"idle at position {last} "):
-                    lines.append(following.stdout.readline())
-                    assert lines[-1], following.stderr.read()
-                record(store, "And I like tea.") if len(store.turns("s")) < 3 else None
+            read_until(following, f"idle at position {store.head().position} ")
+            read_until(following, f"idle at position {record(store, 'The dog is called Nero.')[-1]} ")
             assert state(store).pid == following.pid
             began = time.monotonic()
             following.send_signal(signal.SIGTERM)
@@ -493,3 +490,9 @@ def test_the_command_follows_until_it_is_told_to_end(folder):
         assert (following.returncode, err) == (0, "")
         assert out.splitlines()[-1].startswith("stopped at position ")
         assert state(store).state == "off"
+
+
+def read_until(process, beginning):
+    """Read lines up to one that begins so."""
+    while not (line := process.stdout.readline()).startswith(beginning):
+        assert line, process.stderr.read()
