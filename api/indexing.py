@@ -146,9 +146,11 @@ class Indexing:
     def search(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
         """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
         lag = None
+        # Who embeds an import will not be done in time, whatever this one waits.
+        wait_s = RECALL_WAIT_S if upto - self.covers() <= RECALL_TEXTS else 0.0
         try:
-            if self._extend(self._vectors(), upto, texts=RECALL_TEXTS, timeout_s=RECALL_WAIT_S) is None:
-                lag = "another thread of this process is embedding; this did not wait for it"
+            if self._extend(self._vectors(), upto, texts=RECALL_TEXTS, timeout_s=wait_s) is None and wait_s:
+                lag = f"another thread of this process has been embedding for over {wait_s:g} s"
         except (errors.EncodingFailed, errors.IndexerBusy) as error:
             lag = str(error)
         # No further than the vectors are now, so that this does not embed once more.

@@ -229,9 +229,8 @@ def test_the_real_model_answers_in_other_words_than_were_said(memory):
     assert rebuilt[1]["encoded_texts"] == 0
 
 
-@pytest.mark.parametrize(
-    "options", [["--model", "none"], ["--model", "none", "--follow"], ["--model", "no-such-model"]]
-)
+@pytest.mark.parametrize("options", [["none"], ["none", "--follow"], ["no-such-model"]])
 def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, options):
     """One line and a hint; the turns are as they were."""
-    assert "cannot be loaded" in refused(run("project", memory, *options), 1)
+    ran = run("project", memory, "--model", *options)
+    assert "cannot be loaded" in refused(ran, 1)
