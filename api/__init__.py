@@ -60,6 +60,7 @@ from mnemolog.projections.recall import Hit, Recall
 from mnemolog.projections.replay import Replay, SessionReplay
 from mnemolog.projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from mnemolog.projections.verify import Finding, Verification
+from mnemolog.projector_state import ProjectorStatus
 from mnemolog.results import (
     CacheStatus,
     CheckpointAt,
@@ -131,6 +132,7 @@ __all__ = [
     "ProjectionBehind",
     "ProjectionError",
     "ProjectionUnreadable",
+    "ProjectorStatus",
     "Quarantine",
     "QuarantineStatus",
     "QuarantinedItem",

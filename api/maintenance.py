@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -16,24 +16,29 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.indexing import Indexing
 from mnemolog.infra.log import EventLog
+from mnemolog.opened import OpenedProjections
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.manifest import read_manifest
 from mnemolog.projections.verify import Verification, Witness, verify
-from mnemolog.projections.views import Views
+from mnemolog.projector_state import ProjectorStatus
 from mnemolog.quick_look import caches, views_status
 from mnemolog.results import RebuildReport, Status, ViewsStatus
 
 Rebuildable = Literal["vectors", "views", "all"]
 REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
 
+INDEXER_WAIT_S: Final = 10.0
+"""How long a catch-up that was asked for waits for another process that embeds."""
+
 _HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-fA-F]{64})")
 
 
-def status(folder: Path, log: EventLog, *, active: str | None = None) -> Status:
+def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: str | None = None) -> Status:
     """Return the state of a store. The log and the tags of the projections are read, nothing else.
 
     `active` is the fingerprint of the model that recalls use, where one is chosen.
@@ -56,6 +61,7 @@ def status(folder: Path, log: EventLog, *, active: str | None = None) -> Status:
         views=views,
         vectors=vectors,
         caches=caches(projections),
+        projector=projector,
         quarantined=quarantine.items,
         quarantine=quarantine,
         warnings=tuple(_warnings(views, vectors, quarantine, head=head.position)),
@@ -80,20 +86,27 @@ def parse_head(value: str) -> tuple[Position, bytes]:
     return Position(int(match[1])), bytes.fromhex(match[2])
 
 
-def catch_up_vectors(log: EventLog, vectors: bootstrap.Vectors, *, progress: Progress | None = None) -> RebuildReport:
-    """Embed what is new and write it, beside what is there."""
+def catch_up_vectors(log: EventLog, indexing: Indexing, *, progress: Progress | None = None) -> RebuildReport:
+    """Embed what is new and write it, beside what is there. What comes before a text that is refused is written too.
+
+    Raises `IndexerBusy` when another process embeds and does not end in time.
+    """
     started = perf_counter()
     upto = log.head().position
-    before = vectors.projection().covers
+    before = indexing.covers()
     expected = _turns(log, after=before, upto=upto)
-    coverage = vectors.projection().catch_up(upto=upto, progress=progress)
+    try:
+        encoded = indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, progress=progress)
+    finally:
+        indexing.write()
+    covers = indexing.covers()
     return RebuildReport(
         projection="vectors",
         dry_run=False,
-        upto=coverage.upto,
+        upto=covers,
         expected_turns=expected,
-        built_turns=coverage.turns,
-        encoded_texts=coverage.encoded,
+        built_turns=_turns(log, after=before, upto=min(covers, upto)),
+        encoded_texts=encoded,
         seconds=perf_counter() - started,
     )
 
@@ -102,8 +115,7 @@ def rebuild(
     projection: Rebuildable,
     *,
     log: EventLog,
-    views: Callable[[], Views],
-    vectors: Callable[[], bootstrap.Vectors],
+    projections: OpenedProjections,
     dry_run: bool,
     from_scratch: bool,
     skip_bad: bool,
@@ -119,15 +131,12 @@ def rebuild(
         started = perf_counter()
         built = encoded = skipped = 0
         if name == "views" and not dry_run:
-            built = views().rebuild(upto=upto, progress=progress)
+            built = projections.views().rebuild(upto=upto, progress=progress)
         elif name == "vectors" and dry_run:
-            encoded = vectors().projection().missing(upto=upto, from_scratch=from_scratch)
+            encoded = projections.vectors().projection().missing(upto=upto, from_scratch=from_scratch)
         elif name == "vectors":
-            made = (
-                vectors()
-                .projection()
-                .rebuild(upto=upto, from_scratch=from_scratch, skip_bad=skip_bad, progress=progress)
-            )
+            leg = projections.vectors().projection()
+            made = leg.rebuild(upto=upto, from_scratch=from_scratch, skip_bad=skip_bad, progress=progress)
             built, encoded, skipped = made.turns, made.encoded, made.skipped
         reports.append(
             RebuildReport(
@@ -141,6 +150,7 @@ def rebuild(
                 seconds=perf_counter() - started,
             )
         )
+    projections.poke()
     return reports
 
 

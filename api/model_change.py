@@ -13,6 +13,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import ModelActivated, TurnRecorded
 from mnemolog.domain.model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
 from mnemolog.domain.position import ORIGIN
+from mnemolog.indexing import Indexing
 from mnemolog.infra.log import EventLog
 from mnemolog.model_catalogue import catalogue, folders_of, known_as
 from mnemolog.models import Models, opened_from_anywhere
@@ -61,7 +62,7 @@ class ModelChange:
         models.give(model)
         if not dry_run:
             self._begin_anew_if_gone(vectors)
-            return maintenance.catch_up_vectors(self._log, vectors, progress=progress)
+            return maintenance.catch_up_vectors(self._log, Indexing(self.path, lambda: vectors), progress=progress)
         head = self._log.head().position
         turns = self._log.count(topic=TurnRecorded.topic, after=vectors.projection().covers, upto=head)
         return RebuildReport(
@@ -150,7 +151,9 @@ class ModelChange:
         encoded = 0
         self._begin_anew_if_gone(vectors)
         for _ in range(CATCH_UP_PASSES_MAX):
-            encoded += maintenance.catch_up_vectors(self._log, vectors, progress=progress).encoded_texts
+            encoded += maintenance.catch_up_vectors(
+                self._log, Indexing(self.path, lambda: vectors), progress=progress
+            ).encoded_texts
             if vectors.projection().covers >= self._log.head().position:
                 break
         return encoded

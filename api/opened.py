@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from mnemolog import bootstrap
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
+from mnemolog.indexing import Indexing, Leg
 from mnemolog.infra.log import EventLog
 from mnemolog.models import Models
 from mnemolog.projections import queries
@@ -20,16 +21,33 @@ from mnemolog.projections.queries import Filters
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall import Mode, Recall, checked_question, recall
 from mnemolog.projections.views import Views
+from mnemolog.projector import Projector
+from mnemolog.projector_state import ProjectorStatus, read_status
 
 
 class OpenedProjections:
     """Views and vectors of one log."""
 
-    def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1, models: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        log: EventLog,
+        model: Any,
+        *,
+        every: int = 1,
+        models: Sequence[Any] = (),
+        background: bool = False,
+    ) -> None:
         self._folder, self._log = folder, log
         self._opening = threading.Lock()
         self._views: Views | None = None
         self.models = Models(folder, log, model, every=every, others=models)
+        self.indexing = Indexing(folder, self.vectors)
+        """The way by which the vectors follow the log."""
+        self.projector: Projector | None = None
+        """Does so in the background, where it was asked for and there is a model."""
+        if background and model is not None:
+            self.projector = Projector(folder / bootstrap.PROJECTIONS, log, self.indexing)
 
     def views(self) -> Views:
         """Return the views as they are, however far they have read."""
@@ -57,17 +75,35 @@ class OpenedProjections:
         """Whether the store was opened with a model."""
         return self.models.own is not None
 
+    def active_fingerprint(self) -> str | None:
+        """Return the fingerprint of the model that was activated last, None before any activation."""
+        active = self.models.active()
+        return None if active is None else active.fingerprint
+
     def known_fingerprint(self) -> str | None:
         """Return the fingerprint of the model that answers, None as long as nothing has needed it."""
         return self.models.known_fingerprint()
 
-    def recall(self, query: str, filters: Filters, *, k: int, mode: Mode) -> Recall:
-        """Answer a query from what `filters` leave. Raises `InvalidInput`."""
+    def recall(
+        self, query: str, filters: Filters, *, k: int, mode: Mode, at_least: int | None = None, timeout_s: float = 0.0
+    ) -> Recall:
+        """Answer a query from what `filters` leave, the vectors covering `at_least` if that is given.
+
+        Raises `InvalidInput`, `ProjectionBehind`.
+        """
         checked_question(query, k=k, mode=mode)
         views = self.current_views()
         head = views.position()
-        vectors = partial(self._vectors_at, views, head)
-        return recall(views, vectors, query=query, k=k, mode=mode, filters=filters, head=head)
+
+        def leg() -> Leg:
+            return self.indexing.leg(self._vectors_at(views, head))
+
+        def answered() -> Recall:
+            return recall(views, leg, query=query, k=k, mode=mode, filters=filters, head=head)
+
+        if at_least is None:
+            return answered()
+        return self.indexing.answer_at_least(at_least, answered, head=head, mode=mode, timeout_s=timeout_s)
 
     def turns_in(
         self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
@@ -83,6 +119,22 @@ class OpenedProjections:
         with views.database.reading() as connection:
             active = queries.active_model(connection, upto=head)
         return self.models.answering(active)
+
+    def projector_status(self) -> ProjectorStatus:
+        """Return what the own projector does, or where there is none, one of another process."""
+        if self.projector is not None:
+            return self.projector.status()
+        return read_status(self._folder / bootstrap.PROJECTIONS, now=datetime.now(UTC))
+
+    def poke(self) -> None:
+        """Have the projector look now: what kept it from its work may be gone."""
+        if self.projector is not None:
+            self.projector.poke()
+
+    def stop(self) -> None:
+        """End the projector. To be called while the log is still open."""
+        if self.projector is not None:
+            self.projector.close()
 
     def close(self) -> None:
         """Let go of all files."""

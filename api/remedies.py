@@ -112,7 +112,7 @@ def catch_up_vectors(patient: Patient, prefix: str) -> str:
     vectors = patient.opened.vectors()
     if vectors.fingerprint[: len(prefix)] != prefix:
         raise errors.ModelMismatch(built_with=prefix, asked_with=vectors.fingerprint[:16])
-    report = maintenance.catch_up_vectors(patient.log, vectors, progress=patient.progress)
+    report = maintenance.catch_up_vectors(patient.log, patient.opened.indexing, progress=patient.progress)
     return f"now to {report.upto}: {report.built_turns} turns, {report.encoded_texts} texts embedded by the model"
 
 

@@ -14,6 +14,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus
+from mnemolog.projector_state import ProjectorStatus
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +71,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     views: ViewsStatus
     vectors: tuple[GenerationStatus, ...]
     caches: tuple[CacheStatus, ...]
+    projector: ProjectorStatus
+    """This store's own, or where it has none, that of another process."""
     quarantined: int
     """Things in quarantine."""
     quarantine: QuarantineStatus

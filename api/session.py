@@ -81,13 +81,23 @@ class Session(WorkingMemory):
 
         return reconcile(self, self._sessions, messages)
 
-    def recall(self, query: str, *, k: int = 5, mode: Mode = "hybrid", hidden: bool = False) -> Recall:
+    def recall(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        mode: Mode = "hybrid",
+        hidden: bool = False,
+        at_least: int | None = None,
+        timeout_s: float = 10.0,
+    ) -> Recall:
         """Recall what this session sees: its own turns and its ancestors' up to the branch point.
 
         Turns of siblings are never in it. Turns that a rewind or a restore has hidden are left out, unless
         `hidden` is set. See `MemoryStore.recall`.
         """
-        return self._projections.recall(query, Filters(spans=self._spans(hidden=hidden)), k=k, mode=mode)
+        filters = Filters(spans=self._spans(hidden=hidden))
+        return self._projections.recall(query, filters, k=k, mode=mode, at_least=at_least, timeout_s=timeout_s)
 
     def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid") -> Ticket:
         """Begin a recall in the background and return at once. A newer one of this session replaces it.

@@ -8,8 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from mnemolog import bootstrap, doctor, maintenance, previews
-from mnemolog.diagnosis import Diagnosis
+from mnemolog import bootstrap, previews
 from mnemolog.domain import errors
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock, to_micros
@@ -25,17 +24,16 @@ from mnemolog.infra.log import EventLog
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.model_change import ModelChange
 from mnemolog.opened import OpenedProjections
+from mnemolog.operations import Operations
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections import queries
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Mode, Recall
 from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.states import SessionStates
 from mnemolog.projections.vectors.grouping import checked_every
-from mnemolog.projections.verify import Verification
-from mnemolog.results import HeadAt, ImportReport, NewTurn, RebuildReport, Status, SwitchPreview
+from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
 from mnemolog.sessions import DEFAULT_AGENT, Sessions, SwitchHow
 from mnemolog.tickets import Moment, Request
@@ -43,7 +41,7 @@ from mnemolog.tickets import Moment, Request
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
 
-class MemoryStore(ModelChange):
+class MemoryStore(ModelChange, Operations):
     """An agent's memory: an append-only log in a folder, and what is read from it.
 
     Safe for many threads and many processes at once. Not to be carried across a fork.
@@ -70,6 +68,7 @@ class MemoryStore(ModelChange):
         clock: Clock | None = None,
         limits: MemoryLimits = MEMORY_LIMITS,
         retain_every_n_turns: int = 1,
+        background: bool = True,
     ) -> Self:
         """Open the store in the folder `path`, creating it there when the folder is new or empty.
 
@@ -84,20 +83,24 @@ class MemoryStore(ModelChange):
         vectors and model calls, coarser hits. Every turn is committed and found at once all the same. It is
         part of the vectors' identity: with another number the store has other vectors (docs/recall.md).
 
+        `background` embeds what is recorded in a thread of its own (docs/projector.md); `close` ends it.
+
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`,
         `InvalidInput`.
         """
         every = checked_every(retain_every_n_turns)
         folder, clock = Path(path), clock or SystemClock()
         log = EventLog.open(folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
-        projections = OpenedProjections(folder, log, model, every=every, models=models)
+        projections = OpenedProjections(folder, log, model, every=every, models=models, background=background)
         return cls(folder, log, projections, clock=clock, limits=limits)
 
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`.
 
-        A prefetch that still runs is waited for up to a second and then abandoned.
+        The projector stops between two calls of the model. It and a prefetch that still runs are waited for up
+        to a second, and then abandoned.
         """
+        self._projections.stop()
         self._prefetcher.close()
         self._log.close()
         self._snapshots.close()
@@ -207,6 +210,8 @@ class MemoryStore(ModelChange):
         since: datetime | None = None,
         until: datetime | None = None,
         mode: Mode = "hybrid",
+        at_least: int | None = None,
+        timeout_s: float = 10.0,
     ) -> Recall:
         """Return up to `k` turns (at most 1,000) that answer `query`, best first.
 
@@ -214,7 +219,10 @@ class MemoryStore(ModelChange):
         by itself; how far it goes is in `Recall.vectors_to`. In `hybrid` mode a vector leg that cannot
         answer leaves the text answer and its reason in `Recall.not_answering`; in `vector` mode it raises.
 
-        Raises `InvalidInput` for an empty query or an invalid scope, `UnknownSession`.
+        With `at_least` the vectors cover that position, embedding here what is missing: else it raises
+        `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.
+
+        Raises `InvalidInput` for an empty query, an invalid scope or a position past the head, `UnknownSession`.
         """
         if session is not None:
             self._sessions.state(session)
@@ -225,7 +233,7 @@ class MemoryStore(ModelChange):
             since=None if since is None else to_micros("since", since),
             until=None if until is None else to_micros("until", until),
         )
-        return self._projections.recall(query, filters, k=k, mode=mode)
+        return self._projections.recall(query, filters, k=k, mode=mode, at_least=at_least, timeout_s=timeout_s)
 
     def sessions(self, *, scope: str = "") -> list[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
@@ -319,64 +327,6 @@ class MemoryStore(ModelChange):
         if session is not None:
             self._sessions.state(session)
         return replay(self._log, to=end, session=session, progress=progress)
-
-    def verify(self, *, expect_head: str | None = None, progress: Progress | None = None) -> Verification:
-        """Check the whole history. `expect_head` is a `position:digest` that was noted down before.
-
-        What is wrong is in `Verification.findings`; nothing raises for it.
-        """
-        return maintenance.verify_store(self.path, self._log, expect_head=expect_head, progress=progress)
-
-    def status(self) -> Status:
-        """Return the state of log and projections. Quick, and changes nothing."""
-        return maintenance.status(self.path, self._log)
-
-    def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> Diagnosis:
-        """Say what is wrong with log and projections; `fix` mends what can be, `deep` reads everything.
-
-        docs/operations.md has the states, what is done about each, and what never is.
-        """
-        patient = doctor.patient(self.path, self._log, self._projections, self._snapshots, progress)
-        return doctor.examine(patient, deep=deep, fix=fix)
-
-    def quarantine(self) -> Quarantine:
-        """Return the quarantine: list its items, purge them. What is there was not deleted by anybody yet."""
-        return bootstrap.open_quarantine(self.path)
-
-    def catch_up_views(self, *, progress: Progress | None = None) -> Position:
-        """Bring tables and text index up to the head. Every read does it too; this shows progress."""
-        return self._projections.current_views(progress).position()
-
-    def catch_up_vectors(self, *, progress: Progress | None = None) -> RebuildReport:
-        """Bring the vectors up to the head: embed what is new and write it to disk."""
-        return maintenance.catch_up_vectors(self._log, self.vectors(), progress=progress)
-
-    def rebuild(
-        self,
-        projection: maintenance.Rebuildable = "all",
-        *,
-        dry_run: bool = False,
-        from_scratch: bool = False,
-        skip_bad: bool = False,
-        progress: Progress | None = None,
-    ) -> list[RebuildReport]:
-        """Make `vectors`, `views` or `all` anew from the log. The old ones answer until the new are done.
-
-        Vectors come from the embedding cache where it knows the text, else from the model; a rebuild that was
-        cut off is gone on with. `from_scratch` does without both. A text that the model refuses stops the
-        rebuild, or with `skip_bad` is set aside and listed in `status`. Raises `ModelUnavailable`,
-        `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
-        """
-        return maintenance.rebuild(
-            projection,
-            log=self._log,
-            views=self._projections.views,
-            vectors=self.vectors,
-            dry_run=dry_run,
-            from_scratch=from_scratch,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
 
     def vectors(self) -> bootstrap.Vectors:
         """Return the vectors of the model that answers now. Raises `ModelUnavailable`, `ModelMismatch`."""

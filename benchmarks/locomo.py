@@ -77,6 +77,7 @@ def main() -> None:
             arguments.store or Path(scratch) / "store",
             model=arguments.model,
             retain_every_n_turns=arguments.retain_every,
+            background=False,
         ) as store,
     ):
         started = perf_counter()

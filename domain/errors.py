@@ -31,7 +31,7 @@
     ├── LogDamaged                 .position             stop; do not rebuild from this file
     │   └── UndecodableEvent       .position .topic
     ├── ProjectionError                                  disposable: nothing is lost
-    │   ├── ProjectionBehind       .behind_events
+    │   ├── ProjectionBehind       .behind_events .why
     │   ├── ProjectionUnreadable   .path .cause
     │   ├── ModelMismatch          .built_with .asked_with
     │   └── IndexerBusy            .holder               somebody else writes these vectors

@@ -18,9 +18,9 @@ class ProjectionBehind(ProjectionError):
 
     hint = "wait longer, or run `mnemolog rebuild`"
 
-    def __init__(self, projection: str, *, behind_events: int) -> None:
-        super().__init__(f"projection {projection!r} is {behind_events:,} events behind")
-        self.behind_events = behind_events
+    def __init__(self, projection: str, *, behind_events: int, why: str) -> None:
+        super().__init__(f"projection {projection!r} is {behind_events:,} events behind: {why}")
+        self.behind_events, self.why = behind_events, why
 
 
 class ProjectionUnreadable(ProjectionError):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mnemolog.domain.errors import EncodingFailed, InvalidInput
 from mnemolog.domain.limits import checked_label, checked_text
+from mnemolog.infra import stopping
 from mnemolog.infra.encoder import unit_rows
 
 _TAG: Final = b"mnemolog/object-model/1\x00"
@@ -99,7 +100,8 @@ class ObjectEncoder:
         """Embed texts.
 
         Returns shape (len(texts), dimension), float32, every row of length 1, in the order given.
-        `progress(done, total)` is called after every batch.
+        `progress(done, total)` is called after every batch. Between two batches it can be stopped
+        (`mnemolog.infra.stopping`).
 
         Raises `EncodingFailed` when the object fails or gives anything that is not a finite vector of the
         right shape.
@@ -107,11 +109,13 @@ class ObjectEncoder:
         dimension = self.dimension
         rows = np.empty((len(texts), dimension), dtype=np.float32)
         for start in range(0, len(texts), self._batch_size):
+            stopping.check()
             batch = list(texts[start : start + self._batch_size])
             end = start + len(batch)
             rows[start:end] = unit_rows(self._call(batch), count=len(batch), dimension=dimension)
             if progress is not None:
                 progress(end, len(texts))
+        stopping.check()
         return rows
 
     def _call(self, texts: list[str]) -> Any:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -37,6 +37,14 @@ class LogEntry(Notification):
     """The chain's link: SHA-256 over this event and everything before it."""
 
 
+class Listener(Protocol):
+    """Who wants to know of commits, as `threading.Event` is one."""
+
+    def set(self) -> None:
+        """Called by the thread that writes: must be quick, and never raise."""
+        ...
+
+
 class SqliteRecorder(ApplicationRecorder):
     """Appends events in one total order and reads them back.
 
@@ -58,7 +66,7 @@ class SqliteRecorder(ApplicationRecorder):
         self._path = path
         self._origin, self._closed = forks.Origin(), False
         self._originator_id_type = originator_id_type
-        self._listeners: set[threading.Event] = set()
+        self._listeners: set[Listener] = set()
         self._listeners_lock = threading.Lock()
         self._writer = LogWriter(
             engine,
@@ -146,21 +154,21 @@ class SqliteRecorder(ApplicationRecorder):
         """Return a live iterator of entries after position `gt`, appends of other processes included."""
         return SqliteSubscription(self, gt=gt, topics=topics)
 
-    def listen(self, event: threading.Event) -> None:
-        """Have `event` set after every commit of this process."""
+    def listen(self, listener: Listener) -> None:
+        """Have `listener` set after every commit of this process."""
         with self._listeners_lock:
-            self._listeners.add(event)
+            self._listeners.add(listener)
 
-    def unlisten(self, event: threading.Event) -> None:
+    def unlisten(self, listener: Listener) -> None:
         """Undo `listen`."""
         with self._listeners_lock:
-            self._listeners.discard(event)
+            self._listeners.discard(listener)
 
     def _notify_listeners(self) -> None:
         if self._listeners:
             with self._listeners_lock:
-                for event in self._listeners:
-                    event.set()
+                for listener in self._listeners:
+                    listener.set()
 
     def _reading(self) -> sa.Connection:
         self._require_usable()

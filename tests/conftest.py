@@ -78,5 +78,5 @@ def log(folder, clock):
 @pytest.fixture
 def store(folder, clock, encoder):
     """An empty store with a fake model. `log` opens the same folder."""
-    with MemoryStore.open(folder, model=encoder, clock=clock) as store:
+    with MemoryStore.open(folder, model=encoder, clock=clock, background=False) as store:
         yield store

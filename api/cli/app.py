@@ -32,6 +32,7 @@ MODULES: Final = {
     "memory": "memory",
     "task": "memory",
     "notes": "memory",
+    "project": "projecting",
     "recall": "reading",
     "sessions": "reading",
     "status": "reading",

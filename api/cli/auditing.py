@@ -16,8 +16,8 @@ from mnemolog.cli.app import (
     Store,
     StoreCommand,
     app,
-    chosen_model,
 )
+from mnemolog.cli.naming import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.maintenance import Rebuildable
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
@@ -39,7 +39,7 @@ def rebuild(
     Example: mnemolog rebuild memory/ vectors --dry-run
     """
     with (
-        MemoryStore.open(store, model=chosen_model(model), create=False, retain_every_n_turns=retain_every) as opened,
+        store_with_model(store, model, retain_every=retain_every) as opened,
         bar("rebuilding") as progress,
     ):
         what = cast(Rebuildable, projection)

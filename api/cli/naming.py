@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from mnemolog.cli.app import chosen_model
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.session import checked_session_id
@@ -40,6 +41,17 @@ def session_called(store: MemoryStore, id_or_name: str) -> Session:
 def as_of(session: Session, position: int | None) -> Session | SessionAt:
     """Return a session as it was at a position, or as it is."""
     return session if position is None else session.at(position)
+
+
+def store_with_model(folder: Path, model: str, *, retain_every: int, background: bool = False) -> MemoryStore:
+    """Open a store for a command that needs vectors. Without `background` the command does its work itself."""
+    return MemoryStore.open(
+        folder,
+        model=chosen_model(model),
+        create=False,
+        retain_every_n_turns=retain_every,
+        background=background,
+    )
 
 
 @contextmanager

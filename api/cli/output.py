@@ -13,6 +13,7 @@ from mnemolog.projections.recall import Recall
 from mnemolog.projections.replay import Replay
 from mnemolog.projections.tree import SessionNode
 from mnemolog.projections.verify import Verification
+from mnemolog.projector_state import ProjectorStatus
 from mnemolog.results import ImportReport, RebuildReport
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def show_recall(answer: Recall) -> None:
     out.print(f"{len(answer.hits)} hits; head {answer.head}, vectors {covered}, legs: {legs}", style="dim")
     for leg, why in answer.not_answering.items():
         print(f"note: the {leg} leg did not answer: {why}", file=sys.stderr)
+    if answer.vectors_lag is not None:
+        print(f"note: the vectors stay behind: {answer.vectors_lag}", file=sys.stderr)
 
 
 def show_sessions(sessions: list[SessionSummary]) -> None:
@@ -113,6 +116,20 @@ def show_replay(answer: Replay) -> None:
         out.print(f"{item.name} ({item.session}) in {item.scope or '/'}{branched}{ended}", style="bold", markup=False)
         show_turns(list(item.turns))
     out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
+
+
+def projector_line(status: ProjectorStatus) -> str:
+    """Return what a projector is doing, in one line."""
+    line = status.state if status.position is None else f"{status.state} at position {status.position}"
+    if status.waits_for is not None:
+        line += f": {status.waits_for} embeds"
+    if status.error is not None:
+        line += f": {status.error}"
+    if status.failures:
+        line += f"; failed {counted(status.failures, 'time')}"
+    if status.retry_in_s is not None:
+        line += f", tries again in {status.retry_in_s:.0f} s"
+    return line if status.pid is None else f"{line} (process {status.pid} on {status.host})"
 
 
 def show_import(report: ImportReport) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, cast
 import typer
 
 from mnemolog.cli import output, status_output
-from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app
+from mnemolog.cli.naming import store_with_model
 from mnemolog.projections.recall import Mode
 from mnemolog.projections.tree import tree
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
@@ -30,7 +31,7 @@ def recall(
 
     Example: mnemolog recall memory/ "where does she live?" --scope acme/support
     """
-    with MemoryStore.open(store, model=chosen_model(model), create=False, retain_every_n_turns=retain_every) as opened:
+    with store_with_model(store, model, retain_every=retain_every) as opened:
         chosen = None if session is None else opened.find_session(session).session
         answer = opened.recall(query, k=k, scope=scope, session=chosen, roles=role or (), mode=cast(Mode, mode))
     if as_json:

@@ -13,6 +13,7 @@ import typer
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.messages import moment, standard_input
+from mnemolog.cli.naming import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
@@ -83,7 +84,7 @@ def import_(
 
     Example: mnemolog import memory/ turns.jsonl --field text=body,session=room,time=at
     """
-    with MemoryStore.open(store, model=chosen_model(model), create=False, retain_every_n_turns=retain_every) as opened:
+    with store_with_model(store, model, retain_every=retain_every) as opened:
         with bar("importing") as progress:
             report = opened.import_files(
                 files,

@@ -36,11 +36,13 @@ class IndexerLock:
     """The right to write the vectors of one model, for one thread of one process. Not to be taken twice.
 
     An advisory lock on a file (flock): the system frees it when its holder ends, however that comes about.
+    Locks with another `purpose` are other locks, so that who holds one may take the other.
     """
 
-    def __init__(self, root: Path, fingerprint: str) -> None:
-        self.path = root / f".{fingerprint[:16]}.lock"
-        self._note = root / f".{fingerprint[:16]}.holder.json"
+    def __init__(self, root: Path, fingerprint: str, *, purpose: str = "") -> None:
+        name = f".{fingerprint[:16]}{purpose and '.'}{purpose}"
+        self.path = root / f"{name}.lock"
+        self._note = root / f"{name}.holder.json"
         self._lock = filelock.FileLock(self.path, thread_local=False)
         # The file's lock belongs to the process and may be taken twice by it; threads exclude one another here.
         self._thread = threading.Lock()

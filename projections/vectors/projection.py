@@ -27,8 +27,8 @@ from mnemolog.projections.vectors.search import nearest
 
 RECALL_TEXTS_MAX: Final = 64
 """Texts a recall embeds by itself before it answers; what is beyond them is found by text until then."""
-RECALL_EVENTS_MAX: Final = 20_000
-"""Events a recall takes in by itself, where the cache knows their texts."""
+STEP_EVENTS_MAX: Final = 20_000
+"""Events that one step, or a recall by itself, takes in where the cache knows their texts."""
 RECALL_WAIT_S: Final = 0.5
 """How long a recall waits for another thread that is embedding, before it answers with what there is."""
 TAIL_ROWS_MAX: Final = 2_048
@@ -86,21 +86,28 @@ class VectorProjection:
         *,
         upto: Position,
         encode_max: int | None = None,
-        write: bool = True,
         wait_s: float = WAIT_S,
         progress: Progress | None = None,
     ) -> Coverage:
-        """Embed turns up to `upto`, at most `encode_max` texts through the model, and write them unless told not to.
+        """Embed turns up to `upto` and write them as segments.
 
-        Raises `EncodingFailed`, naming the position; `IndexerBusy` when another has been writing for `wait_s`
-        seconds. What is embedded is kept in memory and in the cache either way.
+        With `encode_max` this is one step: so many texts through the model at most, `STEP_EVENTS_MAX` events, and
+        nothing is written before there is much of it. Raises `EncodingFailed`, naming the position, after what
+        comes before is kept; without `encode_max` also `IndexerBusy` when another has been writing for `wait_s`
+        seconds. What is embedded is in memory and in the cache either way.
         """
         generation = self._refreshed()
+        if encode_max is not None:
+            try:
+                return generation.extend(
+                    upto=upto, encode_max=encode_max, events_max=STEP_EVENTS_MAX, progress=progress
+                )
+            finally:
+                self._write_what_is_much(generation)
         try:
-            return generation.extend(upto=upto, encode_max=encode_max, progress=progress)
+            return generation.extend(upto=upto, progress=progress)
         finally:
-            if write or generation.snapshot.tail_rows > TAIL_ROWS_MAX:
-                self._write(generation, wait_s=wait_s)
+            self._write(generation, wait_s=wait_s)
 
     def answer(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
         """Embed a few texts of what is new up to `upto`, and return up to `k` turns, best first.
@@ -189,7 +196,11 @@ class VectorProjection:
         return encoded
 
     def _bring_up(self, generation: Generation, upto: Position) -> None:
-        generation.extend(upto=upto, encode_max=RECALL_TEXTS_MAX, events_max=RECALL_EVENTS_MAX, wait_s=RECALL_WAIT_S)
+        generation.extend(upto=upto, encode_max=RECALL_TEXTS_MAX, events_max=STEP_EVENTS_MAX, wait_s=RECALL_WAIT_S)
+        self._write_what_is_much(generation)
+
+    def _write_what_is_much(self, generation: Generation) -> None:
+        """Write a tail that has become long, unless somebody else is writing."""
         if generation.snapshot.tail_rows > TAIL_ROWS_MAX:
             with suppress(errors.IndexerBusy):
                 self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)

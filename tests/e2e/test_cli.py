@@ -16,7 +16,7 @@ from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched, ValueSet
 from mnemolog.domain.session import session_stream
 
-COMMANDS = "init import record recall sessions show status rebuild replay verify head".split()  # noqa: SIM905
+COMMANDS = "init import record recall sessions show status project rebuild replay verify head".split()  # noqa: SIM905
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
 
 
@@ -227,3 +227,10 @@ def test_the_real_model_answers_in_other_words_than_were_said(memory):
     rebuilt = json.loads(run("rebuild", memory, "all", "--json").stdout)
     assert [report["built_turns"] for report in rebuilt] == [3, 3]
     assert rebuilt[1]["encoded_texts"] == 0
+
+
+@pytest.mark.parametrize("options", [["none"], ["none", "--follow"], ["no-such-model"]])
+def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, options):
+    """One line and a hint; the turns are as they were."""
+    ran = run("project", memory, "--model", *options)
+    assert "cannot be loaded" in refused(ran, 1)

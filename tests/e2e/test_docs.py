@@ -12,7 +12,14 @@ from mnemolog.projections.drift import TABLE
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/models.md", "docs/operations.md", "docs/sessions.md", "docs/working-memory.md"]
+PAGES = [
+    "README.md",
+    "docs/models.md",
+    "docs/operations.md",
+    "docs/projector.md",
+    "docs/sessions.md",
+    "docs/working-memory.md",
+]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
 

@@ -32,7 +32,7 @@ def encoder():
 
 @pytest.fixture
 def store(tmp_path, encoder):
-    with MemoryStore.open(tmp_path / "memory", model=encoder) as opened:
+    with MemoryStore.open(tmp_path / "memory", model=encoder, background=False) as opened:
         yield opened
         encoder.free.set()
 
@@ -131,7 +131,7 @@ def test_agents_that_do_not_know_one_another_do_not_disturb(store):
 
 def test_closing_abandons_a_prefetch_that_is_stuck(tmp_path, encoder):
     """The store closes; the late answer finds nobody."""
-    store = MemoryStore.open(tmp_path / "memory", model=encoder)
+    store = MemoryStore.open(tmp_path / "memory", model=encoder, background=False)
     session = store.start_session("s")
     session.record("user", "the secret of the harbour")
     ticket = stuck_prefetch(session, encoder)

@@ -56,7 +56,7 @@ def test_another_store_object_sees_what_was_just_recorded(store, folder, encoder
     """Two processes on one log share nothing but the files."""
     session = store.start_session("trip")
     store.recall("warm up")
-    with MemoryStore.open(folder, model=encoder) as other:
+    with MemoryStore.open(folder, model=encoder, background=False) as other:
         turn = session.record("user", "the ferry leaves at noon")
         assert other.recall("ferry").hits[0].position == turn.position
 
@@ -75,7 +75,7 @@ def test_more_new_turns_than_a_recall_embeds_are_found_by_text_and_said_to_be(st
 @pytest.mark.parametrize("model", [None, Broken(), "no/such-model-anywhere"])
 def test_without_a_working_model_text_answers_and_says_so(folder, model):
     """A missing model costs the vector leg, never the answer."""
-    with MemoryStore.open(folder, model=model) as store:
+    with MemoryStore.open(folder, model=model, background=False) as store:
         store.start_session("trip").record("user", "the ferry leaves at noon")
         answer = store.recall("ferry")
         assert len(answer.hits) == 1
@@ -88,12 +88,12 @@ def test_without_a_working_model_text_answers_and_says_so(folder, model):
 
 def test_deleting_the_projections_loses_nothing(folder):
     """Same answers from nothing but the log."""
-    with MemoryStore.open(folder, model=HashEncoder()) as store:
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         fill(store)
         store.catch_up_vectors()
         before = [store.recall(query, k=10) for query in queries()]
     shutil.rmtree(folder / "projections")
-    with MemoryStore.open(folder, model=HashEncoder()) as store:
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         store.catch_up_vectors()
         after = [store.recall(query, k=10) for query in queries()]
     for old, new in zip(before, after, strict=True):
@@ -104,11 +104,11 @@ def test_deleting_the_projections_loses_nothing(folder):
 def test_another_model_of_the_same_dimension_never_uses_the_first_ones_vectors(folder):
     """Identity is the fingerprint, not the dimension."""
     first, second = HashEncoder(fingerprint="one"), HashEncoder(fingerprint="two")
-    with MemoryStore.open(folder, model=first) as store:
+    with MemoryStore.open(folder, model=first, background=False) as store:
         turns = fill(store)
         store.catch_up_vectors()
         first_model = store.recall("dog").model
-    with MemoryStore.open(folder, model=second) as store:
+    with MemoryStore.open(folder, model=second, background=False) as store:
         store.catch_up_vectors()
         assert second.texts_encoded >= len(turns)
         for turn in turns[:10]:

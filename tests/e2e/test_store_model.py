@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mnemolog import MemoryStore
+from mnemolog import MemoryStore, projector
 from mnemolog.domain import errors
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.fold import Histories, fold_all
 from mnemolog.projections import states
-from tests.support import FakeClock, decided_on, read_all
+from tests.support import FakeClock, HashEncoder, decided_on, read_all
 
 SECOND = 1_000_000
 SESSIONS_MAX = 7
@@ -52,6 +52,9 @@ class Model:
 
 
 class WholeStore(RuleBasedStateMachine):
+    model: HashEncoder | None = None
+    """What the stores are opened with. With one, projectors follow the log and die with each handle."""
+
     def __init__(self):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
@@ -72,7 +75,8 @@ class WholeStore(RuleBasedStateMachine):
         for store in self.stores:
             store.close()
         self.stores = [
-            MemoryStore.open(self.base / "memory", model=None, clock=self.clock, synchronous="NORMAL") for _ in range(2)
+            MemoryStore.open(self.base / "memory", model=self.model, clock=self.clock, synchronous="NORMAL")
+            for _ in range(2)
         ]
         self.turn = 0
 
@@ -425,3 +429,15 @@ WholeStore.TestCase.settings = settings(
     max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestWholeStore = WholeStore.TestCase
+
+
+class WholeStoreWithProjectors(WholeStore):
+    model = HashEncoder(dimension=16)
+
+    def open(self):
+        self.patch.setattr(projector, "START_DELAY_S", 0.0)
+        super().open()
+
+
+WholeStoreWithProjectors.TestCase.settings = settings(WholeStore.TestCase.settings, max_examples=6)
+TestWholeStoreWithProjectors = WholeStoreWithProjectors.TestCase

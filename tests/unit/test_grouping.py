@@ -111,7 +111,7 @@ def test_groups_are_those_of_a_brute_force_cut_in_whatever_steps_the_log_is_read
 
 def begin(folder, encoder, every):
     """A store with sessions a, b and c of three scopes, at position 3."""
-    store = MemoryStore.open(folder, model=encoder, clock=FakeClock(), retain_every_n_turns=every)
+    store = MemoryStore.open(folder, model=encoder, clock=FakeClock(), retain_every_n_turns=every, background=False)
     for session in SESSIONS:
         stream, event = session_stream(session), started(session, scope=f"acme/{session}")
         store._log.transact(lambda tx, stream=stream, event=event: tx.append(stream, event))
@@ -175,7 +175,9 @@ def test_catch_up_in_any_steps_with_reopening_gives_the_rows_of_one_rebuild(oper
             elif deed == "crawl":
                 store.vectors().projection().catch_up(upto=store.head().position, encode_max=1)
             elif deed == "drop":
-                store = MemoryStore.open(folder, model=HashEncoder(dimension=16), retain_every_n_turns=every)
+                store = MemoryStore.open(
+                    folder, model=HashEncoder(dimension=16), retain_every_n_turns=every, background=False
+                )
             check_coverage(store, operations[:done], every)
         closed, still_open = expected_groups(operations, every, first=4)
         assert store.vectors().projection().covers == store.head().position
@@ -247,7 +249,9 @@ def test_a_group_open_at_a_crash_is_there_again_and_goes_on_under_its_own_sessio
     (status,) = four.status().vectors
     assert (status.vectors, status.open_turns, status.recipe) == (0, 2, recipe(4))
     fresh = HashEncoder()
-    again = MemoryStore.open(folder, model=fresh, retain_every_n_turns=4)  # The other one is not closed.
+    again = MemoryStore.open(
+        folder, model=fresh, retain_every_n_turns=4, background=False
+    )  # The other one is not closed.
     answer = again.recall("ferry noon", mode="vector")
     assert [(hit.position, hit.session) for hit in answer.hits] == [(position, "a") for position in pair]
     assert answer.vectors_to == answer.head
@@ -268,7 +272,7 @@ def test_an_open_group_is_not_covered_before_it_is_embedded(four, folder):
     four.catch_up_vectors()
     four.close()
     (folder / "projections" / "embeddings.db").unlink()
-    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
+    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4, background=False) as again:
         leg = again.vectors().projection()
         assert leg.covers == 3
         assert [leg.catch_up(upto=again.head().position, encode_max=1).upto for _ in range(3)] == [5, 7, 9]
@@ -289,7 +293,7 @@ def test_a_recall_that_may_embed_little_stops_before_the_group_it_leaves_out_clo
 
 def test_more_open_groups_than_a_recall_embeds_are_said_to_be_missing(folder, encoder):
     """The bound of a recall holds for sessions with one turn each, too."""
-    with MemoryStore.open(folder, model=encoder, retain_every_n_turns=8) as store:
+    with MemoryStore.open(folder, model=encoder, retain_every_n_turns=8, background=False) as store:
         for n in range(100):
             store.start_session(f"s{n}").record("user", f"note number{n}")
         encoder.calls.clear()
@@ -369,7 +373,10 @@ def test_the_model_is_called_about_n_times_less(tmp_path):
 
 def test_every_size_of_groups_has_vectors_of_its_own(folder, encoder):
     """Two handles on one folder share the log and the cache file, and never a vector."""
-    with begin(folder, encoder, 1) as single, MemoryStore.open(folder, model=encoder, retain_every_n_turns=4) as four:
+    with (
+        begin(folder, encoder, 1) as single,
+        MemoryStore.open(folder, model=encoder, retain_every_n_turns=4, background=False) as four,
+    ):
         record(single, "a", *(f"note number{n}" for n in range(8)))
         for _ in range(2):
             single.catch_up_vectors(), four.catch_up_vectors()
@@ -407,7 +414,7 @@ def test_many_segments_of_groups_are_merged_and_stay_whole(four, folder):
         four.catch_up_vectors()
     before = closed_rows(four), open_rows(four)
     four.close()
-    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
+    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4, background=False) as again:
         assert (closed_rows(again), open_rows(again)) == before
         assert len(snapshot(again).written) < 12
         (status,) = again.status().vectors
@@ -441,7 +448,7 @@ def test_a_segment_with_damaged_groups_is_set_aside_and_made_anew(four, folder, 
     four.close()
     (segment,) = (folder / "projections" / "vectors").glob("*/0*")
     DAMAGES[what](segment)
-    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
+    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4, background=False) as again:
         again.catch_up_vectors()
         assert (closed_rows(again), open_rows(again)) == before
         assert again.status().quarantined == 1
@@ -456,7 +463,7 @@ def test_a_segment_of_another_recipe_is_set_aside(four, folder):
     four.close()
     (segment,) = (folder / "projections" / "vectors").glob("*/0*")
     rewrite_manifest(segment, recipe=recipe(8))
-    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4) as again:
+    with MemoryStore.open(folder, model=HashEncoder(), retain_every_n_turns=4, background=False) as again:
         again.catch_up_vectors()
         assert closed_rows(again) == before
         (reason,) = (folder / "projections" / "quarantine").glob("*.reason.json")
@@ -487,7 +494,7 @@ def test_a_group_beyond_the_window_is_cut_into_chunks_and_found_by_the_best(fold
             assert len(hits) == 4
             store.catch_up_vectors()
         assert len(snapshot(store).written[0].rows) == 2
-    with MemoryStore.open(folder, model=Halves(dimension=64), retain_every_n_turns=3) as again:
+    with MemoryStore.open(folder, model=Halves(dimension=64), retain_every_n_turns=3, background=False) as again:
         assert [hit.position for hit in again.recall("ferry noon", mode="vector", k=2).hits] == turns[:2]
 
 

@@ -70,7 +70,7 @@ def test_what_needs_no_vectors_imports_no_heavy_library(tmp_path, what):
     call, heavy = SCRIPTS[what]
     script = (
         "import sys; from mnemolog import MemoryStore\n"
-        f"with MemoryStore.open({str(tmp_path / 'memory')!r}) as store:\n"
+        f"with MemoryStore.open({str(tmp_path / 'memory')!r}, background=False) as store:\n"
         "    store.start_session('s').record('user', 'tea')\n"
         f"    {call}\n"
         f"print(sorted({heavy!r} & set(sys.modules)))"

@@ -111,7 +111,7 @@ def test_a_damaged_database_is_set_aside_and_made_anew(store, folder, encoder, n
     for suffix in ("-wal", "-shm"):
         path.with_name(name + suffix).unlink(missing_ok=True)
     path.write_bytes(b"\xff" * path.stat().st_size)
-    with MemoryStore.open(folder, model=encoder) as again:
+    with MemoryStore.open(folder, model=encoder, background=False) as again:
         assert again.recall("number7").hits == before
         assert again.status().quarantined >= 1
 
@@ -210,7 +210,7 @@ def test_a_damaged_segment_is_set_aside_and_made_anew_without_the_model(store, f
     (segment,) = (folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*")
     DAMAGES[what](segment)
     fresh = HashEncoder()
-    with MemoryStore.open(folder, model=fresh) as again:
+    with MemoryStore.open(folder, model=fresh, background=False) as again:
         assert again.recall("number7", mode="vector").hits == before
         assert fresh.calls[:-1] == [] or all("number7" in text for batch in fresh.calls for text in batch)
         assert again.status().quarantined == 1
@@ -222,10 +222,10 @@ def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, enco
     fill(store, 5)
     store.catch_up_vectors()
     store.close()
-    with MemoryStore.open(tmp_path / "older", model=encoder) as older:
+    with MemoryStore.open(tmp_path / "older", model=encoder, background=False) as older:
         older.start_session("s", session_id="s").record("user", "another history")
     shutil.copytree(folder / "projections" / "vectors", tmp_path / "older" / "projections" / "vectors")
-    with MemoryStore.open(tmp_path / "older", model=encoder) as older:
+    with MemoryStore.open(tmp_path / "older", model=encoder, background=False) as older:
         assert [item.state for item in older.status().vectors] == ["other-log"]
         assert [hit.text for hit in older.recall("number1 history", mode="vector").hits] == ["another history"]
         older.catch_up_vectors()

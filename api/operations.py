@@ -1,0 +1,104 @@
+"""What an operator and an auditor ask of a store: status, verification, rebuilds, and a doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from mnemolog import bootstrap, doctor, maintenance
+from mnemolog.diagnosis import Diagnosis
+from mnemolog.domain.position import Position
+from mnemolog.infra.log import EventLog
+from mnemolog.opened import OpenedProjections
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.snapshots import SnapshotStore
+from mnemolog.projections.verify import Verification
+from mnemolog.projector_state import ProjectorStatus
+from mnemolog.results import RebuildReport, Status
+
+
+class Operations:
+    """The part of a store's face that looks after it."""
+
+    path: Path
+    _log: EventLog
+    _projections: OpenedProjections
+    _snapshots: SnapshotStore
+
+    def verify(self, *, expect_head: str | None = None, progress: Progress | None = None) -> Verification:
+        """Check the whole history. `expect_head` is a `position:digest` that was noted down before.
+
+        What is wrong is in `Verification.findings`; nothing raises for it.
+        """
+        return maintenance.verify_store(self.path, self._log, expect_head=expect_head, progress=progress)
+
+    def status(self) -> Status:
+        """Return the state of log, projections and projector. Quick, and changes nothing."""
+        return maintenance.status(
+            self.path,
+            self._log,
+            projector=self._projections.projector_status(),
+            active=self._projections.active_fingerprint(),
+        )
+
+    def watch_projector(self, told: Callable[[ProjectorStatus], None]) -> None:
+        """Have `told` called, in the projector's thread, with every new state. It must be quick and not raise."""
+        if self._projections.projector is not None:
+            self._projections.projector.watch(told)
+
+    def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> Diagnosis:
+        """Say what is wrong with log and projections; `fix` mends what can be, `deep` reads everything.
+
+        docs/operations.md has the states, what is done about each, and what never is.
+        """
+        patient = doctor.patient(
+            self.path,
+            self._log,
+            self._projections,
+            self._snapshots,
+            progress,
+            active=self._projections.active_fingerprint(),
+        )
+        return doctor.examine(patient, deep=deep, fix=fix)
+
+    def quarantine(self) -> Quarantine:
+        """Return the quarantine: list its items, purge them. What is there was not deleted by anybody yet."""
+        return bootstrap.open_quarantine(self.path)
+
+    def catch_up_views(self, *, progress: Progress | None = None) -> Position:
+        """Bring tables and text index up to the head. Every read does it too; this shows progress."""
+        return self._projections.current_views(progress).position()
+
+    def catch_up_vectors(self, *, progress: Progress | None = None) -> RebuildReport:
+        """Bring the vectors up to the head: embed what is new and write it to disk.
+
+        Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`.
+        """
+        return maintenance.catch_up_vectors(self._log, self._projections.indexing, progress=progress)
+
+    def rebuild(
+        self,
+        projection: maintenance.Rebuildable = "all",
+        *,
+        dry_run: bool = False,
+        from_scratch: bool = False,
+        skip_bad: bool = False,
+        progress: Progress | None = None,
+    ) -> list[RebuildReport]:
+        """Make `vectors`, `views` or `all` anew from the log. The old ones answer until the new are done.
+
+        Vectors come from the embedding cache where it knows the text, else from the model; a rebuild that was
+        cut off is gone on with. `from_scratch` does without both. A text that the model refuses stops the
+        rebuild, or with `skip_bad` is set aside and listed in `status`. Raises `ModelUnavailable`,
+        `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
+        """
+        return maintenance.rebuild(
+            projection,
+            log=self._log,
+            projections=self._projections,
+            dry_run=dry_run,
+            from_scratch=from_scratch,
+            skip_bad=skip_bad,
+            progress=progress,
+        )

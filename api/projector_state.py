@@ -1,0 +1,126 @@
+"""What a projector says of itself, and how other processes come to see it.
+
+Each projector keeps one small file, `projections/projectors/<token>.json`, while it runs: two that stand side by
+side do not overwrite one another. The file is a note for people; nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from mnemolog.domain.position import Position
+from mnemolog.projections import durable
+
+ProjectorState = Literal["off", "idle", "working", "standing by", "backing off", "stopped", "dead"]
+PROJECTOR_STATES: Final[tuple[ProjectorState, ...]] = get_args(ProjectorState)
+
+PROJECTORS: Final = "projectors"
+
+_TOLD_FIRST: Final[tuple[ProjectorState, ...]] = ("working", "backing off", "idle", "standing by", "dead")
+"""Of several projectors the one that comes first here is shown: what works before what waits, then what died."""
+
+
+class ProjectorStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the background projector of a store is doing."""
+
+    state: ProjectorState
+    """`off`: none is running. `stopped`: this store is closed. `dead`: its thread or its process is gone."""
+    position: Position | None = None
+    """Up to where the vectors reached when it last said so; None before it has looked."""
+    error: str | None = None
+    """The last thing that went wrong since it last succeeded."""
+    failed_at: datetime | None = None
+    failures: int = 0
+    """How often in a row."""
+    retry_in_s: float | None = None
+    waits_for: str | None = None
+    """Who embeds meanwhile, when it stands by."""
+    since: datetime | None = None
+    """When this state began."""
+    pid: int | None = None
+    host: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the vectors stay behind, in words; None where nothing is wrong."""
+        if self.state not in ("backing off", "dead"):
+            return None
+        return f"the background projector is {self.state}: {self.error or 'it gave no reason'}"
+
+
+class StateFile:
+    """The file of one projector. Not being able to write it stops nobody: what it says can be had from `status()`."""
+
+    def __init__(self, projections: Path) -> None:
+        self._folder = projections / PROJECTORS
+        self._path = self._folder / f"{secrets.token_hex(8)}.json"
+
+    def write(self, status: ProjectorStatus) -> None:
+        """Replace the file as a whole. It is not synced: after a power cut nobody asks for it."""
+        temporary = self._folder / durable.temporary_name("state")
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary.write_bytes(msgspec.json.encode(status))
+            temporary.rename(self._path)
+
+    def remove(self) -> None:
+        """Delete the file: the projector has ended as it should."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete the files of processes that are gone."""
+        for path, status in _files(self._folder):
+            if status.state == "dead":
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+
+def read_status(projections: Path, *, now: datetime) -> ProjectorStatus:
+    """Return what the projectors of other processes say, of several the one that matters most."""
+    found = [status for _, status in _files(projections / PROJECTORS)]
+    if not found:
+        return ProjectorStatus(state="off")
+    chosen = min(found, key=lambda status: _TOLD_FIRST.index(status.state))
+    if chosen.retry_in_s is None or chosen.since is None:
+        return chosen
+    left_s = chosen.retry_in_s - (now - chosen.since).total_seconds()
+    return msgspec.structs.replace(chosen, retry_in_s=max(0.0, left_s))
+
+
+def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:
+    """Return the files that can be read; who is gone is `dead`, whatever the file says."""
+    found: list[tuple[Path, ProjectorStatus]] = []
+    for path in sorted(folder.glob("[!.]*.json")):
+        try:
+            status = msgspec.json.decode(path.read_bytes(), type=ProjectorStatus)
+        except (OSError, msgspec.MsgspecError):
+            continue  # Removed meanwhile, or half of it after a power cut.
+        if status.state not in _TOLD_FIRST:
+            continue
+        if status.state != "dead" and _is_gone(status):
+            why = f"process {status.pid} on {status.host} is gone; it was {status.state}"
+            why += f" ({status.error})" if status.error else ""
+            status = msgspec.structs.replace(status, state="dead", error=why, retry_in_s=None, waits_for=None)
+        found.append((path, status))
+    return found
+
+
+def _is_gone(status: ProjectorStatus) -> bool:
+    if status.pid is None or status.host != socket.gethostname():
+        return False  # Of another machine nothing is known from here.
+    try:
+        os.kill(status.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # It is there, and somebody else's.
+    return False

@@ -1,0 +1,126 @@
+"""Recall that covers a position: exactly that, or an error that says how far it is and why."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionBehind
+from tests.e2e.test_projector import PROMPT_S, Failing, Refusing, Stuck, record
+from tests.support import WAIT_S, HashEncoder, in_thread
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_thousand_recalls_under_writing_are_never_older_than_asked(folder, background):
+    """From four threads, with a projector that does the same work and without."""
+    with MemoryStore.open(
+        folder, model=HashEncoder(dimension=16), background=background, synchronous="NORMAL"
+    ) as store:
+        sessions = [store.start_session("s", session_id=f"s{n}") for n in range(4)]
+        ended, more = threading.Event(), threading.Semaphore(0)
+
+        def write():
+            while not ended.is_set():
+                more.acquire(timeout=WAIT_S)
+                sessions[0].record("user", "something else that is said meanwhile")
+
+        def ask(session):
+            for n in range(250):
+                position = session.record("user", f"tea {session.id} {n}").position
+                by = session if n % 2 else store
+                answer = by.recall(f"tea {n}", k=1, mode="vector", at_least=position, timeout_s=WAIT_S)
+                assert position <= answer.vectors_to <= answer.head
+                more.release(2)
+
+        writer = in_thread(write)
+        askers = [in_thread(lambda session=session: ask(session)) for session in sessions]
+        try:
+            for asker in askers:
+                asker.result()
+        finally:
+            ended.set()
+            more.release()
+        writer.result()
+
+
+def test_far_more_than_a_recall_embeds_by_itself_is_embedded_when_asked(store):
+    """In steps, up to the position and no further than the last of them."""
+    positions = record(store, *(f"tea {n}" for n in range(300)))
+    assert store.recall("tea").vectors_to < positions[-1]
+    assert store.recall("tea 299", mode="vector", at_least=positions[-1]).hits[0].position == positions[-1]
+
+
+def test_text_always_covers_the_head(store, encoder):
+    """So nothing is embedded for it, and no model is needed."""
+    (position,) = record(store, "tea")
+    assert store.recall("tea", mode="text", at_least=position).hits[0].position == position
+    assert encoder.calls == []
+
+
+@pytest.mark.parametrize("position", [-1, 3])
+def test_a_position_that_is_not_in_the_log_is_refused(store, position):
+    """Waiting for it could take for ever."""
+    record(store, "tea")
+    with pytest.raises(InvalidInput, match="at_least"):
+        store.recall("tea", at_least=position)
+
+
+def test_without_a_model_there_is_nothing_to_wait_for(folder):
+    """Said at once."""
+    with MemoryStore.open(folder, model=None) as store:
+        (position,) = record(store, "tea")
+        with pytest.raises(ModelUnavailable):
+            store.recall("tea", at_least=position)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vector"])
+def test_what_is_in_the_way_is_raised_at_once_with_the_distance(folder, mode):
+    """Not after the time is over; what comes before the position does not matter behind it."""
+    with MemoryStore.open(folder, model=Refusing(), background=False) as store:
+        good, bad = record(store, "tea", "poison")
+        assert store.recall("tea", mode=mode, at_least=good).vectors_to >= good
+        with pytest.raises(ProjectionBehind, match="I do not like this") as caught:
+            store.recall("tea", mode=mode, at_least=bad, timeout_s=WAIT_S)
+        assert caught.value.behind_events == bad - good
+        assert f"position {bad}: " in caught.value.why
+
+
+def test_a_model_that_fails_altogether_is_raised_with_the_distance(folder):
+    """Nothing is covered then."""
+    with MemoryStore.open(folder, model=Failing(RuntimeError("out of luck")), background=False) as store:
+        (position,) = record(store, "tea")
+        with pytest.raises(ProjectionBehind, match="out of luck") as caught:
+            store.recall("tea", at_least=position)
+        assert caught.value.behind_events == position
+
+
+def test_a_projector_that_is_stuck_is_not_waited_for_beyond_the_time(folder):
+    """Here the model itself is stuck, so nobody can do its work."""
+    encoder = Stuck()
+    with MemoryStore.open(folder, model=encoder) as store:
+        good, bad = record(store, "tea", "stuck")
+        assert encoder.entered.wait(WAIT_S)
+        began = time.monotonic()
+        with pytest.raises(ProjectionBehind) as caught:
+            store.recall("tea", at_least=bad, timeout_s=0.05)
+        assert time.monotonic() - began < PROMPT_S
+        assert caught.value.behind_events == bad - caught_from(store)
+        assert "not there within 0.05 s" in caught.value.why
+        encoder.free.set()
+        assert store.recall("tea", at_least=bad, timeout_s=WAIT_S).vectors_to == bad
+        assert good < bad
+
+
+def caught_from(store):
+    return store.vectors().projection().covers
+
+
+def test_no_time_at_all_is_enough_where_everything_is_embedded(store):
+    """A question rather than a wait."""
+    (position,) = record(store, "tea")
+    with pytest.raises(ProjectionBehind):
+        store.recall("tea", at_least=position, timeout_s=0)
+    store.catch_up_vectors()
+    assert store.recall("tea", at_least=position, timeout_s=0).vectors_to == position
