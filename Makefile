@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections -name '*.py' | sort)
 
-.PHONY: help install test lint types demo bench bench-sessions bench-recall faults clean
+.PHONY: help install test lint types demo bench bench-sessions bench-vectors bench-recall faults clean
 
 help:  ## say what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,11 +45,14 @@ types: install  ## mypy --strict over the installed import name
 demo: install  ## record, recall, rebuild, replay and verify a sample conversation with the real model
 	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh
 
-bench: install bench-sessions  ## speed against bare SQLite, written to docs/bench.md
+bench: install bench-sessions bench-vectors  ## speed against bare SQLite, written to docs/bench.md
 	$(BIN)/python benchmarks/speed.py --write docs/bench.md
 
 bench-sessions: install  ## what sessions and working memory cost, written to docs/bench-sessions.md
 	$(BIN)/python benchmarks/sessions.py --write docs/bench-sessions.md $(BENCH_FOLDER:%=--folder %)
+
+bench-vectors: install  ## vectors against bare FAISS, written to docs/bench-vectors.md; real ones too with MESSAGES=path
+	$(BIN)/python benchmarks/vectors.py --write docs/bench-vectors.md $(BENCH_FOLDER:%=--folder %) $(MESSAGES:%=--gitter %)
 
 bench-recall: install  ## recall on LoCoMo: make bench-recall DATA=path/to/locomo
 	$(BIN)/python benchmarks/locomo.py $(DATA)

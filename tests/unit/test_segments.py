@@ -1,0 +1,385 @@
+"""Segments: exact rows in blocks, merging within bounds, search with and without an index, one writer at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemolog import EncodingFailed, IndexerBusy, MemoryStore
+from mnemolog.projections.vectors import coarse, merging, publish
+from mnemolog.projections.vectors.grouping import Group
+from mnemolog.projections.vectors.lock import IndexerLock
+from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
+from mnemolog.projections.vectors.merging import run_to_merge
+from mnemolog.projections.vectors.rows import BLOCK_ROWS, PIECE_ROWS, MappedRows, MemoryRows, block_digest, scores
+from mnemolog.projections.vectors.search import nearest
+from mnemolog.projections.vectors.segment import build
+from tests.support import HashEncoder, in_thread
+
+DIMENSION = 16
+
+
+def unit_rows(count, *, seed=0, dimension=DIMENSION):
+    rows = np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    """A function that writes rows into a file and maps it."""
+
+    def make(rows):
+        path = tmp_path / "vectors.f32"
+        path.write_bytes(rows.tobytes())
+        digests = b"".join(block_digest(rows[n : n + BLOCK_ROWS]) for n in range(0, len(rows), BLOCK_ROWS))
+        return MappedRows(path, count=len(rows), dimension=rows.shape[1], digests=digests)
+
+    return make
+
+
+@pytest.mark.parametrize("count", [0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, PIECE_ROWS + 17])
+def test_mapped_rows_are_the_rows_that_were_written(mapped, count):
+    """Whole, piece by piece, and picked; also where the last block is not full."""
+    rows = unit_rows(count)
+    found = mapped(rows)
+    assert np.array_equal(np.concatenate([*found.pieces(), rows[:0]]), rows)
+    picked = np.random.default_rng(1).integers(0, count, 50) if count else np.empty(0, dtype=np.int64)
+    assert np.array_equal(found.take(picked), rows[picked])
+
+
+def test_only_blocks_that_are_used_are_read_and_a_bad_one_is_refused(mapped):
+    """A row of a sound block is given though another block is damaged, and that one never."""
+    rows = unit_rows(4 * BLOCK_ROWS)
+    found = mapped(rows)
+    data = bytearray(found.path.read_bytes())
+    data[2 * BLOCK_ROWS * DIMENSION * 4 + 5] ^= 1
+    found.path.write_bytes(data)
+    sound = MappedRows(found.path, count=len(rows), dimension=DIMENSION, digests=found._digests)
+    assert np.array_equal(sound.take(np.arange(BLOCK_ROWS)), rows[:BLOCK_ROWS])
+    with pytest.raises(Damaged):
+        sound.take(np.asarray([2 * BLOCK_ROWS]))
+    with pytest.raises(Damaged):
+        list(sound.pieces())
+
+
+def test_a_file_of_another_length_is_refused_when_it_is_opened_and_later(mapped, tmp_path):
+    """Before a page that is not there any more is touched."""
+    rows = unit_rows(3 * BLOCK_ROWS)
+    found = mapped(rows)
+    os.truncate(found.path, 100)
+    with pytest.raises(Damaged, match="100 bytes instead of"):
+        found.take(np.asarray([0]))
+    with pytest.raises(Damaged):
+        MappedRows(found.path, count=len(rows), dimension=DIMENSION, digests=found._digests)
+    with pytest.raises(Damaged, match="checksums"):
+        MappedRows(found.path, count=len(rows), dimension=DIMENSION, digests=b"")
+
+
+def test_equal_texts_have_equal_scores_wherever_they_lie():
+    """Sums in another order differ in the last bits, and would order equal turns at random."""
+    row = unit_rows(1, dimension=384)
+    query = unit_rows(1, seed=3, dimension=384)
+    many = MemoryRows(np.repeat(row, PIECE_ROWS + 13, axis=0))
+    assert len(set(scores(many, query).tolist())) == 1
+    assert set(scores(many, query, at=np.arange(7)).tolist()) == set(scores(many, query).tolist())
+
+
+@given(st.lists(st.integers(0, 5_000), max_size=40))
+def test_a_merge_stays_within_its_bounds(sizes):
+    """Two or more adjoining segments, a third of the rows or the free ones at most."""
+    run = run_to_merge(sizes)
+    if run is not None:
+        merged = sizes[run]
+        assert len(merged) >= 2
+        assert sum(merged) <= max(merging.ROWS_FREE, sum(sizes) * merging.SHARE_MAX)
+        assert max(merged) <= merging.UNEVEN_MAX * (sum(merged) - max(merged))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 300), st.integers(0, 2**32 - 1))
+def test_segments_stay_few_and_little_is_rewritten(batch, seed):
+    """10,000 rows and more, in batches of one size or of any: under twelve segments, whatever the order."""
+    random = np.random.default_rng(seed)
+    sizes, rewritten, total = [], 0, 0
+    while total < 12_000:
+        size = batch if seed % 2 else int(random.integers(1, batch + 1))
+        sizes.append(size)
+        total += size
+        if run := run_to_merge(sizes):
+            merged = sum(sizes[run])
+            assert merged <= max(merging.ROWS_FREE, total * merging.SHARE_MAX)
+            rewritten += merged
+            sizes[run] = [merged]
+        assert len(sizes) < 12
+    assert rewritten <= 16 * total
+
+
+def test_appends_in_small_batches_leave_few_segments(folder):
+    """10,000 turns, 100 at a time, each batch written: under twelve segments, all turns once."""
+    with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
+        session = store.start_session("s", session_id="s")
+        generation = folder / "projections" / "vectors" / f"{store.vectors().fingerprint[:16]}-0001"
+        before, share = set(), 0.0
+        for n in range(0, 10_000, 100):
+            session_turns = [f"note {i}" for i in range(n, n + 100)]
+            store.record_many([_turn(session.id, text) for text in session_turns])
+            store.catch_up_vectors()
+            now = {part.name: read_manifest(part).vectors for part in segment_folders(generation)}
+            assert len(now) < 12
+            fresh = sum(count for name, count in now.items() if name not in before)
+            if n >= 4 * merging.ROWS_FREE:
+                share = max(share, fresh / sum(now.values()))
+            before = set(now)
+        assert sum(now.values()) == 10_000
+        assert share <= merging.SHARE_MAX + 0.03
+        assert store.recall("note 4711", mode="vector", k=1).hits[0].text == "note 4711"
+
+
+def _turn(session, text):
+    from mnemolog import NewTurn
+
+    return NewTurn(session=session, role="user", text=text)
+
+
+@pytest.fixture
+def indexed(tmp_path):
+    """A segment of 3,000 rows with an index, written and read again; rows 0 to 9 belong to one turn of ten chunks."""
+    rows = unit_rows(3_000, dimension=64)
+    groups = [Group((n + 10,), (f"text {n}",)) for n in range(2_991)]
+    vectors = [rows[:10], *(rows[n : n + 1] for n in range(10, 3_000))]
+    made = build(groups, vectors, after=0, upto=5_000, dimension=64)
+    description = publish.Description("log", "f" * 64, "model", "recipe", 64, "00")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(publish, "COARSE_ROWS_MIN", 1_000)
+        written = publish.publish([made], tmp_path, description)
+    read = publish.load(written.folder, read_manifest(written.folder))
+    assert read.coarse is not None
+    assert read.coarse.serialised() == written.coarse.serialised()
+    return made, read
+
+
+def test_a_segment_with_an_index_answers_like_the_rows_it_is_of(indexed):
+    """Every score is exact, and nearly all of the best are found, though these rows have no structure at all."""
+    plain, read = indexed
+    found = 0
+    for seed in range(30):
+        query = unit_rows(1, seed=seed, dimension=64)
+        right = dict(nearest([plain], query, k=10, allowed=None))
+        answer = dict(nearest([read], query, k=10, allowed=None))
+        assert len(answer) == 10
+        found += len(right.keys() & answer.keys())
+        assert all(score == right[position] for position, score in answer.items() if position in right)
+    assert found >= 0.9 * 300
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.5, 0.95])
+def test_a_filter_is_exact_where_it_leaves_few_and_lets_nothing_else_through(indexed, monkeypatch, share):
+    """Asked of the index or scored one by one, only allowed turns come back, as many as there are."""
+    plain, read = indexed
+    monkeypatch.setattr("mnemolog.projections.vectors.search.FILTERED_ROWS_MAX", 500)
+    random = np.random.default_rng(7)
+    allowed = np.sort(random.choice(np.arange(10, 3_001), int(2_991 * share), replace=False))
+    for seed in range(10):
+        query = unit_rows(1, seed=seed, dimension=64)
+        right = nearest([plain], query, k=20, allowed=allowed)
+        answer = nearest([read], query, k=20, allowed=allowed)
+        assert {position for position, _ in answer} <= set(allowed.tolist())
+        assert len(answer) == len(right) == min(20, len(allowed))
+        if len(allowed) <= 500:
+            assert answer == right
+
+
+def test_asking_for_more_than_there_is_gives_all(indexed):
+    """The index is no longer asked when it would have to name half of everything."""
+    plain, read = indexed
+    query = unit_rows(1, dimension=64)
+    assert nearest([read], query, k=5_000, allowed=None) == nearest([plain], query, k=5_000, allowed=None)
+
+
+def test_an_index_is_made_of_the_same_bytes_from_the_same_rows():
+    """Nothing in it is random, so that two processes build the same."""
+    rows = MemoryRows(unit_rows(2_000, dimension=64))
+    one, two = (coarse.build(rows, dimension=64) for _ in range(2))
+    assert (one.serialised(), one.probes) == (two.serialised(), two.probes)
+
+
+def test_a_held_lock_names_its_holder_and_frees_itself(tmp_path):
+    """Of another thread as of another process."""
+    one, two = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
+    with one.held():
+        with pytest.raises(IndexerBusy, match=f"process {os.getpid()}") as caught, two.held(wait_s=0):
+            pass
+        assert f"process {os.getpid()}" in caught.value.holder
+        with pytest.raises(IndexerBusy), one.held(wait_s=0):
+            pass
+    with two.held(wait_s=0), IndexerLock(tmp_path, "e" * 64).held(wait_s=0):
+        pass
+
+
+def record(store, *texts):
+    session = store.start_session("s", session_id="s")
+    return [session.record("user", text).position for text in texts]
+
+
+class Refusing(HashEncoder):
+    """A model that refuses what is poison, or everything."""
+
+    broken = False
+
+    def encode(self, texts):
+        if self.broken or any("poison" in text for text in texts):
+            raise RuntimeError("no")
+        return super().encode(texts)
+
+
+@pytest.mark.parametrize("where", [0, 150, 299])
+def test_a_refused_text_stops_a_rebuild_or_is_set_aside_and_listed(folder, where):
+    """First, in the middle, last: named by its position; with skip_bad never invisible."""
+    texts = [f"note number{n}" for n in range(300)]
+    texts[where] = "poison"
+    encoder = Refusing(dimension=8)
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
+        bad = record(store, *texts)[where]
+        with pytest.raises(EncodingFailed, match=f"position {bad}: ") as caught:
+            store.rebuild("vectors")
+        assert caught.value.position == bad
+        (report,) = store.rebuild("vectors", skip_bad=True)
+        assert report.complete
+        assert (report.expected_turns, report.built_turns, report.skipped_turns) == (300, 299, 1)
+        (status,) = store.status().vectors
+        assert [turn.position for turn in status.skipped] == [bad]
+        assert store.recall("number7", mode="vector").vectors_to == store.head().position
+        store.session("s").record("user", "one more")
+        store.catch_up_vectors()
+        assert [turn.position for turn in store.status().vectors[0].skipped] == [bad]
+        encoder.encode = HashEncoder(dimension=8).encode  # It has learnt the word.
+        (report,) = store.rebuild("vectors")
+        assert (report.built_turns, report.skipped_turns) == (301, 0)
+        assert store.status().vectors[0].skipped == ()
+
+
+def test_a_model_that_refuses_everything_sets_nothing_aside(folder):
+    """Then it is the model that is to blame."""
+    encoder = Refusing(dimension=8)
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
+        record(store, "one", "two")
+        encoder.broken = True
+        with pytest.raises(EncodingFailed):
+            store.rebuild("vectors", skip_bad=True)
+
+
+def test_from_scratch_asks_the_model_for_every_text_again(folder):
+    """And without it for none that the cache has."""
+    encoder = HashEncoder(dimension=8)
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
+        record(store, *(f"note number{n}" for n in range(20)))
+        assert store.rebuild("vectors")[0].encoded_texts == 20
+        assert store.rebuild("vectors", dry_run=True)[0].encoded_texts == 0
+        assert store.rebuild("vectors")[0].encoded_texts == 0
+        assert store.rebuild("vectors", dry_run=True, from_scratch=True)[0].encoded_texts == 20
+        assert store.rebuild("vectors", from_scratch=True)[0].encoded_texts == 20
+
+
+def test_deleted_vectors_come_back_from_the_cache_with_the_same_answers(folder):
+    """200 queries: the same turns, scores within 1e-5, and the model is asked for the queries alone."""
+    import shutil
+
+    queries = [f"note number{n} about topic{n % 7}" for n in range(200)]
+
+    def answers(store):
+        return [[(h.position, h.similarity) for h in store.recall(q, k=5, mode="vector").hits] for q in queries]
+
+    with MemoryStore.open(folder, model=HashEncoder(dimension=32), background=False) as store:
+        record(store, *(f"note number{n} on topic{n % 11}" for n in range(600)))
+        store.catch_up_vectors()
+        before = answers(store)
+    shutil.rmtree(folder / "projections" / "vectors")
+    encoder = HashEncoder(dimension=32)
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
+        assert store.rebuild("vectors")[0].encoded_texts == 0
+        after = answers(store)
+        assert {text for batch in encoder.calls for text in batch} <= set(queries)
+    assert [[p for p, _ in hits] for hits in after] == [[p for p, _ in hits] for hits in before]
+    for one, two in zip(before, after, strict=True):
+        assert [s for _, s in one] == pytest.approx([s for _, s in two], abs=1e-5)
+
+
+def test_planted_rows_vanish_in_a_rebuild(folder):
+    """A sound segment that says too much: its tags fit, and only the log knows better."""
+    with MemoryStore.open(folder, model=HashEncoder(dimension=8), background=False) as store:
+        record(store, *(f"note number{n}" for n in range(10)))
+        store.catch_up_vectors()
+        (part,) = segment_folders(next(folder.glob("projections/vectors/*-0001")))
+    manifest = read_manifest(part)
+    sound = publish.load(part, manifest)
+    ghost = build(
+        [Group((Position,), ("ghost",)) for Position in (900,)],
+        [unit_rows(1, dimension=8)],
+        after=manifest.upto,
+        upto=manifest.upto,
+        dimension=8,
+    )
+    description = publish.Description(
+        manifest.log_id, manifest.fingerprint, manifest.model, manifest.recipe, 8, manifest.digest_at_upto
+    )
+    planted = publish.publish([sound, ghost], part.parent, description)
+    assert isinstance(planted.folder, Path)
+    import shutil
+
+    shutil.rmtree(part)
+    with MemoryStore.open(folder, model=HashEncoder(dimension=8), background=False) as store:
+        assert store.status().vectors[0].vectors == 11
+        (report,) = store.rebuild("vectors")
+        assert report.built_turns == 10
+        assert store.status().vectors[0].vectors == 10
+        assert 900 not in {p for p, _ in store.vectors().projection().search("ghost", k=50, allowed=None)}
+
+
+def test_searches_beside_a_writer_see_whole_snapshots(folder):
+    """Eight threads ask while turns are added, written, merged and rebuilt: never a turn twice, never one lost."""
+    encoder = HashEncoder(dimension=16)
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
+        record(store, *(f"note number{n}" for n in range(200)))
+        store.catch_up_vectors()
+        leg, done = store.vectors().projection(), []
+
+        def ask(number):
+            asked = 0
+            while not done or asked < 20:
+                answer = leg.answer(f"number{(number * 31 + asked) % 200}", k=1_000, allowed=None, upto=leg.covers)
+                positions = [position for position, _ in answer.found]
+                assert len(positions) == len(set(positions))
+                assert len([p for p in positions if p <= answer.covers]) == answer.covers - 1
+                asked += 1
+            return asked
+
+        threads = [in_thread(lambda number=number: ask(number)) for number in range(8)]
+        try:
+            for step in range(25):
+                store.record_many([_turn("s", f"more {step} {n}") for n in range(20)])
+                store.rebuild("vectors") if step % 8 == 7 else store.catch_up_vectors()
+        finally:
+            done.append(True)
+        assert all(thread.result() >= 20 for thread in threads)
+
+
+def test_another_process_s_segments_are_taken_in_without_reopening(folder):
+    """A reader with a tail of its own gives it up for what the writer has written, and answers the same."""
+    with (
+        MemoryStore.open(folder, model=HashEncoder(dimension=16), background=False) as writer,
+        MemoryStore.open(folder, model=HashEncoder(dimension=16), background=False) as reader,
+    ):
+        record(writer, *(f"note number{n}" for n in range(50)))
+        first = reader.recall("number7", mode="vector", k=50)
+        writer.catch_up_vectors()
+        assert reader.recall("number7", mode="vector", k=50).hits == first.hits
+        snapshot = reader.vectors().projection()._generation.snapshot
+        assert (len(snapshot.written), snapshot.tail_rows) == (1, 0)
+        writer.rebuild("vectors")
+        assert reader.recall("number7", mode="vector", k=50).hits == first.hits
+        assert reader.vectors().projection()._generation.folder.name.endswith("-0002")
