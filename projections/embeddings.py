@@ -19,6 +19,7 @@ from mnemolog.projections.database import ProjectionDatabase
 Vectors = NDArray[np.float32]
 
 LOOKUP_MAX: Final = 500
+_STORED: Final = np.dtype("<f4")
 DELETED_TOGETHER_MAX: Final = 2_000
 """Texts that are deleted in one transaction."""
 _METADATA: Final = sa.MetaData()
@@ -68,8 +69,7 @@ class EmbeddingCache:
                     query, (self._fingerprint, *some)
                 ).fetchall():
                     if self._is_whole(content, chunks, blob, stored):
-                        vectors = np.frombuffer(blob, dtype="<f4").reshape(chunks, self._dimension)
-                        found[content] = vectors.astype(np.float32, copy=False)
+                        found[content] = np.frombuffer(blob, dtype=_STORED).reshape(chunks, self._dimension)
         return found
 
     def store(self, vectors_by_content: Mapping[bytes, Vectors]) -> None:

@@ -115,7 +115,15 @@ def _probes_for(index: Any, rows: ExactRows) -> int:
 def _searched(index: Any, queries: Vectors, wanted: int, *, probes: int) -> Rows:
     parameters = faiss.IVFRaBitQSearchParameters()
     parameters.nprobe, parameters.qb, parameters.centered = probes, index.qb, index.centered
-    found: Rows = index.search(np.ascontiguousarray(queries), min(wanted, index.ntotal), params=parameters)[1]
+    threads = faiss.omp_get_max_threads()
+    if len(queries) == 1:
+        # One query is too little to divide: waking the others takes longer, much so where they have work already.
+        # The number is the calling thread's own.
+        faiss.omp_set_num_threads(1)
+    try:
+        found: Rows = index.search(np.ascontiguousarray(queries), min(wanted, index.ntotal), params=parameters)[1]
+    finally:
+        faiss.omp_set_num_threads(threads)
     return found
 
 

@@ -71,6 +71,9 @@ class Folded(NamedTuple):
 
 def fold(opened: Mapping[str, Group], events: Iterable[RecordedEvent], *, every: int) -> Folded:
     """Return the groups after `events`, which follow those that left `opened`. A group holds `every` turns."""
+    if every == 1 and not opened:  # Each turn closes its own group; what a rebuild does most should be quick.
+        turns = ((item.position, item.event) for item in events if isinstance(item.event, TurnRecorded))
+        return Folded({}, [Closed(position, _grown(None, position, render(turn))) for position, turn in turns])
     now, closed = dict(opened), list[Closed]()
     for recorded in events:
         event, position = recorded.event, recorded.position

@@ -24,6 +24,10 @@ class Members(NamedTuple):
         """The id of each group: the position of its last turn. Shape (g,)."""
         return self.turns[self.ends - 1]
 
+    def ids_of(self, groups: NDArray[np.int64]) -> Positions:
+        """Return the ids of some groups, without looking at the others."""
+        return self.turns[self.ends[groups] - 1]
+
     def turns_of(self, group: int) -> slice:
         """Return where in `turns` the turns of a group lie. Groups are numbered from 0."""
         return slice(int(self.ends[group - 1]) if group else 0, int(self.ends[group]))

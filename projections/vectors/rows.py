@@ -22,8 +22,10 @@ BLOCK_ROWS: Final = 16
 DIGEST_BYTES: Final = 16
 PIECE_ROWS: Final = 4_096
 """Rows that are held in memory at once where all are gone through. A multiple of BLOCK_ROWS."""
-RESIDENT_BYTES_MAX: Final = 128 << 20
-"""Mapped bytes that may be touched before their pages are given back to the system."""
+RESIDENT_BYTES_MAX: Final = 320 << 20
+"""Mapped bytes that may be in this process's memory before their pages are given back to the system."""
+FAULT_BYTES: Final = 64 << 10
+"""What Linux maps at once around a page that is touched, if it has it in its cache."""
 
 Rows = NDArray[np.int64]
 
@@ -37,7 +39,7 @@ class ExactRows(Protocol):
         ...
 
     def take(self, rows: Rows) -> Vectors:
-        """Return the rows of these numbers, shape (len(rows), dimension)."""
+        """Return the rows of these numbers, which rise. Shape (len(rows), dimension)."""
         ...
 
     def pieces(self) -> Iterator[Vectors]:
@@ -82,7 +84,7 @@ class MappedRows:
         weakref.finalize(self, os.close, self._descriptor)
         self._stamp = self._current_stamp()
         self._unchecked = np.ones(-(-count // BLOCK_ROWS), dtype=np.bool_)
-        self._touched_bytes = 0
+        self._touched = np.zeros(self._bytes // FAULT_BYTES + 1, dtype=np.bool_)
         if not count:
             self._map, self._vectors = None, np.empty((0, dimension), dtype=np.float32)
             return
@@ -100,8 +102,9 @@ class MappedRows:
         return self._count
 
     def take(self, rows: Rows) -> Vectors:
-        """Return the rows of these numbers. Raises `Damaged`."""
-        self._check(np.unique(rows // BLOCK_ROWS))
+        """Return the rows of these numbers, which rise. Raises `Damaged`."""
+        blocks = rows // BLOCK_ROWS
+        self._check(blocks[np.flatnonzero(np.diff(blocks, prepend=-1))])
         return self._vectors[rows]
 
     def pieces(self) -> Iterator[Vectors]:
@@ -121,11 +124,11 @@ class MappedRows:
             if block_digest(rows) != self._digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]:
                 raise Damaged(self.path, f"rows from {block * BLOCK_ROWS} on are not those that were written")
             self._unchecked[block] = False
-        self._touched_bytes += len(blocks) * BLOCK_ROWS * self._dimension * 4
-        if self._touched_bytes > RESIDENT_BYTES_MAX and self._map is not None:
+        self._touched[blocks * (BLOCK_ROWS * self._dimension * 4) // FAULT_BYTES] = True
+        if self._map is not None and np.count_nonzero(self._touched) * FAULT_BYTES > RESIDENT_BYTES_MAX:
             # They stay in the system's cache; they only count no longer as this process's memory.
             self._map.madvise(mmap.MADV_DONTNEED)
-            self._touched_bytes = 0
+            self._touched[:] = False
 
     def _current_stamp(self) -> tuple[int, int]:
         found = os.fstat(self._descriptor)

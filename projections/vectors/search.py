@@ -65,7 +65,7 @@ def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions 
         scored = _all_of(segment, query, groups)
     else:
         scored = _proposed(segment, segment.coarse, query, groups, k=k, rows_left=rows_left)
-    ids = segment.members.ids[scored.groups]
+    ids = segment.members.ids_of(scored.groups)
     return [
         _Found(float(scored.scores[n]), int(ids[n]), _turns(segment, int(scored.groups[n]), allowed))
         for n in _best(scored.scores, ids, k)

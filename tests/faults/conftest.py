@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+from pathlib import Path
 
 import pytest
 
 from tests.children.workers import PRELOADED
+from tests.faults.report import Tried, write
+
+TRIED: list[Tried] = []
 
 
 class Processes:
@@ -46,3 +50,30 @@ def processes(fork_server):
     processes = Processes(fork_server)
     yield processes
     processes.end()
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" and report.nodeid.startswith("tests/faults/"):
+        properties = dict(report.user_properties)
+        tried = Tried(
+            file=report.nodeid.split("::")[0].rpartition("/")[2],
+            claim=properties.get("claim", report.nodeid.rpartition("::")[2]),
+            cases=1,
+            tried=properties.get("tried", 1),
+            failed=int(report.failed),
+            seconds=report.duration,
+        )
+        TRIED.append(tried)
+
+
+@pytest.fixture(autouse=True)
+def claim(request, record_property):
+    """Keep what a test claims for the report."""
+    if "kills" in request.fixturenames:
+        record_property("tried", request.config.option.kills)
+    record_property("claim", (request.function.__doc__ or request.node.name).strip().splitlines()[0])
+
+
+def pytest_sessionfinish(session):
+    if path := session.config.option.report:
+        write(Path(path), TRIED, seed=session.config.option.seed, kills=session.config.option.kills)

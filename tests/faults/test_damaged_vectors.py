@@ -42,9 +42,19 @@ def projection_files(folder):
     return [*files, folder / "projections" / "embeddings.db"]
 
 
-def confront(processes, stage, tmp_path, damages):
+@pytest.fixture
+def confront(processes, stage, tmp_path, record_property):
+    """A function that has children open the store after each damage; it returns what each found.
+
+    A child that dies is named by what it did not answer.
+    """
+    return lambda damages: confronted(processes, stage, tmp_path, damages, record_property)
+
+
+def confronted(processes, stage, tmp_path, damages, record_property):
     """Have children open the store after each damage; return what each found. A child that dies is named."""
     found = []
+    record_property("tried", len(damages))
     for start in range(0, len(damages), PER_CHILD):
         some = damages[start : start + PER_CHILD]
         process, pipe = processes.start(judging, str(stage), str(tmp_path / "damaged"), some)
@@ -62,7 +72,7 @@ def judged(found, damages):
 
 
 @pytest.mark.timeout(7200)
-def test_no_flipped_bit_is_ever_served(processes, stage, tmp_path, rng, kills):
+def test_no_flipped_bit_is_ever_served(confront, stage, rng, kills):
     """One bit in any byte of any file: the process lives, FAISS sees only what was written, answers are right."""
     files = projection_files(stage)
     sizes = [path.stat().st_size for path in files]
@@ -71,11 +81,11 @@ def test_no_flipped_bit_is_ever_served(processes, stage, tmp_path, rng, kills):
         # Each file in turn, however small it is beside the others.
         path, size = files[n % len(files)], sizes[n % len(files)]
         damages.append(("flip", str(path.relative_to(stage)), rng.randrange(8 * size) if size else 0))
-    judged(confront(processes, stage, tmp_path, damages), damages)
+    judged(confront(damages), damages)
 
 
 @pytest.mark.timeout(7200)
-def test_no_truncated_file_is_ever_served(processes, stage, tmp_path, rng):
+def test_no_truncated_file_is_ever_served(confront, stage, rng):
     """Cut anywhere, also to nothing; each file and the folder it lies in may be gone altogether."""
     files = projection_files(stage)
     damages = []
@@ -88,10 +98,10 @@ def test_no_truncated_file_is_ever_served(processes, stage, tmp_path, rng):
     damages += [
         ("remove", str(path.relative_to(stage)), 0) for path in sorted(segments | {path.parent for path in segments})
     ]
-    judged(confront(processes, stage, tmp_path, damages), damages)
+    judged(confront(damages), damages)
 
 
-def test_files_of_others_are_never_served(processes, stage, tmp_path):
+def test_files_of_others_are_never_served(confront, stage, tmp_path):
     """Swapped between segments, another store's, another model's, the same one older and with a new time."""
     files = [path for path in projection_files(stage) if path.suffix != ".db"]
     other_log = store_of(tmp_path / "other-log", word="lie")
@@ -104,7 +114,7 @@ def test_files_of_others_are_never_served(processes, stage, tmp_path):
         for other in (other_log, other_model):
             damages += [("replace", inner, str(twin)) for twin in other.glob(f"projections/vectors/*/*/{path.name}")]
         damages.append(("touch", inner, ""))
-    judged(confront(processes, stage, tmp_path, damages), damages)
+    judged(confront(damages), damages)
 
 
 @pytest.mark.parametrize("what", ["another store's", "another model's", "an older one"])

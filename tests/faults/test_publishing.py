@@ -85,7 +85,9 @@ def accounted_for(folder):
 
 @pytest.mark.parametrize("what", ["catch_up", "rebuild"])
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
-def test_a_failing_file_operation_leaves_the_old_or_the_new(stage, expected, processes, tmp_path, what, for_ever):
+def test_a_failing_file_operation_leaves_the_old_or_the_new(
+    stage, expected, processes, tmp_path, record_property, what, for_ever
+):
     """The first, the second, and so on until it succeeds: our error or none, right answers at once and later."""
     failed = 0
     for at in range(1, 10_000):
@@ -103,6 +105,7 @@ def test_a_failing_file_operation_leaves_the_old_or_the_new(stage, expected, pro
         if count < at:
             break
     assert failed > 10
+    record_property("tried", failed)
 
 
 def completed(folder, what, expected):
@@ -122,11 +125,14 @@ def completed(folder, what, expected):
 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("what", ["catch_up", "rebuild"])
-def test_a_kill_at_any_file_operation_leaves_the_old_or_the_new(stage, expected, processes, tmp_path, rng, kills, what):
+def test_a_kill_at_any_file_operation_leaves_the_old_or_the_new(
+    stage, expected, processes, tmp_path, rng, kills, record_property, what
+):
     """A hundred kills: the next process answers right without the model, and the next run completes."""
     operations = told_by(processes, killed, str(shutil.copytree(stage, tmp_path / "count")), what, 0)
     assert operations > 20
     number = max(kills, KILLS_CI) if what == "rebuild" else kills
+    record_property("tried", number)
     points = [n % operations + 1 for n in range(number)]
     folder = tmp_path / "killed"
     shutil.copytree(stage, folder)
