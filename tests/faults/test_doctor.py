@@ -218,6 +218,20 @@ def test_files_whose_bytes_fit_but_that_tell_of_different_things_are_damaged(mem
         assert (problem.state, problem.why) == ("damaged", "its files and its manifest count differently")
 
 
+@pytest.mark.parametrize("call", ["status()", "doctor()", "verify()"])
+def test_a_look_at_segments_loads_neither_numpy_nor_faiss(memory, call):
+    """Though there are vectors to look at, and a damaged segment to tell of."""
+    os.truncate(segment_of(memory / "projections") / "vectors.f32", 100)
+    script = (
+        "import sys; from mnemolog import MemoryStore\n"
+        f"with MemoryStore.open({str(memory)!r}, model=None, create=False) as store:\n"
+        f"    store.{call}\n"
+        "    print([item.state for item in store.status().vectors], sorted({'numpy', 'faiss'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "['damaged'] []"
+
+
 def test_too_little_memory_is_no_damage(memory, monkeypatch):
     """Nothing is known of a segment that cannot be held, so nothing is set aside."""
 
