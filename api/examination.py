@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import LOST_HISTORY, TABLE, Drift, action
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.vectors.inventory import FoundGeneration, FoundSegment, Misfit, generations, survey
-from mnemolog.projections.vectors.manifest import Manifest, SegmentState, size_misfit
+from mnemolog.projections.vectors.manifest import SegmentState, size_misfit
 from mnemolog.projections.verify import glance
 from mnemolog.quick_look import PRESENT, broken, caches, views_status
 from mnemolog.remedies import Patient
@@ -103,7 +102,7 @@ def cache_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
 
 
 def vector_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
-    """Yield what is wrong with the vectors of every model, with `deep` by the checksum of every file."""
+    """Yield what is wrong with the vectors of every model, with `deep` by every byte of every file."""
     misfit = _bytes_misfit(patient) if deep else size_misfit
     head = patient.log.head().position
     for generation in survey(patient.vectors, patient.log, misfit=misfit):
@@ -208,25 +207,9 @@ def _audited(patient: Patient, path: Path) -> tuple[str, str, list[tuple[Any, ..
 
 def _bytes_misfit(patient: Patient) -> Misfit:
     """Return a check of every byte of a segment against its manifest."""
+    from mnemolog.projections.vectors import scrub  # It needs numpy and FAISS, as `rows_audit` needs numpy.
 
-    def misfit(folder: Path, manifest: Manifest) -> str | None:
-        if (found := size_misfit(folder, manifest)) is not None:
-            return found
-        total, done = sum(tag.size_bytes for tag in manifest.files.values()), 0
-        for name, tag in sorted(manifest.files.items()):
-            try:
-                with (folder / name).open("rb") as file:
-                    digest = file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                return f"{name}: {error.strerror or error}"
-            if digest != tag.sha256:
-                return f"{name}: its bytes are not those that were written"
-            done += tag.size_bytes
-            if patient.progress is not None:
-                patient.progress(done, total)
-        return None
-
-    return misfit
+    return partial(scrub.bytes_misfit, progress=patient.progress)
 
 
 def _replaced(patient: Patient, generation: FoundGeneration) -> Case:

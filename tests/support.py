@@ -123,6 +123,15 @@ class HalfEncoder(HashEncoder):
         return self._words[word]
 
 
+class Picky(HashEncoder):
+    """A model that refuses what is poison."""
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        if any("poison" in text for text in texts):
+            raise RuntimeError("not this")
+        return super().encode(texts)
+
+
 def turn(text: str = "hello", *, role: str = "user", **fields: Any) -> TurnRecorded:
     """A turn, unchecked."""
     return TurnRecorded(role=role, text=text, **fields)

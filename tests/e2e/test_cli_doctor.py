@@ -12,13 +12,13 @@ from mnemolog import MemoryStore
 from mnemolog.infra.log import LOG_FILE
 from tests.e2e.test_cli import refused, run
 from tests.faults.tamper import Tampering, copy_store
-from tests.support import HashEncoder
+from tests.support import HashEncoder, Picky
 
 
 @pytest.fixture
 def memory(folder):
     """A store with a few turns and a segment, closed."""
-    with MemoryStore.open(folder, model=HashEncoder()) as store:
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         store.start_session("trip", session_id="trip-1")
         for n in range(5):
             store.record("trip-1", "user", f"note number{n}")
@@ -29,7 +29,7 @@ def memory(folder):
 
 def damage(memory):
     (segment,) = memory.glob("projections/vectors/*/[0-9]*-[0-9]*")
-    (segment / "index.faiss").write_bytes(b"")
+    (segment / "vectors.f32").write_bytes(b"")
     return segment
 
 
@@ -55,13 +55,27 @@ def test_status_says_what_is_wrong_and_the_command_to_copy(memory):
     assert [segment["state"] for segment in vectors["unused"]] == ["damaged"]
 
 
+def test_status_tells_of_turns_that_the_model_refused(folder):
+    """How many in words, which and why in JSON."""
+    with MemoryStore.open(folder, model=Picky(), background=False) as store:
+        store.start_session("trip", session_id="trip-1")
+        for text in ("fine", "poison", "fine too"):
+            store.record("trip-1", "user", text)
+        store.rebuild("vectors", skip_bad=True)
+    assert "1 turn refused by the model" in run("status", folder).stdout
+    (vectors,) = json.loads(run("status", folder, "--json").stdout)["vectors"]
+    (refused_turn,) = vectors["skipped"]
+    assert refused_turn["position"] == 3
+    assert "not this" in refused_turn["why"]
+
+
 def test_doctor_goes_from_one_to_zero(memory):
     """Looks, says what it would do, does it, finds nothing; text and JSON agree."""
     assert run("doctor", memory).returncode == 0
     segment = damage(memory)
     looked = run("doctor", memory)
     assert looked.returncode == 1
-    assert "index.faiss has 0 bytes" in looked.stdout
+    assert "vectors.f32 has 0 bytes" in looked.stdout
     would = run("doctor", memory, "--fix", "--dry-run")
     assert would.returncode == 1
     assert "--fix would act on this" in would.stdout
@@ -80,7 +94,7 @@ def test_doctor_goes_from_one_to_zero(memory):
 
 def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory, tmp_path):
     """An older copy of log.db under newer vectors: loud everywhere, also after the vectors were set aside."""
-    with MemoryStore.open(memory, model=HashEncoder()) as store:
+    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         older = copy_store(store._log, tmp_path / "older")
         store.record("trip-1", "user", "to be lost")
         store.catch_up_vectors()

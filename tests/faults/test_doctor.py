@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import Diagnosis, MemoryStore
+from mnemolog import Diagnosis, MemoryStore, ProjectionUnreadable
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log import LOG_FILE
 from mnemolog.projections.states import evolve
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
-from tests.faults.tamper import Tampering, copy_store
+from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
 from tests.support import HashEncoder
 
 TURNS = 12
@@ -66,9 +66,10 @@ def overwrite(path):
     path.write_bytes(b"\xff" * path.stat().st_size)
 
 
-def flip(path):
+def flip(path, *, at=0.5):
+    """Flip a bit of the byte at that part of a file."""
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[int((len(data) - 1) * at)] ^= 1
     path.write_bytes(data)
 
 
@@ -88,7 +89,7 @@ def leave(folder):
     """A temporary folder as a process that was killed leaves it."""
     left = folder.with_name(f"{folder.name}.{dead_process()}.0123abcd")
     (left / "part").mkdir(parents=True)
-    (left / "part" / "index.faiss").write_bytes(b"x")
+    (left / "part" / "vectors.f32").write_bytes(b"x")
 
 
 FOUND_BY_A_LOOK = {
@@ -96,7 +97,10 @@ FOUND_BY_A_LOOK = {
     "views without a table": ("views", lambda p: execute(p / "views.db", "DROP TABLE sessions")),
     "embeddings overwritten": ("cache", lambda p: overwrite(p / "embeddings.db")),
     "snapshots overwritten": ("cache", lambda p: overwrite(p / "snapshots.db")),
-    "a truncated segment": ("vectors", lambda p: (segment_of(p) / "index.faiss").write_bytes(b"x")),
+    "truncated vectors": ("vectors", lambda p: os.truncate(segment_of(p) / "vectors.f32", 100)),
+    "truncated checksums": ("vectors", lambda p: os.truncate(segment_of(p) / "blocks.bin", 1)),
+    "no rows": ("vectors", lambda p: (segment_of(p) / "rows.i64").unlink()),
+    "open turns from nowhere": ("vectors", lambda p: (segment_of(p) / "open.i64").write_bytes(bytes(8))),
     "a segment without manifest": ("vectors", lambda p: (segment_of(p) / "manifest.json").unlink()),
     "a rebuild that died": ("leftover", lambda p: leave(p / "vectors" / ".building")),
     "a segment half written": ("leftover", lambda p: leave(segment_of(p).parent / ".segment")),
@@ -122,8 +126,9 @@ FOUND_BY_READING = {
     "a text not indexed": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns_text WHERE rowid = 5")),
     "bad embeddings": ("cache", lambda p: execute(p / "embeddings.db", "UPDATE embeddings SET vectors = zeroblob(4)")),
     "a bad snapshot": ("cache", lambda p: execute(p / "snapshots.db", "UPDATE snapshots SET version = 9")),
-    "a flipped bit of the index": ("vectors", lambda p: flip(segment_of(p) / "index.faiss")),
-    "a flipped bit of the positions": ("vectors", lambda p: flip(segment_of(p) / "positions.npy")),
+    "a flipped bit of the vectors": ("vectors", lambda p: flip(segment_of(p) / "vectors.f32")),
+    "a flipped bit of the checksums": ("vectors", lambda p: flip(segment_of(p) / "blocks.bin")),
+    "a flipped bit of the rows": ("vectors", lambda p: flip(segment_of(p) / "rows.i64")),
 }
 
 
@@ -131,12 +136,12 @@ FOUND_BY_READING = {
 def test_each_damage_is_found_and_mended_and_the_second_run_is_clean(memory, what):
     """With a model at hand; every answer is as before, and nothing needs the model but what the cache has lost."""
     part, damage = (FOUND_BY_A_LOOK | FOUND_BY_READING)[what]
-    with MemoryStore.open(memory, model=HashEncoder()) as store:
+    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         before = store.recall("number7").hits, store.sessions(), store.head()
         store.recall("number7", mode="vector")
     damage(memory / "projections")
     model = HashEncoder()
-    with MemoryStore.open(memory, model=model) as store:
+    with MemoryStore.open(memory, model=model, background=False) as store:
         assert bool(store.doctor().findings) == (what in FOUND_BY_A_LOOK)
         found = store.doctor(deep=True)
         problems = [item for item in found.findings if item.severity == "problem"]
@@ -155,9 +160,96 @@ def test_each_damage_is_found_and_mended_and_the_second_run_is_clean(memory, wha
         assert store.doctor(deep=True) == sound(store)
 
 
+@pytest.fixture
+def indexed(folder, clock, monkeypatch):
+    """The folder of a closed store whose one segment has every file there is: groups of two turns, some still open."""
+    monkeypatch.setattr("mnemolog.projections.vectors.publish.COARSE_ROWS_MIN", 32)
+    options = {"model": HashEncoder(), "clock": clock, "retain_every_n_turns": 2, "background": False}
+    with MemoryStore.open(folder, **options) as store:
+        for name, turns in (("a", 81), ("b", 61)):
+            session = store.start_session(name, session_id=name)
+            for n in range(turns):
+                session.record("user", f"note number{n} of {name}")
+        store.catch_up_views()
+        store.catch_up_vectors()
+        assert store.doctor(deep=True) == sound(store)
+    files = {path.name for path in segment_of(folder / "projections").iterdir()}
+    assert files == {*SEGMENT_FILES, "manifest.json"}
+    assert all((segment_of(folder / "projections") / name).stat().st_size for name in files)
+    return folder
+
+
+SEGMENT_FILES = ("vectors.f32", "blocks.bin", "rows.i64", "members.i64", "open.i64", "index.faiss")
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("name", SEGMENT_FILES)
+def test_a_bit_anywhere_in_a_segment_is_found_by_reading_and_named(indexed, name, at):
+    """First byte, last, and between, of every file: also in a block of vectors that no answer has asked for."""
+    options = {"retain_every_n_turns": 2, "background": False}
+    with MemoryStore.open(indexed, model=HashEncoder(), **options) as store:
+        before = store.recall("number7", mode="vector", k=20).hits
+    path = segment_of(indexed / "projections") / name
+    flip(path, at=at)
+    model = HashEncoder()
+    with MemoryStore.open(indexed, model=model, **options) as store:
+        assert store.doctor().findings == (), "a look does not read contents"
+        (problem,) = [item for item in store.doctor(deep=True).findings if item.severity == "problem"]
+        assert (problem.what, problem.state, problem.where) == (
+            "vectors",
+            "damaged",
+            str(path.parent.relative_to(indexed)),
+        )
+        assert problem.why.startswith(f"{name}: ")
+        assert path.exists()
+        assert all(item.fixed for item in store.doctor(deep=True, fix=True).findings)
+        assert not path.exists()
+        assert store.doctor(deep=True) == sound(store)
+        assert model.calls == []
+        assert store.recall("number7", mode="vector", k=20).hits == before
+
+
+def test_files_whose_bytes_fit_but_that_tell_of_different_things_are_damaged(memory):
+    """What doctor calls sound is what a recall can open: the manifest's counts belong to it."""
+    segment = segment_of(memory / "projections")
+    rewrite_manifest(segment, turns=TURNS - 1)
+    with MemoryStore.open(memory, model=None) as store:
+        (problem, _) = store.doctor(deep=True).findings
+        assert (problem.state, problem.why) == ("damaged", "its files and its manifest count differently")
+
+
+@pytest.mark.parametrize("call", ["status()", "doctor()", "verify()"])
+def test_a_look_at_segments_loads_neither_numpy_nor_faiss(memory, call):
+    """Though there are vectors to look at, and a damaged segment to tell of."""
+    os.truncate(segment_of(memory / "projections") / "vectors.f32", 100)
+    script = (
+        "import sys; from mnemolog import MemoryStore\n"
+        f"with MemoryStore.open({str(memory)!r}, model=None, create=False) as store:\n"
+        f"    store.{call}\n"
+        "    print([item.state for item in store.status().vectors], sorted({'numpy', 'faiss'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "['damaged'] []"
+
+
+def test_too_little_memory_is_no_damage(memory, monkeypatch):
+    """Nothing is known of a segment that cannot be held, so nothing is set aside."""
+
+    def short(*_):
+        raise MemoryError
+
+    segment = segment_of(memory / "projections")
+    monkeypatch.setattr("mnemolog.projections.vectors.scrub.load", short)
+    with MemoryStore.open(memory, model=None) as store:
+        with pytest.raises(ProjectionUnreadable, match="too little memory"):
+            store.doctor(deep=True, fix=True)
+        assert store.quarantine().items() == []
+    assert segment.exists()
+
+
 def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
     """Setting aside needs no model; making anew does, and says so."""
-    (segment_of(memory / "projections") / "index.faiss").unlink()
+    (segment_of(memory / "projections") / "vectors.f32").unlink()
     with MemoryStore.open(memory, model=None) as store:
         damaged, behind = store.doctor(fix=True).findings
         assert (damaged.fixed, behind.fixed, behind.fixable) == (True, False, False)
@@ -168,8 +260,8 @@ def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
 
 def test_a_model_that_made_other_vectors_mends_only_its_own(memory):
     """The wrong --model is an answer, not a second generation by mistake."""
-    (segment_of(memory / "projections") / "index.faiss").unlink()
-    with MemoryStore.open(memory, model=HashEncoder(fingerprint="other/1")) as store:
+    (segment_of(memory / "projections") / "vectors.f32").unlink()
+    with MemoryStore.open(memory, model=HashEncoder(fingerprint="other/1"), background=False) as store:
         _, behind = store.doctor(fix=True).findings
         assert not behind.fixed
         assert "were built with model" in behind.outcome
@@ -183,7 +275,7 @@ def test_bad_rows_are_deleted_and_the_others_stay(memory):
         path, "UPDATE embeddings SET vectors = zeroblob(1536) WHERE content = (SELECT min(content) FROM embeddings)"
     )
     model = HashEncoder()
-    with MemoryStore.open(memory, model=model) as store:
+    with MemoryStore.open(memory, model=model, background=False) as store:
         (ailment,) = store.doctor(deep=True, fix=True).findings
         assert "1 rows" in ailment.why
         assert store.rebuild("vectors")[0].encoded_texts == 1
@@ -207,7 +299,7 @@ def test_nothing_is_moved_or_removed_while_somebody_writes_vectors(memory):
     """Also where process numbers mean nothing, as between containers: the lock does."""
     vectors = memory / "projections" / "vectors"
     leave(vectors / ".building")
-    (segment_of(memory / "projections") / "index.faiss").unlink()
+    (segment_of(memory / "projections") / "vectors.f32").unlink()
     with MemoryStore.open(memory, model=None) as store:
         fingerprint = store.status().vectors[0].fingerprint
         with IndexerLock(vectors, fingerprint).held(wait_s=0):
@@ -368,9 +460,9 @@ def test_a_missing_trigger_and_a_cut_off_tail_are_seen_at_a_glance(memory, tmp_p
 
 def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):
     """The store has views, vectors and snapshots open while they are set aside: it opens the new ones."""
-    with MemoryStore.open(memory, model=HashEncoder()) as store:
+    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         before = store.recall("number7").hits
-        (segment_of(memory / "projections") / "index.faiss").write_bytes(b"")
+        (segment_of(memory / "projections") / "vectors.f32").write_bytes(b"")
         assert store.doctor(fix=True).healthy
         assert store.recall("number7").hits == before
         store.record("a", "user", "one more")
@@ -382,7 +474,9 @@ def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):
 def test_progress_is_told_while_everything_is_read(memory):
     """Log, views, rows and segments each count up to their own end."""
     moves = []
+    size = sum(path.stat().st_size for path in segment_of(memory / "projections").iterdir() if path.suffix != ".json")
     with MemoryStore.open(memory, model=None) as store:
         store.doctor(deep=True, progress=lambda done, total: moves.append((done, total)))
     assert moves
     assert all(0 < done <= total for done, total in moves)
+    assert (size, size) in moves

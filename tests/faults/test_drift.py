@@ -7,21 +7,22 @@ import shutil
 
 import pytest
 
-from mnemolog import MemoryStore
+from mnemolog import EncodingFailed, MemoryStore
 from mnemolog.domain.position import Position
 from mnemolog.projections.drift import TABLE, Drift, action
 from mnemolog.projections.vectors.inventory import generations
 from mnemolog.projections.vectors.manifest import covered_by, range_of, read_manifest
 from mnemolog.projections.verify import Kind
 from tests.faults.tamper import copy_store, rewrite_manifest
-from tests.support import FakeClock, HashEncoder
+from tests.support import FakeClock, HalfEncoder, HashEncoder, Picky
 
 HEAD = 21
 
 
 @pytest.fixture
-def filled(store):
-    """A store of a session and twenty turns whose vectors are in one segment."""
+def filled(store, monkeypatch):
+    """A store of a session and twenty turns whose vectors are in one segment. What comes later makes a second."""
+    monkeypatch.setattr("mnemolog.projections.vectors.merging.ROWS_FREE", 0)
     store.start_session("s", session_id="s")
     record(store, 20)
     store.catch_up_vectors()
@@ -121,16 +122,16 @@ def test_vectors_of_another_store_are_of_another_log(filled, tmp_path):
 
 
 def empty(segment):
-    (segment / "index.faiss").write_bytes(b"")
+    (segment / "vectors.f32").write_bytes(b"")
 
 
 def truncate(segment):
-    path = segment / "index.faiss"
+    path = segment / "vectors.f32"
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def swap(segment):
-    first, second = segment / "index.faiss", segment / "positions.npy"
+    first, second = segment / "vectors.f32", segment / "rows.i64"
     bytes_ = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(bytes_)
@@ -147,7 +148,9 @@ DAMAGES = {
     "truncated": truncate,
     "emptied": empty,
     "swapped": swap,
-    "a file missing": lambda segment: (segment / "positions.npy").unlink(),
+    "checksums cut": lambda segment: (segment / "blocks.bin").write_bytes(b"x"),
+    "open turns from nowhere": lambda segment: (segment / "open.i64").write_bytes(bytes(8)),
+    "a file missing": lambda segment: (segment / "rows.i64").unlink(),
     "no manifest": lambda segment: (segment / "manifest.json").unlink(),
     "an empty manifest": lambda segment: (segment / "manifest.json").write_bytes(b""),
     "a flipped bit of the digest": flip_manifest,
@@ -188,6 +191,56 @@ def test_other_models_are_named_and_the_active_one_is_missed(filled, folder):
     assert (missing.state, missing.fingerprint, missing.behind_events) == ("missing", "f" * 64, HEAD)
 
 
+def test_status_takes_the_active_model_from_the_log(folder, clock):
+    """Its vectors are `missing` where there are none, others `other-model`; an activation turns that around."""
+    both = HalfEncoder(0), HalfEncoder(1)
+    with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock, background=False) as store:
+        store.start_session("s", session_id="s")
+        record(store, 3)
+        store.catch_up_vectors()
+        (before,) = store.status().vectors
+        assert (before.model, before.state) == ("half-0", "current"), "before any activation each stands for itself"
+        store.add_model(both[1])
+        assert [item.state for item in store.status().vectors] == ["current", "current"]
+        second = store.activate_model("half-1").fingerprint
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        states = {item.model: item.state for item in store.status().vectors}
+        assert states == {"half-0": "other-model", "half-1": "behind"}, "the activation itself is an event"
+        (gone,) = vectors_of(folder).glob(f"{second[:16]}-*")
+        shutil.rmtree(gone)
+        other, missing = store.status().vectors
+        assert (other.fingerprint, other.state) == (before.fingerprint, "other-model")
+        assert other.action == action("vectors", Drift.OTHER_MODEL)
+        assert (missing.generation, missing.fingerprint, missing.state) == ("", second, "missing")
+        assert (missing.covers, missing.behind_events, missing.segments) == (0, store.head().position, 0)
+        (problem,) = [item for item in store.doctor().findings if item.severity == "problem"]
+        assert (problem.what, problem.state) == ("vectors", "missing")
+    with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock, background=False) as store:
+        store.activate_model(both[0])
+        (only,) = store.status().vectors
+        assert (only.fingerprint, only.state) == (before.fingerprint, "behind")
+
+
+def test_status_lists_the_turns_that_the_model_refused(folder, clock):
+    """By position and reason, from the manifests alone; they are no drift, and text recall finds them."""
+    with MemoryStore.open(folder, model=Picky(), clock=clock, background=False) as store:
+        store.start_session("s", session_id="s")
+        record(store, 2)
+        bad = [store.record("s", "user", f"poison {n}").position for n in range(2)]
+        record(store, 2)
+        with pytest.raises(EncodingFailed):
+            store.catch_up_vectors()
+        assert store.rebuild("vectors", skip_bad=True)[0].skipped_turns == 2
+        store.catch_up_vectors()
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        (vectors,) = store.status().vectors
+        assert (vectors.state, vectors.covers, vectors.vectors) == ("current", store.head().position, 4)
+        assert [turn.position for turn in vectors.skipped] == bad
+        assert all("not this" in turn.why for turn in vectors.skipped)
+        assert {hit.position for hit in store.recall("poison", mode="text").hits} == set(bad)
+        assert not [item for item in store.doctor(deep=True).findings if item.what == "vectors"]
+
+
 def test_a_model_whose_vectors_know_more_than_the_log_is_loud_though_it_is_not_active(older, tmp_path):
     """A witness is heard whoever it is."""
     with MemoryStore.open(older, model=None, create=False) as store:
@@ -221,12 +274,13 @@ def test_ranges_may_overlap_and_the_longest_chain_is_served(filled, folder):
     (first,) = segments_of(folder)
     record(filled, 5)
     filled.catch_up_vectors()
-    shutil.copytree(first, first.with_name(first.name + "-0a1b"))
+    copy = first.with_name(f"{first.name[:-8]}0a1b2c3d")
+    shutil.copytree(first, copy)
     empty(first)
     (vectors,) = filled.status().vectors
     assert (vectors.state, vectors.covers, vectors.segments) == ("current", HEAD + 5, 2)
     assert [(segment.name, segment.state) for segment in vectors.unused] == [(first.name, "damaged")]
-    empty(first.with_name(first.name + "-0a1b"))
+    empty(copy)
     (vectors,) = filled.status().vectors
     assert (vectors.state, vectors.covers) == ("damaged", 0)
     assert vectors.unused[-1].why == "nothing leads up to it"
@@ -237,11 +291,14 @@ def test_a_segment_that_vanishes_while_status_looks_is_no_damage(filled, folder,
     from mnemolog.projections.vectors import inventory
 
     (segment,) = segments_of(folder)
-    doomed = segment.with_name("000000000000-000000000007")
+    doomed = segment.with_name("000000000000-000000000007-0a1b2c3d")
     shutil.copytree(segment, doomed)
     read = inventory.read_manifest
 
+    looked_at = []
+
     def vanishing(part):
+        looked_at.append(part)
         if part == doomed:
             shutil.rmtree(doomed)
         return read(part)
@@ -249,6 +306,7 @@ def test_a_segment_that_vanishes_while_status_looks_is_no_damage(filled, folder,
     monkeypatch.setattr(inventory, "read_manifest", vanishing)
     (vectors,) = filled.status().vectors
     assert (vectors.state, vectors.unused) == ("current", ())
+    assert sorted(looked_at) == sorted([doomed, segment, segment])
 
 
 def test_a_log_covers_what_it_can_tell_again_and_nothing_else(filled, older, folder, tmp_path):
@@ -265,7 +323,8 @@ def test_a_log_covers_what_it_can_tell_again_and_nothing_else(filled, older, fol
     with MemoryStore.open(tmp_path / "elsewhere", model=None) as other:
         assert not covered_by(other._log, first)
     assert range_of(segments_of(folder)[0]) == (0, HEAD)
-    assert range_of(folder / "000000000003-000000000009-0af3") == (3, 9)
+    assert range_of(folder / "000000000003-000000000009-0af30af3") == (3, 9)
+    assert range_of(folder / "000000000003-000000000009") is None
     assert range_of(folder / "12-x") is None
 
 
@@ -360,6 +419,6 @@ def test_a_full_quarantine_does_not_serve_what_is_damaged(filled, folder, monkey
     monkeypatch.setattr(quarantine, "ITEMS_MAX", 0)
     (segment,) = segments_of(folder)
     truncate(segment)
-    with MemoryStore.open(folder, model=HashEncoder()) as again:
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as again:
         assert again.recall("number7", mode="vector").hits == before
     assert segment.exists()
