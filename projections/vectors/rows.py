@@ -24,6 +24,8 @@ PIECE_ROWS: Final = 4_096
 """Rows that are held in memory at once where all are gone through. A multiple of BLOCK_ROWS."""
 RESIDENT_BYTES_MAX: Final = 320 << 20
 """Mapped bytes that may be in this process's memory before their pages are given back to the system."""
+PARTS: Final = 8
+"""In how many parts a file's pages are given back."""
 FAULT_BYTES: Final = 64 << 10
 """What Linux maps at once around a page that is touched, if it has it in its cache."""
 
@@ -84,6 +86,7 @@ class MappedRows:
         weakref.finalize(self, os.close, self._descriptor)
         self._stamp = self._current_stamp()
         self._unchecked = np.ones(-(-count // BLOCK_ROWS), dtype=np.bool_)
+        self._next_part = 0
         self._touched = np.zeros(self._bytes // FAULT_BYTES + 1, dtype=np.bool_)
         if not count:
             self._map, self._vectors = None, np.empty((0, dimension), dtype=np.float32)
@@ -126,9 +129,18 @@ class MappedRows:
             self._unchecked[block] = False
         self._touched[blocks * (BLOCK_ROWS * self._dimension * 4) // FAULT_BYTES] = True
         if self._map is not None and np.count_nonzero(self._touched) * FAULT_BYTES > RESIDENT_BYTES_MAX:
-            # They stay in the system's cache; they only count no longer as this process's memory.
-            self._map.madvise(mmap.MADV_DONTNEED)
-            self._touched[:] = False
+            self._give_back(self._map)
+
+    def _give_back(self, mapped: mmap.mmap) -> None:
+        """Give back a part of the pages, another one each time: all of them would be missed at once."""
+        # They stay in the system's cache; they only count no longer as this process's memory.
+        size = -(-len(self._touched) // PARTS)
+        start, end = self._next_part * size, min((self._next_part + 1) * size, len(self._touched))
+        if start < end and start * FAULT_BYTES < self._bytes:
+            length = min(end * FAULT_BYTES, self._bytes) - start * FAULT_BYTES
+            mapped.madvise(mmap.MADV_DONTNEED, start * FAULT_BYTES, length)
+            self._touched[start:end] = False
+        self._next_part = (self._next_part + 1) % PARTS
 
     def _current_stamp(self) -> tuple[int, int]:
         found = os.fstat(self._descriptor)

@@ -80,6 +80,18 @@ def test_a_file_of_another_length_is_refused_when_it_is_opened_and_later(mapped,
         MappedRows(found.path, count=len(rows), dimension=DIMENSION, digests=b"")
 
 
+def test_pages_that_are_given_back_come_again(mapped, monkeypatch):
+    """However little memory rows may take, they stay the same."""
+    monkeypatch.setattr("mnemolog.projections.vectors.rows.RESIDENT_BYTES_MAX", 1 << 16)
+    rows = unit_rows(5_000, dimension=64)
+    found = mapped(rows)
+    random = np.random.default_rng(2)
+    for _ in range(30):
+        picked = np.sort(random.integers(0, len(rows), 500))
+        assert np.array_equal(found.take(picked), rows[picked])
+    assert np.array_equal(np.concatenate(list(found.pieces())), rows)
+
+
 def test_equal_texts_have_equal_scores_wherever_they_lie():
     """Sums in another order differ in the last bits, and would order equal turns at random."""
     row = unit_rows(1, dimension=384)
