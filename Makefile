@@ -54,7 +54,7 @@ bench-sessions: install  ## what sessions and working memory cost, written to do
 	$(BIN)/python benchmarks/sessions.py --write docs/bench-sessions.md $(BENCH_FOLDER:%=--folder %)
 
 bench-vectors: install  ## vectors against bare FAISS, written to docs/bench-vectors.md; real ones too with MESSAGES=path
-	$(BIN)/python benchmarks/vectors.py --write docs/bench-vectors.md $(BENCH_FOLDER:%=--folder %) $(MESSAGES:%=--gitter %)
+	$(BIN)/python benchmarks/vectors.py --write docs/bench-vectors.md $(MESSAGES:%=--gitter %)
 
 bench-recall: install  ## recall on LoCoMo: make bench-recall DATA=path/to/locomo
 	$(BIN)/python benchmarks/locomo.py $(DATA)

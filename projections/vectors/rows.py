@@ -22,7 +22,7 @@ BLOCK_ROWS: Final = 16
 DIGEST_BYTES: Final = 16
 PIECE_ROWS: Final = 4_096
 """Rows that are held in memory at once where all are gone through. A multiple of BLOCK_ROWS."""
-RESIDENT_BYTES_MAX: Final = 320 << 20
+RESIDENT_BYTES_MAX: Final = 352 << 20
 """Mapped bytes that may be in this process's memory before their pages are given back to the system."""
 PARTS: Final = 8
 """In how many parts a file's pages are given back."""
