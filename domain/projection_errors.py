@@ -78,7 +78,9 @@ class ModelRefused(ModelError):
 class EncodingFailed(ModelError):
     """The model could not embed a text, or gave something that is no embedding."""
 
-    hint = "the turn is safe in the log and found by text; see the cause, then run `mnemolog rebuild vectors`"
+    hint = (
+        "the turn is safe in the log, and text finds it; see the cause, then rebuild vectors (--skip-bad: without it)"
+    )
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
         super().__init__(why if position is None else f"position {position}: {why}")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mnemolog.domain import errors
+from mnemolog.domain.events import TurnRecorded
 from mnemolog.projections.embeddings import EmbeddingCache, Vectors, content_hash
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.vectors.grouping import Group
@@ -97,7 +98,8 @@ class Embedder:
                 made[content] = self._encoder.encode(pieces)
             except errors.EncodingFailed as culprit:
                 if not self._skip_bad:
-                    raise errors.EncodingFailed(str(culprit), position=group.id) from culprit
+                    why = f"{TurnRecorded.topic}: {culprit}"
+                    raise errors.EncodingFailed(why, position=group.id) from culprit
                 refused[content] = str(culprit)
         if refused:
             self._encoder.encode([_HARMLESS])  # A model that refuses everything is broken: no text is to blame.

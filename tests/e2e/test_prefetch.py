@@ -61,7 +61,9 @@ SWITCHES = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "sees"), SWITCHES, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("asked", "sees"), SWITCHES, ids=lambda value: str(sorted(value) if isinstance(value, set) else value)
+)
 def test_the_first_prefetch_after_a_switch_holds_only_what_its_session_sees(store, encoder, asked, sees):
     """The answer of before comes late, when the model lets go: it is handed to nobody."""
     store.start_session("other", session_id="other").record("user", "the weather at the harbour")
