@@ -5,6 +5,7 @@ docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ SQLITE_VERSION_MIN: Final = (3, 51, 3)
 """Older ones may corrupt a WAL that two connections write and checkpoint at the same instant."""
 
 BUSY_TIMEOUT_S: Final = 30.0
+WAL_RETRY_S: Final = 0.005
 WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -84,9 +86,7 @@ def create_engine(
 
 
 def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s: float) -> None:
-    # WAL is a property of the file: set once, when the file has no other mode yet, and then only read.
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    _make_wal(connection, busy_timeout_s=busy_timeout_s)
     connection.execute(f"PRAGMA journal_size_limit={WAL_SIZE_LIMIT_BYTES}").fetchone()
     wanted: dict[str, object] = {
         "journal_mode": "wal",
@@ -104,6 +104,21 @@ def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s
         answer = connection.execute(f"PRAGMA {name}").fetchone()[0]
         if answer != value:
             raise errors.StoreError(f"SQLite answers {name}={answer}, {value} is needed; nothing was written")
+
+
+def _make_wal(connection: Any, *, busy_timeout_s: float) -> None:
+    """Have the file in WAL mode. It is a property of the file: set once, and then only read."""
+    end = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            return
+        except dbapi2.OperationalError as error:
+            # Of several who do this to a new file at once SQLite refuses some, without waiting as it else does.
+            if "locked" not in str(error) or time.monotonic() >= end:
+                raise
+            time.sleep(WAL_RETRY_S)
 
 
 def settings_of(connection: Any) -> dict[str, object]:
