@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.log import EventLog
 from mnemolog.projections.database import ProjectionDatabase
@@ -22,7 +21,6 @@ from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.views import Views, standing
 
 if TYPE_CHECKING:
-    from mnemolog.projections.recall import VectorAnswer
     from mnemolog.projections.vectors.projection import VectorProjection
 
 Opened = TypeVar("Opened")
@@ -110,10 +108,6 @@ class Vectors:
     def known_fingerprint(self) -> str | None:
         """Identity of the model, None as long as nothing has needed it."""
         return self.encoder.fingerprint if self._projection is not None else None
-
-    def search(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
-        """Embed the few texts that are new, and return up to `k` turns with cosine similarity."""
-        return self.projection().answer(query, k=k, allowed=allowed, upto=upto)
 
     def projection(self) -> VectorProjection:
         """Return the projection, loading FAISS and what is on disk the first time."""

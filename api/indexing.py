@@ -163,6 +163,7 @@ class Indexing:
     ) -> VectorAnswer:
         """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
         lag, projection = None, vectors.projection()
+        projection.refresh()
         # Who embeds an import will not be done in time, whatever this one waits.
         wait_s = RECALL_WAIT_S if upto - projection.covers <= RECALL_TEXTS else 0.0
         try:
@@ -170,10 +171,9 @@ class Indexing:
                 lag = f"another thread of this process has been embedding for over {wait_s:g} s"
         except (errors.EncodingFailed, errors.IndexerBusy) as error:
             lag = str(error)
-        # No further than the vectors are now, so that this does not embed once more.
-        answer = projection.answer(query, k=k, allowed=allowed, upto=projection.covers)
+        answer = projection.answer(query, k=k, allowed=allowed)
         if answer.covers <= upto:
-            return answer._replace(lag=answer.lag or lag or self.trouble()) if answer.covers < upto else answer
+            return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
         # Somebody embeds ahead of what this recall has read: its answer is of one moment all the same.
         return answer._replace(found=[item for item in answer.found if item[0] <= upto], covers=upto)
 

@@ -22,8 +22,9 @@ from mnemolog.opened import OpenedProjections
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import QuarantineStatus
+from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
-from mnemolog.projections.vectors.manifest import read_manifest
+from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 from mnemolog.projections.verify import Verification, Witness, verify
 from mnemolog.projector_state import ProjectorStatus
 from mnemolog.quick_look import caches, views_status
@@ -166,7 +167,7 @@ def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
     """
     root = folder / bootstrap.PROJECTIONS / bootstrap.VECTORS
     found: list[tuple[str, str, Position, str]] = []
-    for part in sorted(root.glob("[0-9a-f]*-[0-9]*/[0-9]*-[0-9]*")):
+    for part in (part for generation in generation_folders(root) for part in segment_folders(generation.path)):
         with suppress(errors.ProjectionUnreadable):  # A damaged manifest witnesses nothing; `status` reports it.
             tag = read_manifest(part)
             found.append((f"segment {part.parent.name}/{part.name}", tag.log_id, tag.upto, tag.digest_at_upto))

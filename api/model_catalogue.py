@@ -10,12 +10,11 @@ from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.model import FINGERPRINT_DIGITS, MODELS_STREAM, Activation, activation_of
 from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.log import EventLog
+from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.results import ModelAt
 
-_FOLDER_DIGITS: Final = 16
-"""Digits of the fingerprint that the name of a generation's folder begins with."""
 _EVERY: Final = {recipe(every): every for every in range(1, RETAIN_EVERY_MAX + 1)}
 
 
@@ -29,15 +28,15 @@ def catalogue(root: Path, log: EventLog) -> list[ModelAt]:
             if (activation := activation_of(recorded)) is not None:
                 active = activations[activation.fingerprint] = activation
     # The last of several is the newest: an older one is there only until a rebuild has removed it.
-    built = {status.fingerprint[:_FOLDER_DIGITS]: status for status in generations(root, log)}
-    known = {fingerprint[:_FOLDER_DIGITS]: activation for fingerprint, activation in activations.items()}
+    built = {prefix_of(status.fingerprint): status for status in generations(root, log)}
+    known = {prefix_of(fingerprint): activation for fingerprint, activation in activations.items()}
     found = [_model(built.get(key), known.get(key), active, behind=head) for key in {*built, *known}]
     return sorted(found, key=lambda item: (item.name, item.retain_every_n_turns or 0, item.fingerprint))
 
 
 def folders_of(root: Path, fingerprint: str) -> list[Path]:
     """Return the folders of a model's vectors, oldest first."""
-    return sorted(path for path in root.glob(f"{fingerprint[:_FOLDER_DIGITS]}-[0-9]*") if path.is_dir())
+    return [folder.path for folder in generation_folders(root, fingerprint)]
 
 
 def known_as(found: ModelAt) -> Activation:

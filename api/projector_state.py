@@ -12,7 +12,7 @@ import socket
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import msgspec
 
@@ -20,7 +20,6 @@ from mnemolog.domain.position import Position
 from mnemolog.projections import durable
 
 ProjectorState = Literal["off", "idle", "working", "standing by", "backing off", "stopped", "dead"]
-PROJECTOR_STATES: Final[tuple[ProjectorState, ...]] = get_args(ProjectorState)
 
 PROJECTORS: Final = "projectors"
 

@@ -15,6 +15,7 @@ from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import DATABASE_PARTS, identity
 from mnemolog.projections.snapshots import SnapshotStore
+from mnemolog.projections.vectors.folders import prefix_of
 from mnemolog.projections.vectors.inventory import FoundSegment, Misfit, look
 
 
@@ -111,7 +112,7 @@ def catch_up_vectors(patient: Patient, prefix: str) -> str:
     """Bring the vectors of the store's model up to the head, from the cache where it knows the text."""
     vectors = patient.opened.vectors()
     if vectors.fingerprint[: len(prefix)] != prefix:
-        raise errors.ModelMismatch(built_with=prefix, asked_with=vectors.fingerprint[:16])
+        raise errors.ModelMismatch(built_with=prefix, asked_with=prefix_of(vectors.fingerprint))
     report = maintenance.catch_up_vectors(patient.log, patient.opened.indexing, progress=patient.progress)
     return f"now to {report.upto}: {report.built_turns} turns, {report.encoded_texts} texts embedded by the model"
 

@@ -125,14 +125,14 @@ def searched(leg: VectorProjection, rows: Array, queries: Array, *, first: int) 
     random = np.random.default_rng(SEED)
     bare = faiss.IndexFlatIP(DIMENSION)
     bare.add(rows)  # type: ignore[call-arg]
-    head = leg.covers
     allowed = [
         np.sort(random.choice(len(rows), int(len(rows) * FILTER_SHARE), replace=False)) for _ in range(len(queries))
     ]
     positions = [(some + first).tolist() for some in allowed]
 
     def ask(number: int, only: list[Any] | None = None) -> list[int]:
-        answer = leg.answer(f"query {number}", k=K, allowed=None if only is None else only[number], upto=head)
+        leg.refresh()
+        answer = leg.answer(f"query {number}", k=K, allowed=None if only is None else only[number])
         return [position - first for position, _ in answer.found]
 
     numbers = range(len(queries))
@@ -241,10 +241,10 @@ def open_and_search(root: Path) -> None:
     start = time.perf_counter()
     with MemoryStore.open(root / "many", model=encoder, background=False) as store:
         leg = store.vectors().projection()
-        leg.answer("query 0", k=K, allowed=None, upto=leg.covers)
+        leg.answer("query 0", k=K, allowed=None)
         first_ms = 1e3 * (time.perf_counter() - start)
         for number in range(len(queries)):
-            leg.answer(f"query {number}", k=K, allowed=None, upto=leg.covers)
+            leg.answer(f"query {number}", k=K, allowed=None)
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     print(json.dumps({"first_ms": first_ms, "resident_mb": resident}))
 

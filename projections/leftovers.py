@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,7 +15,8 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.projections.vectors.lock import Holder
+from mnemolog.projections.vectors.folders import generation_folders
+from mnemolog.projections.vectors.lock import Holder, IndexerLock
 
 _TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}")  # As `durable.temporary_name` makes them.
 _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
@@ -32,7 +33,12 @@ class Leftover(NamedTuple):
 def abandoned(projections: Path) -> list[Leftover]:
     """Return the temporary files and folders whose process does not run on this machine any more."""
     vectors = projections / "vectors"
-    folders = [projections, vectors, projections / "quarantine", *(path for path in vectors.glob("[0-9a-f]*-[0-9]*"))]
+    folders = [
+        projections,
+        vectors,
+        projections / "quarantine",
+        *(folder.path for folder in generation_folders(vectors)),
+    ]
     found = []
     for folder in folders:
         for path in sorted(folder.glob(".*")):
@@ -96,20 +102,14 @@ def nobody_indexing(vectors: Path) -> Iterator[None]:
     The numbers of processes mean little between containers that share a folder; these locks hold there too.
     """
     names = {match[1] for path in vectors.glob(".*.lock") if (match := _LOCK.fullmatch(path.name))}
-    names |= {path.name.split("-")[0] for path in vectors.glob("[0-9a-f]*-[0-9]*") if path.is_dir()}
+    names |= {folder.prefix for folder in generation_folders(vectors)}
     with ExitStack() as held:
         for name in sorted(names):
             path = vectors / f".{name}.lock"
             try:
                 held.enter_context(filelock.FileLock(path, timeout=0, thread_local=False))
             except filelock.Timeout as error:
-                raise errors.IndexerBusy(path, holder=_holder(vectors, name)) from error
+                raise errors.IndexerBusy(path, holder=IndexerLock(vectors, name).holder()) from error
             except OSError as error:
                 raise errors.ProjectionUnreadable(path, str(error)) from error
         yield
-
-
-def _holder(vectors: Path, name: str) -> str:
-    with suppress(OSError, msgspec.MsgspecError):
-        return str(msgspec.json.decode((vectors / f".{name}.holder.json").read_bytes(), type=Holder))
-    return "another process"

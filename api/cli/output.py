@@ -175,9 +175,7 @@ def table_of(*columns: str) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(
-            column, justify="right" if column in ("turns", "to", "behind", "bytes") else "left", overflow="fold"
-        )
+        table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
     return table
 
 

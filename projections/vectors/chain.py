@@ -17,6 +17,7 @@ from mnemolog.projections.vectors.manifest import (
     Manifest,
     SegmentState,
     covered_by,
+    next_of_chain,
     range_of,
     read_manifest,
     segment_folders,
@@ -96,9 +97,8 @@ def _longest(
 ) -> list[Segment]:
     chain: list[Segment] = []
     reached = ORIGIN
-    # Ranges overlap where a merge was cut off before it removed what it had merged: take the longest.
-    while options := [(m, f) for m, f in found if m.after == reached and m.upto > reached]:
-        manifest, part = max(options, key=lambda option: option[0].upto)
+    while (following := next_of_chain(found, reached)) is not None:
+        manifest, part = following
         try:
             chain.append(known[part] if part in known else load(part, manifest))
             reached = manifest.upto

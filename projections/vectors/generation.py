@@ -33,8 +33,8 @@ STEP_TEXTS: Final = 128
 """Texts that go through the model while others wait for their turn to extend."""
 TAIL_PARTS_MAX: Final = 16
 """Parts the tail in memory may have before they are merged into one."""
-REGAINED_EVENTS_MAX: Final = 20_000
-"""Events that are read again in one go to have in memory what was there before a segment was lost or written."""
+EVENTS_TOGETHER_MAX: Final = 20_000
+"""Events that one step for somebody who waits takes in, where the cache knows their texts."""
 
 
 class Coverage(NamedTuple):
@@ -88,11 +88,6 @@ class Generation:
         return self.snapshot.covers
 
     @property
-    def unwritten(self) -> int:
-        """How many offsets the tail in memory spans."""
-        return self.snapshot.closed_to - self.snapshot.written_to
-
-    @property
     def is_untidy(self) -> bool:
         """Whether there is something to write, or something left by a writer that was cut off."""
         unused = len(segment_folders(self.folder)) != len(self.snapshot.written)
@@ -103,10 +98,11 @@ class Generation:
 
         What the tail held behind it is had from the cache. Raises `ProjectionUnreadable`.
         """
-        if segment_folders(self.folder) != self._listed:
-            with self._turn(wait_s) as mine:
-                if mine:
-                    self._refresh()
+        if segment_folders(self.folder) != self._listed and self._extending.acquire(timeout=wait_s):
+            try:
+                self._refresh()
+            finally:
+                self._extending.release()
 
     def extend(
         self,
@@ -114,29 +110,27 @@ class Generation:
         upto: Position,
         encode_max: int | None = None,
         events_max: int | None = None,
-        wait_s: float = -1,
         progress: Progress | None = None,
     ) -> Coverage:
         """Take in the log up to `upto`: texts from the cache where it knows them, else through the model.
 
-        Stops early before a group that would be the `encode_max + 1`-th text to encode closes, after
-        `events_max` events, or when others extend for `wait_s` seconds; groups still open come last. What is
-        left out lowers `covers`. Raises `EncodingFailed`, naming the position; what came before is kept.
+        Stops early before a group that would be the `encode_max + 1`-th text to encode closes, or after
+        `events_max` events; groups still open come last. What is left out lowers `covers`. Raises
+        `EncodingFailed`, naming the position; what came before is kept.
         """
         before, start, encoded, events = self.covers, self._work.closed_to, 0, 0
         while True:
             left = None if encode_max is None else encode_max - encoded
-            with self._turn(wait_s) as mine:
-                step = self._step(upto, encode_max=left) if mine else NO_STEP
+            with self._extending:
+                step = self._step(upto, encode_max=left)
             encoded, events = encoded + step.encoded, events + step.events
             if progress is not None and step.events:
                 progress(self._work.closed_to - start, upto - start)
             if not step.goes_on or (events_max is not None and events >= events_max):
                 break
-        with self._turn(wait_s) as mine:
-            if mine:
-                encoded += self._embed_open(encode_max=None if encode_max is None else encode_max - encoded)
-                self.snapshot = self._work
+        with self._extending:
+            encoded += self._embed_open(encode_max=None if encode_max is None else encode_max - encoded)
+            self.snapshot = self._work
         return Coverage(self.covers, self._count_turns(after=before, upto=self.covers), encoded)
 
     def count_unknown(self, *, upto: Position) -> int:
@@ -173,16 +167,6 @@ class Generation:
                 durable.quarantine(segment, self._quarantine, reason=why)
             if segment_folders(self.folder) != self._listed:
                 self._refresh()
-
-    @contextmanager
-    def _turn(self, wait_s: float) -> Iterator[bool]:
-        """Give the right to change this generation, or False when others have it for `wait_s` seconds."""
-        mine = self._extending.acquire(timeout=wait_s)
-        try:
-            yield mine
-        finally:
-            if mine:
-                self._extending.release()
 
     @contextmanager
     def _alone_writing(self) -> Iterator[tuple[Segment, ...]]:
@@ -245,7 +229,7 @@ class Generation:
         before = self._work.closed_to
         self._take_in_written()
         read = 0
-        while self._work.closed_to < before and read < REGAINED_EVENTS_MAX:
+        while self._work.closed_to < before and read < EVENTS_TOGETHER_MAX:
             step = self._step(before, encode_max=0)
             read += step.events
             if not step.goes_on:

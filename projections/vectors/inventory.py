@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,20 +14,21 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.drift import LOST_HISTORY, Drift, action
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import size_of
+from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.manifest import (
     Manifest,
     SegmentState,
     covered_by,
+    next_of_chain,
     range_of,
     read_manifest,
+    segment_folders,
     size_misfit,
     state_of,
 )
 
 LOOKS_MAX: Final = 3
 """How often a folder is looked through again because segments were merged away meanwhile."""
-
-_GENERATION: Final = re.compile(r"([0-9a-f]{16})-(\d{4,18})")
 
 Misfit = Callable[[Path, Manifest], str | None]
 """Says why the files of a segment are not those that its manifest describes, None where they are."""
@@ -138,11 +138,9 @@ class FoundGeneration(NamedTuple):
 def survey(root: Path, log: Log, *, misfit: Misfit = size_misfit) -> list[FoundGeneration]:
     """Return every generation below `root`. Of several of one model, the newest with usable segments answers."""
     found = []
-    for folder in sorted(root.glob("*-*")):
-        match = _GENERATION.fullmatch(folder.name)
-        if match is not None and folder.is_dir():
-            segments = tuple(_segments(folder, log, misfit))
-            found.append(FoundGeneration(folder, int(match[2]), segments, _chain(segments), replaced=False))
+    for _, serial, folder in generation_folders(root):
+        segments = tuple(_segments(folder, log, misfit))
+        found.append(FoundGeneration(folder, serial, segments, _chain(segments), replaced=False))
     newest: dict[str, int] = defaultdict(int)
     for item in found:
         if item.chain:
@@ -164,7 +162,7 @@ def generations(root: Path, log: Log, *, active: str | None = None) -> list[Gene
 
 
 def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
-    return generation.prefix == fingerprint[:16]
+    return generation.prefix == prefix_of(fingerprint)
 
 
 def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
@@ -228,7 +226,7 @@ def _unused(found: FoundGeneration) -> Iterable[UnusedSegment]:
 def _segments(folder: Path, log: Log, misfit: Misfit) -> Sequence[FoundSegment]:
     found: list[FoundSegment] = []
     for _ in range(LOOKS_MAX):
-        seen = [look(part, log, misfit) for part in sorted(folder.glob("*-*")) if range_of(part) is not None]
+        seen = [look(part, log, misfit) for part in segment_folders(folder)]
         found = [segment for segment in seen if segment is not None]
         # One that vanished was merged into another, which is there since: look again, or both would be missed.
         if len(found) == len(seen):
@@ -236,7 +234,7 @@ def _segments(folder: Path, log: Log, misfit: Misfit) -> Sequence[FoundSegment]:
     return found
 
 
-def look(part: Path, log: Log, misfit: Misfit) -> FoundSegment | None:
+def look(part: Path, log: Log, misfit: Misfit = size_misfit) -> FoundSegment | None:
     """Return what one segment is worth, None where it has vanished meanwhile."""
     span = range_of(part)
     try:
@@ -255,7 +253,10 @@ def look(part: Path, log: Log, misfit: Misfit) -> FoundSegment | None:
         case SegmentState.DIVERGED:
             why = f"the log's digest at {manifest.upto} is another: the log's history was changed"
         case _ if not manifest.fingerprint.startswith(part.parent.name.split("-")[0]):
-            state, why = SegmentState.OTHER_MODEL, f"it is of model {manifest.model!r} {manifest.fingerprint[:16]}"
+            state, why = (
+                SegmentState.OTHER_MODEL,
+                f"it is of model {manifest.model!r} {prefix_of(manifest.fingerprint)}",
+            )
         case _ if span != (manifest.after, manifest.upto):
             state, why = SegmentState.DAMAGED, "its name and its manifest tell of other offsets"
         case _ if misfits := misfit(part, manifest):
@@ -268,8 +269,8 @@ def _chain(segments: Iterable[FoundSegment]) -> tuple[FoundSegment, ...]:
     usable = [(s.manifest, s) for s in segments if s.state is SegmentState.USABLE and s.manifest is not None]
     chain: list[FoundSegment] = []
     reached = ORIGIN
-    while options := [(m, s) for m, s in usable if m.after == reached and m.upto > reached]:
-        manifest, segment = max(options, key=lambda option: option[0].upto)
+    while (following := next_of_chain(usable, reached)) is not None:
+        manifest, segment = following
         chain.append(segment)
         reached = manifest.upto
     return tuple(chain)

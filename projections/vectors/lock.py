@@ -15,6 +15,7 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.projections.vectors.folders import prefix_of
 
 WAIT_S: Final = 10.0
 """How long one who was asked to write waits for another who does."""
@@ -40,7 +41,7 @@ class IndexerLock:
     """
 
     def __init__(self, root: Path, fingerprint: str, *, purpose: str = "") -> None:
-        name = f".{fingerprint[:16]}{purpose and '.'}{purpose}"
+        name = f".{prefix_of(fingerprint)}{purpose and '.'}{purpose}"
         self.path = root / f"{name}.lock"
         self._note = root / f"{name}.holder.json"
         self._lock = filelock.FileLock(self.path, thread_local=False)

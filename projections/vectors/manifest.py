@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
+
+Kept = TypeVar("Kept")
 
 MANIFEST_FILE: Final = "manifest.json"
 FORMAT: Final = 3
@@ -189,6 +192,15 @@ def read_bytes(path: Path) -> bytes:
         raise Damaged(path, "it is missing") from error
     except OSError as error:
         raise errors.ProjectionUnreadable(path, str(error)) from error
+
+
+def next_of_chain(found: Iterable[tuple[Manifest, Kept]], reached: Position) -> tuple[Manifest, Kept] | None:
+    """Return which of these segments goes on from `reached`, None where none does.
+
+    Ranges overlap where a merge was cut off before it removed what it had merged: the longest is taken.
+    """
+    options = [(manifest, kept) for manifest, kept in found if manifest.after == reached and manifest.upto > reached]
+    return max(options, key=lambda option: option[0].upto) if options else None
 
 
 def covered_by(log: Log, what: Manifest | tuple[Position, Position]) -> bool:

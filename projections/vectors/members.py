@@ -32,13 +32,6 @@ class Members(NamedTuple):
         """Return where in `turns` the turns of a group lie. Groups are numbered from 0."""
         return slice(int(self.ends[group - 1]) if group else 0, int(self.ends[group]))
 
-    def with_any(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return for each group whether any of its turns is `marked`. Shapes (m,) and (g,)."""
-        if len(self.ends) == len(self.turns):  # Groups of one turn each, or none at all.
-            return marked
-        found: NDArray[np.bool_] = np.logical_or.reduceat(marked, np.concatenate(([0], self.ends[:-1])))
-        return found
-
 
 def members_of(groups: Sequence[Sequence[int]]) -> Members:
     """Return the members of groups given as lists of turns."""

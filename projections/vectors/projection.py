@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import threading
 from contextlib import suppress
@@ -19,18 +18,16 @@ from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.recall import VectorAnswer
 from mnemolog.projections.vectors.chain import Maker
 from mnemolog.projections.vectors.embedder import Embedder
-from mnemolog.projections.vectors.generation import Coverage, Generation
+from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
+from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation
 from mnemolog.projections.vectors.grouping import recipe
+from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
-from mnemolog.projections.vectors.manifest import Damaged, covered_by, range_of, read_manifest, segment_folders
+from mnemolog.projections.vectors.manifest import Damaged, segment_folders
 from mnemolog.projections.vectors.search import nearest
 
-RECALL_TEXTS_MAX: Final = 64
-"""Texts a recall embeds by itself before it answers; what is beyond them is found by text until then."""
-STEP_EVENTS_MAX: Final = 20_000
-"""Events that one step, or a recall by itself, takes in where the cache knows their texts."""
-RECALL_WAIT_S: Final = 0.5
-"""How long a recall waits for another thread that is embedding, before it answers with what there is."""
+REFRESH_WAIT_S: Final = 0.5
+"""How long a refresh waits for another thread that is embedding."""
 TAIL_ROWS_MAX: Final = 2_048
 """Vectors in memory from which on they are written as a segment by whoever comes across them."""
 SEGMENTS_MAX: Final = 12
@@ -43,7 +40,6 @@ Fewer than a segment has an index for: it is made once, of all.
 ATTEMPTS_MAX: Final = 20
 """Damaged segments that one search does without before it gives up."""
 
-_SERIAL: Final = re.compile(r"[0-9a-f]{16}-(\d{4,})")
 BUILDING: Final = ".building-"
 PROBE: Final = "probe"
 
@@ -94,7 +90,7 @@ class VectorProjection:
     ) -> Coverage:
         """Embed turns up to `upto` and write them as segments.
 
-        With `encode_max` this is one step: so many texts through the model at most, `STEP_EVENTS_MAX` events, and
+        With `encode_max` this is one step: so many texts through the model at most, `EVENTS_TOGETHER_MAX` events, and
         nothing is written before there is much of it. Raises `EncodingFailed`, naming the position, after what
         comes before is kept; without `encode_max` also `IndexerBusy` when another has been writing for `wait_s`
         seconds. What is embedded is in memory and in the cache either way.
@@ -103,7 +99,7 @@ class VectorProjection:
         if encode_max is not None:
             try:
                 return generation.extend(
-                    upto=upto, encode_max=encode_max, events_max=STEP_EVENTS_MAX, progress=progress
+                    upto=upto, encode_max=encode_max, events_max=EVENTS_TOGETHER_MAX, progress=progress
                 )
             finally:
                 self._write_what_is_much(generation)
@@ -119,33 +115,26 @@ class VectorProjection:
         """
         self._write(self._refreshed(), wait_s=wait_s)
 
-    def answer(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
-        """Embed a few texts of what is new up to `upto`, and return up to `k` turns, best first.
+    def refresh(self) -> None:
+        """Take in what other processes have written or removed. Raises `ProjectionUnreadable`."""
+        self._refreshed(wait_s=REFRESH_WAIT_S)
+
+    def answer(self, query: str, *, k: int, allowed: list[Position] | None) -> VectorAnswer:
+        """Return up to `k` turns of those that were embedded at the last `refresh` or since, best first.
 
         A turn has the similarity of the group it was embedded with. With `allowed` (rising), only these are
-        returned. Raises `ModelUnavailable`, `ProjectionUnreadable`, or `EncodingFailed` for the query. A turn
-        that cannot be embedded leaves the answer of those before it, and is named in its `lag`.
+        returned. Raises `ModelUnavailable`, `ProjectionUnreadable`, or `EncodingFailed` for the query.
         """
-        vector, lag = self._embed(query), None
-        generation = self._refreshed(wait_s=RECALL_WAIT_S)
-        try:
-            if generation.covers < upto:
-                self._bring_up(generation, upto)
-        except (errors.EncodingFailed, errors.StorageFull) as error:
-            lag = str(error)
+        vector, generation = self._embed(query), self._generation
         permitted = None if allowed is None else np.asarray(allowed, dtype=np.int64)
         for _ in range(ATTEMPTS_MAX):
             snapshot = generation.snapshot
             try:
                 found = nearest(snapshot.segments, vector, k=k, allowed=permitted)
-                return VectorAnswer(found, snapshot.covers, lag)
+                return VectorAnswer(found, snapshot.covers)
             except Damaged as error:
                 generation.set_aside(error.path.parent, why=error.cause)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
-
-    def search(self, query: str, *, k: int, allowed: list[Position] | None) -> list[tuple[Position, float]]:
-        """Return up to `k` positions with cosine similarity, best first, of the turns that are embedded."""
-        return self.answer(query, k=k, allowed=allowed, upto=self.covers).found
 
     def rebuild(
         self,
@@ -163,7 +152,7 @@ class VectorProjection:
         Raises `EncodingFailed`, naming the position, and `IndexerBusy`: the current generation goes on.
         """
         with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
-            building = self._root / f"{BUILDING}{self._maker.fingerprint[:16]}"
+            building = self._root / f"{BUILDING}{prefix_of(self._maker.fingerprint)}"
             durable.remove_leftovers(self._root, PROBE)
             if from_scratch:
                 shutil.rmtree(building, ignore_errors=True)
@@ -173,13 +162,13 @@ class VectorProjection:
             )
             encoded = self._build(fresh, upto, progress)
             built = fresh.snapshot
-            final = self._name(self._folders()[-1][0] + 1 if self._folders() else 1)
-            replaced = [folder for _, folder in self._folders()]
+            replaced = self._folders()
+            final = self._name(replaced[-1].serial + 1 if replaced else 1)
             durable.publish_folder(building, final)
             with self._switching:
                 self._generation = self._open(final)
             for folder in replaced:
-                self._remove(folder)
+                self._remove(folder.path)
         return Rebuilt(final.name, built.covers, built.turns, encoded, built.skipped)
 
     def missing(self, *, upto: Position, from_scratch: bool = False) -> int:
@@ -204,10 +193,6 @@ class VectorProjection:
             fresh.write(merge=False)
         fresh.write_as_one()
         return encoded
-
-    def _bring_up(self, generation: Generation, upto: Position) -> None:
-        generation.extend(upto=upto, encode_max=RECALL_TEXTS_MAX, events_max=STEP_EVENTS_MAX, wait_s=RECALL_WAIT_S)
-        self._write_what_is_much(generation)
 
     def _write_what_is_much(self, generation: Generation) -> None:
         """Write a tail that has become long, unless somebody else is writing."""
@@ -255,24 +240,16 @@ class VectorProjection:
 
     def _remove(self, generation: Path) -> None:
         """Delete a generation that was replaced, unless it holds what this log cannot tell: that is a witness."""
-        if all(self._can_be_made_again(part) for part in segment_folders(generation)):
+        found = (look(part, self._log) for part in segment_folders(generation))
+        if all(segment is None or segment.covered for segment in found):
             durable.remove_folder(generation)
 
-    def _can_be_made_again(self, segment: Path) -> bool:
-        try:
-            return covered_by(self._log, read_manifest(segment))
-        except Damaged:
-            offsets = range_of(segment)
-            return offsets is not None and covered_by(self._log, offsets)
-
-    def _folders(self) -> list[tuple[int, Path]]:
-        prefix = self._maker.fingerprint[:16]
-        found = [(_SERIAL.fullmatch(folder.name), folder) for folder in self._root.glob(f"{prefix}-*")]
-        return sorted((int(match[1]), folder) for match, folder in found if match)
+    def _folders(self) -> list[GenerationFolder]:
+        return generation_folders(self._root, self._maker.fingerprint)
 
     def _current_folder(self) -> Path:
         folders = self._folders()
-        return folders[-1][1] if folders else self._name(1)
+        return folders[-1].path if folders else self._name(1)
 
     def _name(self, serial: int) -> Path:
-        return self._root / f"{self._maker.fingerprint[:16]}-{serial:04d}"
+        return self._root / generation_name(self._maker.fingerprint, serial)

@@ -346,14 +346,14 @@ def test_search_scores_the_groups_that_hold_an_allowed_turn_and_returns_only_suc
         query = store.vectors().encoder.encode(["word1 a"])[0]
         scored = sorted((-float(np.dot(np.float32(made[0]), query)), group[-1], group) for group, made in groups)
         wanted = [n for _, _, group in scored for n in group if n in allowed]
-        found = leg.search("word1 a", k=100, allowed=sorted(allowed))
+        found = leg.answer("word1 a", k=100, allowed=sorted(allowed)).found
         assert {n for n, _ in found} == set(wanted)
         by_score = {group[-1]: -score for score, _, group in scored}
         home = {n: group[-1] for _, _, group in scored for n in group}
         assert all(score == pytest.approx(by_score[home[n]], abs=1e-5) for n, score in found)
         assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-        assert leg.search("word1 a", k=k, allowed=sorted(allowed)) == found[:k]
-        assert {n for n, _ in leg.search("word1 a", k=100, allowed=None)} == set(home)
+        assert leg.answer("word1 a", k=k, allowed=sorted(allowed)).found == found[:k]
+        assert {n for n, _ in leg.answer("word1 a", k=100, allowed=None).found} == set(home)
         store.close()
 
 

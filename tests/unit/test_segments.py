@@ -349,7 +349,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
         (report,) = store.rebuild("vectors")
         assert report.built_turns == 10
         assert store.status().vectors[0].vectors == 10
-        assert 900 not in {p for p, _ in store.vectors().projection().search("ghost", k=50, allowed=None)}
+        assert 900 not in {p for p, _ in store.vectors().projection().answer("ghost", k=50, allowed=None).found}
 
 
 def test_searches_beside_a_writer_see_whole_snapshots(folder):
@@ -363,7 +363,7 @@ def test_searches_beside_a_writer_see_whole_snapshots(folder):
         def ask(number):
             asked = 0
             while not done or asked < 20:
-                answer = leg.answer(f"number{(number * 31 + asked) % 200}", k=1_000, allowed=None, upto=leg.covers)
+                answer = leg.answer(f"number{(number * 31 + asked) % 200}", k=1_000, allowed=None)
                 positions = [position for position, _ in answer.found]
                 assert len(positions) == len(set(positions))
                 assert len([p for p in positions if p <= answer.covers]) == answer.covers - 1

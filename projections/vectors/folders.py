@@ -1,0 +1,36 @@
+"""How generations are named on disk: by the beginning of their model's fingerprint, and a serial number."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+FOLDER_DIGITS: Final = 16
+"""Digits of a fingerprint that the names of a model's files begin with."""
+
+_GENERATION: Final = re.compile(rf"([0-9a-f]{{{FOLDER_DIGITS}}})-(\d{{4,18}})")
+
+
+class GenerationFolder(NamedTuple):
+    """A folder that is named as a generation. The order is by model, then by serial."""
+
+    prefix: str
+    serial: int
+    path: Path
+
+
+def prefix_of(fingerprint: str) -> str:
+    """Return what the names of a model's files begin with."""
+    return fingerprint[:FOLDER_DIGITS]
+
+
+def generation_name(fingerprint: str, serial: int) -> str:
+    """Return the name of a model's generation."""
+    return f"{prefix_of(fingerprint)}-{serial:04d}"
+
+
+def generation_folders(root: Path, fingerprint: str = "") -> list[GenerationFolder]:
+    """Return the generations below `root`, or those of one model; of each model the oldest first."""
+    named = ((_GENERATION.fullmatch(path.name), path) for path in root.glob(f"{prefix_of(fingerprint)}*-*"))
+    return sorted(GenerationFolder(match[1], int(match[2]), path) for match, path in named if match and path.is_dir())
