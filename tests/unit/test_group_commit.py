@@ -306,7 +306,7 @@ def follow(groups, see):
     except Interrupt:
         through = False
         if groups.waiting == 2:  # Before we were in the queue: let another take our place.
-            outcomes.append(groups.submit("second"))
+            outcomes.append(in_thread(lambda: groups.queue.submit(lambda _: "second")))
     helping.result()
     return through, outcomes
 

@@ -170,10 +170,11 @@ def test_every_leg_of_a_recall_sees_what_the_spans_show(spoken, spans, word, num
     query = f"{word} number{number}"
 
     def answer(mode, k):
-        views = store._projections.current_views()
+        opened = store._projections
+        views = opened.current_views()
         filters = Filters(spans=spans)
         asked = {"query": query, "k": k, "mode": mode, "filters": filters, "head": views.position()}
-        return [hit.position for hit in recall(views, store.vectors, **asked).hits]
+        return [hit.position for hit in recall(views, lambda: opened.indexing.leg(store.vectors()), **asked).hits]
 
     matching = {turn.position for turn in visible if set(turn.text.split()) & set(query.split())}
     assert answer("vector", 5) == nearest(visible, query)[:5]
