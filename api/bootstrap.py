@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log import EventLog
+from mnemolog.projections import seal
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Encoder
@@ -50,6 +51,10 @@ class _Uncovered(errors.ProjectionUnreadable):
         self.state = state
 
 
+class _NotAsSealed(errors.ProjectionUnreadable):
+    """A database with other bytes than those it was closed with."""
+
+
 def open_views(folder: Path, log: EventLog) -> Views:
     """Open the views of a store. Those of no use go to quarantine and are begun anew.
 
@@ -65,7 +70,7 @@ def open_views(folder: Path, log: EventLog) -> Views:
             raise _Uncovered(path, state.value)
         return Views(database, log)
 
-    return _open_or_begin_anew(path, open_covered, folder / PROJECTIONS / QUARANTINE)
+    return _open_or_begin_anew(path, open_covered, folder / PROJECTIONS / QUARANTINE, sealed=True)
 
 
 def open_quarantine(folder: Path) -> Quarantine:
@@ -157,18 +162,24 @@ def make_encoder(model: Any, *, recipe: str, download: bool = True) -> Encoder:
 
 
 def _open_or_begin_anew(
-    path: Path, open_projection: Callable[[ProjectionDatabase], Opened], quarantine: Path
+    path: Path,
+    open_projection: Callable[[ProjectionDatabase], Opened],
+    quarantine: Path,
+    *,
+    sealed: bool = False,
 ) -> Opened:
     aside = Quarantine(quarantine)
     for attempt in (1, 2):
         judged = identity(path)
         engine = open_engine(path)
         try:
-            return open_projection(ProjectionDatabase(engine, path))
+            if sealed and (why_not := seal.misfit(path)) is not None:
+                raise _NotAsSealed(path, why_not)
+            return open_projection(ProjectionDatabase(engine, path, sealed))
         except errors.ProjectionUnreadable as error:
             engine.dispose()
             # Only a file that is of no use here is moved; a busy or full disk is for the caller.
-            if attempt == 2 or not (isinstance(error, _Uncovered) or is_damage(error)):
+            if attempt == 2 or not (isinstance(error, _Uncovered | _NotAsSealed) or is_damage(error)):
                 raise
             state = error.state if isinstance(error, _Uncovered) else Drift.DAMAGED.value
             # Another process may have been first, and begun it anew under this name: that one is opened then.

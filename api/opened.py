@@ -141,5 +141,5 @@ class OpenedProjections:
         self.models.close()
         with self._opening:
             if self._views is not None:
-                self._views.database.engine.dispose()
+                self._views.database.close()
             self._views = None

@@ -9,7 +9,7 @@ from mnemolog import bootstrap
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log import EventLog
-from mnemolog.projections import queries
+from mnemolog.projections import queries, seal
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import Drift, action
 from mnemolog.projections.quarantine import DATABASE_PARTS, size_of
@@ -34,6 +34,8 @@ def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
     head = log.head().position
     if not path.exists():
         return _views(Drift.MISSING, ORIGIN, head), 0, 0
+    if (why := seal.misfit(path)) is not None:
+        return _views(Drift.DAMAGED, ORIGIN, head, why=why), 0, 0
     engine = bootstrap.open_engine(path)
     try:
         with ProjectionDatabase(engine, path).reading() as connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -11,6 +11,8 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import unfit
+from mnemolog.projections.durable import mapped_errors
+from mnemolog.projections.seal import break_seal, seal
 
 _FULL: Final = 13  # SQLITE_FULL
 
@@ -20,6 +22,8 @@ class ProjectionDatabase(NamedTuple):
 
     engine: sa.Engine
     path: Path
+    sealed: bool = False
+    """Whether it is sealed while nobody has it open (`mnemolog.projections.seal`)."""
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -37,11 +41,22 @@ class ProjectionDatabase(NamedTuple):
         with self._mapped(), self.engine.connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
+                if self.sealed:
+                    with mapped_errors(self.path.parent):
+                        break_seal(self.path)
                 yield connection
             except BaseException:
                 connection.exec_driver_sql("ROLLBACK")
                 raise
             connection.exec_driver_sql("COMMIT")
+
+    def close(self) -> None:
+        """Let go of the file, sealed if it is to be and nobody else writes it."""
+        if self.sealed:
+            with suppress(OSError, sa.exc.SQLAlchemyError), self.engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA busy_timeout=0")
+                seal(connection, self.path)
+        self.engine.dispose()
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.projections import durable
+from mnemolog.projections import durable, seal
 from mnemolog.projections.vectors.manifest import Manifest, read_manifest
 
 ITEMS_MAX: Final = 64
@@ -30,7 +30,7 @@ BYTES_MAX: Final = 4 << 30
 """When so much lies in quarantine, nothing more is set aside. The last thing may go beyond."""
 LOCK_WAIT_S: Final = 10.0
 """How long one waits for another who renames. Nobody holds the lock while deleting."""
-DATABASE_PARTS: Final = ("-wal", "-shm")
+DATABASE_PARTS: Final = ("-wal", "-shm", seal.PART)
 """Suffixes of the files that belong to a database file and move with it."""
 
 _NOTE: Final = ".reason.json"

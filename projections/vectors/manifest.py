@@ -24,7 +24,7 @@ from mnemolog.projections.ports import Log
 Kept = TypeVar("Kept")
 
 MANIFEST_FILE: Final = "manifest.json"
-FORMAT: Final = 3
+FORMAT: Final = 4
 NO_INDEX: Final = "exact"
 """What a manifest says of a segment that is small enough to be read through for every answer."""
 

@@ -2,21 +2,21 @@
 
 Files, all numbers little-endian: `vectors.f32`, `blocks.bin` (checksums of the vectors' blocks), `rows.i64` (the
 id of each row's group), `members.i64` (position of a turn, id of its group, for every turn; not there where every
-turn is a group of its own), `open.i64`, `index.faiss` (not there for small segments), and last `manifest.json`.
+turn is a group of its own), `open.i64`, where rows are many `index.faiss` with `sketch.u8` and `sketch_blocks.bin`
+(rough vectors and the checksums of their blocks), and last `manifest.json`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.projections.durable import publish_folder, temporary_name, write_pieces, write_synced
-from mnemolog.projections.embeddings import Vectors
 from mnemolog.projections.vectors import coarse
 from mnemolog.projections.vectors.coarse import COARSE_ROWS_MIN, METRIC
 from mnemolog.projections.vectors.manifest import (
@@ -25,6 +25,7 @@ from mnemolog.projections.vectors.manifest import (
     Damaged,
     FileTag,
     Manifest,
+    read_bytes,
     read_checked,
     segment_name,
     tag_of,
@@ -39,8 +40,9 @@ from mnemolog.projections.vectors.members import (
     single_turns,
     to_table,
 )
-from mnemolog.projections.vectors.rows import BLOCK_ROWS, MappedRows, block_digest
+from mnemolog.projections.vectors.rows import BLOCK_ROWS, MappedRows, ReadRows, block_digest
 from mnemolog.projections.vectors.segment import NO_POSITIONS, Segment, joined_rows
+from mnemolog.projections.vectors.sketch import KIND, Sketch, sketched, width_of
 
 VECTORS_FILE: Final = "vectors.f32"
 BLOCKS_FILE: Final = "blocks.bin"
@@ -48,8 +50,13 @@ ROWS_FILE: Final = "rows.i64"
 MEMBERS_FILE: Final = "members.i64"
 OPEN_FILE: Final = "open.i64"
 INDEX_FILE: Final = "index.faiss"
+SKETCH_FILE: Final = "sketch.u8"
+SKETCH_BLOCKS_FILE: Final = "sketch_blocks.bin"
 
 _ALWAYS: Final = {VECTORS_FILE, BLOCKS_FILE, ROWS_FILE, OPEN_FILE}
+_INDEX: Final = {INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE}
+BY_BLOCK: Final = {VECTORS_FILE, SKETCH_FILE}
+"""Files that are judged block by block when they are used."""
 TEMPORARY: Final = "segment"
 
 
@@ -74,16 +81,20 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     temporary = generation / temporary_name(TEMPORARY)
     temporary.mkdir(mode=0o700, parents=True)
     rows, members = joined_rows(parts), joined(part.members for part in parts)
-    tags = {VECTORS_FILE: _write_vectors(temporary, parts)}
-    digests = (temporary / BLOCKS_FILE).read_bytes()
-    tags[BLOCKS_FILE] = tag_of(digests)
+    pieces = (piece for part in parts for piece in part.exact.pieces())
+    tags = _write_rows(temporary, VECTORS_FILE, BLOCKS_FILE, pieces, kind="<f4")
+    many, digests = len(rows) >= COARSE_ROWS_MIN, read_bytes(temporary / BLOCKS_FILE)
+    exact = _exact_rows(temporary, len(rows), description.dimension, digests, many=many)
     files = {ROWS_FILE: _bytes(members.ids[rows]), OPEN_FILE: _bytes(last.open_turns)}
     if not _are_single(members):
         files[MEMBERS_FILE] = _bytes(to_table(members))
-    written = MappedRows(temporary / VECTORS_FILE, count=len(rows), dimension=description.dimension, digests=digests)
-    index = coarse.build(written, dimension=description.dimension) if len(rows) >= COARSE_ROWS_MIN else None
+    index = coarse.build(exact, dimension=description.dimension) if many else None
+    sketch = None
     if index is not None:
         files[INDEX_FILE] = index.serialised()
+        tags |= _write_rows(temporary, SKETCH_FILE, SKETCH_BLOCKS_FILE, sketched(exact), kind=KIND)
+        digests = read_bytes(temporary / SKETCH_BLOCKS_FILE)
+        sketch = _sketch(temporary, len(rows), description.dimension, digests)
     for name, data in files.items():
         write_synced(temporary / name, data)
     skipped = tuple(item for part in parts for item in part.skipped)
@@ -112,8 +123,10 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     write_manifest(temporary, manifest)
     final = generation / segment_name(first.after, last.upto)
     publish_folder(temporary, final)
-    written.path = final / VECTORS_FILE
-    return Segment(first.after, last.upto, rows, members, written, index, last.open_turns, skipped, final)
+    exact.path = final / VECTORS_FILE
+    if sketch is not None:
+        sketch.path = final / SKETCH_FILE
+    return Segment(first.after, last.upto, rows, members, exact, index, sketch, last.open_turns, skipped, final)
 
 
 def load(folder: Path, manifest: Manifest) -> Segment:
@@ -125,10 +138,12 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     tags = manifest.files
     if manifest.metric != METRIC or manifest.block_rows != BLOCK_ROWS or not tags.keys() >= _ALWAYS:
         raise Damaged(folder, "the manifest describes another kind of segment")
-    data = {name: read_checked(folder, name, tag) for name, tag in tags.items() if name != VECTORS_FILE}
-    exact = MappedRows(
-        folder / VECTORS_FILE, count=manifest.vectors, dimension=manifest.dimension, digests=data[BLOCKS_FILE]
-    )
+    if tags.keys() & _INDEX not in (set(), _INDEX):
+        raise Damaged(folder, "the manifest names a part of an index")
+    data = {name: read_checked(folder, name, tag) for name, tag in tags.items() if name not in BY_BLOCK}
+    count, dimension = manifest.vectors, manifest.dimension
+    exact = _exact_rows(folder, count, dimension, data[BLOCKS_FILE], many=SKETCH_FILE in tags)
+    sketch = _sketch(folder, count, dimension, data[SKETCH_BLOCKS_FILE]) if SKETCH_FILE in tags else None
     ids = _numbers(data[ROWS_FILE])
     rows, open_turns = numbered(ids), _numbers(data[OPEN_FILE])
     try:
@@ -144,31 +159,45 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     if index is not None and (index.count, index.dimension) != (manifest.vectors, manifest.dimension):
         raise Damaged(folder, "the index is of other vectors")
     after, upto = manifest.after, manifest.upto
-    return Segment(after, upto, rows, members, exact, index, open_turns, manifest.skipped, folder)
+    return Segment(after, upto, rows, members, exact, index, sketch, open_turns, manifest.skipped, folder)
 
 
-def _write_vectors(folder: Path, parts: Sequence[Segment]) -> FileTag:
-    """Write the exact vectors of `parts` and the checksums of their blocks. Return the tag of the former.
+def _exact_rows(folder: Path, count: int, dimension: int, digests: bytes, *, many: bool) -> MappedRows | ReadRows:
+    """Return the exact vectors: where they are many and few of them are looked at, not in memory."""
+    kind = ReadRows if many else MappedRows
+    return kind(folder / VECTORS_FILE, count=count, width=dimension, digests=digests)
 
-    Its SHA-256 is that of the blocks' checksums, so that a file of gigabytes need not be read to be trusted.
+
+def _sketch(folder: Path, count: int, dimension: int, digests: bytes) -> Sketch:
+    rows = MappedRows(folder / SKETCH_FILE, count=count, width=width_of(dimension), kind=KIND, digests=digests)
+    return Sketch(rows, dimension=dimension)
+
+
+def _write_rows(
+    folder: Path, name: str, blocks_name: str, pieces: Iterator[NDArray[Any]], *, kind: str
+) -> dict[str, FileTag]:
+    """Write rows, and the checksums of their blocks to a file of their own. Return the tags of both.
+
+    The SHA-256 of the former is that of the checksums, so that a file of gigabytes need not be read to be trusted.
     """
     digests: list[bytes] = []
 
-    def pieces() -> Iterator[bytes]:
-        for block_rows in _in_blocks(piece for part in parts for piece in part.exact.pieces()):
-            rows = np.ascontiguousarray(block_rows, dtype="<f4")
+    def written() -> Iterator[bytes]:
+        for block_rows in _in_blocks(pieces):
+            rows = np.ascontiguousarray(block_rows, dtype=kind)
             for start in range(0, len(rows), BLOCK_ROWS):
                 digests.append(block_digest(rows[start : start + BLOCK_ROWS]))
             yield rows.tobytes()
 
-    size = write_pieces(folder / VECTORS_FILE, pieces())
-    write_synced(folder / BLOCKS_FILE, b"".join(digests))
-    return msgspec.structs.replace(tag_of(b"".join(digests)), size_bytes=size)
+    size = write_pieces(folder / name, written())
+    tag = tag_of(b"".join(digests))
+    write_synced(folder / blocks_name, b"".join(digests))
+    return {name: msgspec.structs.replace(tag, size_bytes=size), blocks_name: tag}
 
 
-def _in_blocks(pieces: Iterator[Vectors]) -> Iterator[Vectors]:
+def _in_blocks(pieces: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     """Yield the same rows in pieces of whole blocks; only the last may end within one."""
-    left: Vectors | None = None
+    left: NDArray[Any] | None = None
     for piece in pieces:
         joined_piece = piece if left is None or not len(left) else np.concatenate((left, piece))
         whole = len(joined_piece) // BLOCK_ROWS * BLOCK_ROWS

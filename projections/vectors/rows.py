@@ -1,13 +1,15 @@
-"""Exact vectors, row by row: in memory, or mapped from a file whose blocks are checked before they are used."""
+"""Rows of vectors: in memory, mapped, or read from a file, whose blocks are checked before they are used."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import xxhash
@@ -22,13 +24,6 @@ BLOCK_ROWS: Final = 16
 DIGEST_BYTES: Final = 16
 PIECE_ROWS: Final = 4_096
 """Rows that are held in memory at once where all are gone through. A multiple of BLOCK_ROWS."""
-RESIDENT_BYTES_MAX: Final = 352 << 20
-"""Mapped bytes that may be in this process's memory before their pages are given back to the system."""
-PARTS: Final = 8
-"""In how many parts a file's pages are given back."""
-FAULT_BYTES: Final = 64 << 10
-"""What Linux maps at once around a page that is touched, if it has it in its cache."""
-
 Rows = NDArray[np.int64]
 
 
@@ -70,86 +65,136 @@ class MemoryRows:
             yield self._vectors[start : start + PIECE_ROWS]
 
 
-class MappedRows:
-    """Vectors in a file of little-endian float32, mapped into memory and never changed.
+class _CheckedFile(ABC):
+    """A file of rows that is never changed, with a checksum for every block of them.
 
-    A block is checked when it is first used, and again after the file has been touched by anybody. A file
-    that has become shorter is noticed before a page of it is missing, which would end the process.
+    A block is checked when it is first used, and again after the file has been touched by anybody.
     """
 
-    def __init__(self, path: Path, *, count: int, dimension: int, digests: bytes) -> None:
-        self.path, self._count, self._dimension, self._digests = path, count, dimension, digests
-        self._bytes = count * dimension * 4
+    def __init__(self, path: Path, *, count: int, width: int, kind: str, digests: bytes) -> None:
+        self.path, self._count, self._width, self._digests = path, count, width, digests
+        self._kind = np.dtype(kind)
+        self._row_bytes = width * self._kind.itemsize
         if len(digests) != -(-count // BLOCK_ROWS) * DIGEST_BYTES:
             raise Damaged(path, "it has another number of rows than checksums")
         self._descriptor = _open(path)
         weakref.finalize(self, os.close, self._descriptor)
         self._stamp = self._current_stamp()
         self._unchecked = np.ones(-(-count // BLOCK_ROWS), dtype=np.bool_)
-        self._next_part = 0
-        self._touched = np.zeros(self._bytes // FAULT_BYTES + 1, dtype=np.bool_)
-        if not count:
-            self._map, self._vectors = None, np.empty((0, dimension), dtype=np.float32)
-            return
-        try:
-            self._map = mmap.mmap(self._descriptor, self._bytes, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            raise errors.ProjectionUnreadable(path, f"it cannot be mapped: {error}") from error
-        # Reading ahead would bring in, and keep, far more than the few rows of an answer.
-        self._map.madvise(mmap.MADV_RANDOM)
-        self._vectors = np.frombuffer(self._map, dtype="<f4").reshape(count, dimension)
 
     @property
     def count(self) -> int:
         """How many rows there are."""
         return self._count
 
-    def take(self, rows: Rows) -> Vectors:
-        """Return the rows of these numbers, which rise. Raises `Damaged`."""
-        blocks = rows // BLOCK_ROWS
-        self._check(blocks[np.flatnonzero(np.diff(blocks, prepend=-1))])
-        return self._vectors[rows]
+    @abstractmethod
+    def _read(self, start: int, end: int) -> NDArray[Any]:
+        """Return the rows from `start` to `end`."""
 
-    def pieces(self) -> Iterator[Vectors]:
-        """Yield all rows in order, at most `PIECE_ROWS` at once. Raises `Damaged`."""
-        for start in range(0, self._count, PIECE_ROWS):
-            end = min(start + PIECE_ROWS, self._count)
-            self._check(np.arange(start // BLOCK_ROWS, -(-end // BLOCK_ROWS)))
-            yield self._vectors[start:end]
-
-    def _check(self, blocks: Rows) -> None:
+    def _check(self, rows: Rows) -> None:
+        """Check the blocks of these rows, which rise, unless that was done. Raises `Damaged`."""
         stamp = self._current_stamp()
         if stamp != self._stamp:
             self._unchecked[:] = True
             self._stamp = stamp
+        blocks = rows // BLOCK_ROWS
+        blocks = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))]
         for block in blocks[self._unchecked[blocks]].tolist():
-            rows = self._vectors[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS]
-            if block_digest(rows) != self._digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]:
-                raise Damaged(self.path, f"rows from {block * BLOCK_ROWS} on are not those that were written")
-            self._unchecked[block] = False
-        self._touched[blocks * (BLOCK_ROWS * self._dimension * 4) // FAULT_BYTES] = True
-        if self._map is not None and np.count_nonzero(self._touched) * FAULT_BYTES > RESIDENT_BYTES_MAX:
-            self._give_back(self._map)
+            start = block * BLOCK_ROWS
+            self._compare(block, self._read(start, min(start + BLOCK_ROWS, self._count)))
 
-    def _give_back(self, mapped: mmap.mmap) -> None:
-        """Give back a part of the pages, another one each time: all of them would be missed at once."""
-        # They stay in the system's cache; they only count no longer as this process's memory.
-        size = -(-len(self._touched) // PARTS)
-        start, end = self._next_part * size, min((self._next_part + 1) * size, len(self._touched))
-        if start < end and start * FAULT_BYTES < self._bytes:
-            length = min(end * FAULT_BYTES, self._bytes) - start * FAULT_BYTES
-            mapped.madvise(mmap.MADV_DONTNEED, start * FAULT_BYTES, length)
-            self._touched[start:end] = False
-        self._next_part = (self._next_part + 1) % PARTS
+    def _compare(self, block: int, rows: NDArray[Any]) -> None:
+        if block_digest(rows) != self._digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]:
+            raise Damaged(self.path, f"rows from {block * BLOCK_ROWS} on are not those that were written")
+        self._unchecked[block] = False
 
     def _current_stamp(self) -> tuple[int, int]:
         found = os.fstat(self._descriptor)
-        if found.st_size != self._bytes:
-            raise Damaged(self.path, f"it has {found.st_size:,} bytes instead of {self._bytes:,}")
+        if found.st_size != self._count * self._row_bytes:
+            raise Damaged(self.path, f"it has {found.st_size:,} bytes instead of {self._count * self._row_bytes:,}")
         return found.st_mtime_ns, found.st_ctime_ns
 
 
-def block_digest(rows: Vectors) -> bytes:
+class MappedRows(_CheckedFile):
+    """Rows mapped into memory, for those that are small, or looked at often and in great number.
+
+    A file that has become shorter is noticed before a page of it is missing, which would end the process.
+    """
+
+    def __init__(self, path: Path, *, count: int, width: int, digests: bytes, kind: str = "<f4") -> None:
+        super().__init__(path, count=count, width=width, kind=kind, digests=digests)
+        if not count:
+            self._rows = np.empty((0, width), dtype=self._kind)
+            return
+        try:
+            mapped = mmap.mmap(self._descriptor, count * self._row_bytes, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise errors.ProjectionUnreadable(path, f"it cannot be mapped: {error}") from error
+        # Reading ahead would bring in, and keep, far more than the few rows of an answer.
+        mapped.madvise(mmap.MADV_RANDOM)
+        self._rows = np.frombuffer(mapped, dtype=self._kind).reshape(count, width)
+
+    def take(self, rows: Rows) -> NDArray[Any]:
+        """Return the rows of these numbers, which rise. Raises `Damaged`."""
+        self._check(rows)
+        return self._rows[rows]
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """Yield all rows in order, at most `PIECE_ROWS` at once. Raises `Damaged`."""
+        for start in range(0, self._count, PIECE_ROWS):
+            end = min(start + PIECE_ROWS, self._count)
+            self._check(np.arange(start, end))
+            yield self._rows[start:end]
+
+    def _read(self, start: int, end: int) -> NDArray[Any]:
+        return self._rows[start:end]
+
+
+class ReadRows(_CheckedFile):
+    """Exact vectors that are read when they are asked for: they take no memory, however many there are."""
+
+    def __init__(self, path: Path, *, count: int, width: int, digests: bytes) -> None:
+        super().__init__(path, count=count, width=width, kind="<f4", digests=digests)
+
+    def take(self, rows: Rows) -> Vectors:
+        """Return the rows of these numbers, which rise. Raises `Damaged`, `ProjectionUnreadable`."""
+        self._check(rows)
+        taken = np.empty((len(rows), self._width), dtype=self._kind)
+        starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1).tolist()
+        for start, end in pairwise([*starts, len(rows)]):
+            self._fill(taken[start:end], int(rows[start]))
+        return taken
+
+    def pieces(self) -> Iterator[Vectors]:
+        """Yield all rows in order, at most `PIECE_ROWS` at once. Raises `Damaged`, `ProjectionUnreadable`."""
+        for start in range(0, self._count, PIECE_ROWS):
+            end = min(start + PIECE_ROWS, self._count)
+            self._check(np.empty(0, dtype=np.int64))
+            piece = self._read(start, end)
+            for block in range(start // BLOCK_ROWS, -(-end // BLOCK_ROWS)):
+                first = block * BLOCK_ROWS - start
+                self._compare(block, piece[first : first + BLOCK_ROWS])
+            yield piece
+
+    def _read(self, start: int, end: int) -> Vectors:
+        rows = np.empty((end - start, self._width), dtype=self._kind)
+        self._fill(rows, start)
+        return rows
+
+    def _fill(self, rows: Vectors, start: int) -> None:
+        """Read so many rows as there is room for, from the one numbered `start` on."""
+        room, offset = rows.data.cast("B"), start * self._row_bytes
+        while room:
+            try:
+                read = os.preadv(self._descriptor, [room], offset)
+            except OSError as error:
+                raise errors.ProjectionUnreadable(self.path, str(error)) from error
+            if not read:
+                raise Damaged(self.path, "it ends before its last row")
+            room, offset = room[read:], offset + read
+
+
+def block_digest(rows: NDArray[Any]) -> bytes:
     """Return the checksum of a block of rows: XXH3, which is as quick as reading them."""
     return xxhash.xxh3_128_digest(rows.data)
 

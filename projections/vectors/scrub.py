@@ -5,12 +5,14 @@ Needs numpy and FAISS, which a look at tags does not: imported only where everyt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from mnemolog.domain import errors
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.vectors.manifest import Manifest, size_misfit
-from mnemolog.projections.vectors.publish import VECTORS_FILE, load
+from mnemolog.projections.vectors.publish import BY_BLOCK, load
+from mnemolog.projections.vectors.segment import Segment
 
 
 def bytes_misfit(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:
@@ -24,16 +26,24 @@ def bytes_misfit(folder: Path, manifest: Manifest, *, progress: Progress | None 
     total = sum(tag.size_bytes for tag in manifest.files.values())
     try:
         segment = load(folder, manifest)
-        done = total - manifest.files[VECTORS_FILE].size_bytes
+        done = total - sum(tag.size_bytes for name, tag in manifest.files.items() if name in BY_BLOCK)
         _tell(progress, done, total)
-        for piece in segment.exact.pieces():
-            done += piece.nbytes
+        for read in _by_block(segment):
+            done += read
             _tell(progress, done, total)
     except errors.ProjectionUnreadable as error:
         return error.cause if error.path == folder else f"{error.path.name}: {error.cause}"
     except MemoryError as error:
         raise errors.ProjectionUnreadable(folder, "there is too little memory to read it") from error
     return None
+
+
+def _by_block(segment: Segment) -> Iterator[int]:
+    """Read, and so check, what is judged block by block; yield how many bytes at a time."""
+    for piece in segment.exact.pieces():
+        yield piece.nbytes
+    if segment.sketch is not None:
+        yield from segment.sketch.check()
 
 
 def _tell(progress: Progress | None, done: int, total: int) -> None:

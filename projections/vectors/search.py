@@ -62,7 +62,7 @@ def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions 
         return []
     rows_left = segment.exact.count if groups is None else _rows_of(segment, groups)
     if segment.coarse is None or (groups is not None and rows_left <= FILTERED_ROWS_MAX):
-        scored = _all_of(segment, query, groups)
+        scored = _all_of(segment, query, groups, k=k)
     else:
         scored = _proposed(segment, segment.coarse, query, groups, k=k, rows_left=rows_left)
     ids = segment.members.ids_of(scored.groups)
@@ -72,21 +72,16 @@ def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions 
     ]
 
 
-def _all_of(segment: Segment, query: Vectors, groups: Rows | None) -> _Scored:
+def _all_of(segment: Segment, query: Vectors, groups: Rows | None, *, k: int) -> _Scored:
     """Score every row of `groups`, or of all."""
     if groups is None:
-        chosen, starts, made = (
-            np.arange(len(segment.members.ends)),
-            segment.row_starts[:-1],
-            scores(segment.exact, query),
-        )
-    else:
-        chosen, first = groups, segment.row_starts[groups]
-        sizes = segment.row_starts[groups + 1] - first
-        starts = np.cumsum(sizes) - sizes
-        rows = first if len(first) == sizes.sum() else np.repeat(first - starts, sizes) + np.arange(sizes.sum())
-        made = scores(segment.exact, query, at=rows)
-    return _Scored(chosen, made if len(made) == len(chosen) else np.maximum.reduceat(made, starts))
+        made = scores(segment.exact, query)
+        return _Scored(np.arange(len(segment.members.ends)), _best_of_each(made, segment.row_starts[:-1]))
+    first = segment.row_starts[groups]
+    sizes = segment.row_starts[groups + 1] - first
+    starts = np.cumsum(sizes) - sizes
+    rows = first if len(first) == sizes.sum() else np.repeat(first - starts, sizes) + np.arange(sizes.sum())
+    return _exactly(segment, query, groups, rows, starts, k=k)
 
 
 def _proposed(
@@ -101,10 +96,25 @@ def _proposed(
             rows = rows[np.isin(segment.rows[rows], groups, assume_unique=False)]
         numbers = segment.rows[rows]
         if len(starts := np.flatnonzero(np.diff(numbers, prepend=-1))) >= k:
-            made = scores(segment.exact, query, at=rows)
-            return _Scored(numbers[starts], np.maximum.reduceat(made, starts))
+            return _exactly(segment, query, numbers[starts], rows, starts, k=k)
         wanted *= WIDER
-    return _all_of(segment, query, groups)
+    return _all_of(segment, query, groups, k=k)
+
+
+def _exactly(segment: Segment, query: Vectors, groups: Rows, rows: Rows, starts: Rows, *, k: int) -> _Scored:
+    """Score the rows of groups; `starts` says where in `rows` each begins. Leaves out who cannot be among the best."""
+    if segment.sketch is not None and len(groups) > k:
+        least, most = (_best_of_each(bound, starts) for bound in segment.sketch.scores(query, rows))
+        kept = most >= np.partition(least, len(least) - k)[len(least) - k]
+        ends = np.append(starts[1:], len(rows))
+        rows, groups = rows[np.repeat(kept, ends - starts)], groups[kept]
+        sizes = (ends - starts)[kept]
+        starts = np.cumsum(sizes) - sizes
+    return _Scored(groups, _best_of_each(scores(segment.exact, query, at=rows), starts))
+
+
+def _best_of_each(made: NDArray[np.float32], starts: Rows) -> NDArray[np.float32]:
+    return made if len(made) == len(starts) else np.maximum.reduceat(made, starts)
 
 
 def _rows_of(segment: Segment, groups: Rows) -> int:

@@ -22,6 +22,7 @@ from mnemolog.projections.vectors.grouping import Group
 from mnemolog.projections.vectors.manifest import Skipped
 from mnemolog.projections.vectors.members import Members, Positions, joined, members_of
 from mnemolog.projections.vectors.rows import ExactRows, MemoryRows, Rows
+from mnemolog.projections.vectors.sketch import Sketch
 
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
 
@@ -38,6 +39,8 @@ class Segment:
     exact: ExactRows
     coarse: Coarse | None = None
     """Finds rows that may be near, in a segment too large to be read through."""
+    sketch: Sketch | None = None
+    """Says which of them cannot be among the best, where there is such an index."""
     open_turns: Positions = field(default_factory=lambda: NO_POSITIONS)
     """Turns up to `upto` whose group closes later. Known of segments that are written."""
     skipped: tuple[Skipped, ...] = ()
@@ -114,4 +117,5 @@ def merge(parts: Sequence[Segment]) -> Segment:
     exact = MemoryRows(np.concatenate([part.exact.take(np.arange(part.exact.count)) for part in parts]))
     skipped = tuple(item for part in parts for item in part.skipped)
     members = joined(part.members for part in parts)
-    return Segment(first.after, last.upto, joined_rows(parts), members, exact, None, last.open_turns, skipped)
+    rows, open_turns = joined_rows(parts), last.open_turns
+    return Segment(first.after, last.upto, rows, members, exact, open_turns=open_turns, skipped=skipped)

@@ -16,6 +16,7 @@ from pysqlite3 import dbapi2
 from mnemolog import Diagnosis, MemoryStore, ProjectionUnreadable
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log import LOG_FILE
+from mnemolog.projections import seal
 from mnemolog.projections.states import evolve
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
 from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
@@ -52,7 +53,8 @@ def sound(store):
 
 
 def execute(path, *statements):
-    """Change a database from outside, and leave nothing in its WAL."""
+    """Change a database from outside, and leave nothing in its WAL; without a seal, as where one was killed."""
+    seal.break_seal(path)
     with dbapi2.connect(path, isolation_level=None) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -179,7 +181,16 @@ def indexed(folder, clock, monkeypatch):
     return folder
 
 
-SEGMENT_FILES = ("vectors.f32", "blocks.bin", "rows.i64", "members.i64", "open.i64", "index.faiss")
+SEGMENT_FILES = (
+    "vectors.f32",
+    "blocks.bin",
+    "rows.i64",
+    "members.i64",
+    "open.i64",
+    "index.faiss",
+    "sketch.u8",
+    "sketch_blocks.bin",
+)
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 1.0])

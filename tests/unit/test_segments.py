@@ -16,9 +16,18 @@ from mnemolog.projections.vectors.grouping import Group
 from mnemolog.projections.vectors.lock import IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import run_to_merge
-from mnemolog.projections.vectors.rows import BLOCK_ROWS, PIECE_ROWS, MappedRows, MemoryRows, block_digest, scores
+from mnemolog.projections.vectors.rows import (
+    BLOCK_ROWS,
+    PIECE_ROWS,
+    MappedRows,
+    MemoryRows,
+    ReadRows,
+    block_digest,
+    scores,
+)
 from mnemolog.projections.vectors.search import nearest
 from mnemolog.projections.vectors.segment import build
+from mnemolog.projections.vectors.sketch import KIND, Sketch, sketched, width_of
 from tests.support import HashEncoder, in_thread
 
 DIMENSION = 16
@@ -29,37 +38,37 @@ def unit_rows(count, *, seed=0, dimension=DIMENSION):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-@pytest.fixture
-def mapped(tmp_path):
-    """A function that writes rows into a file and maps it."""
+@pytest.fixture(params=[MappedRows, ReadRows])
+def stored(request, tmp_path):
+    """A function that writes rows into a file and opens it, in either way."""
 
     def make(rows):
         path = tmp_path / "vectors.f32"
         path.write_bytes(rows.tobytes())
         digests = b"".join(block_digest(rows[n : n + BLOCK_ROWS]) for n in range(0, len(rows), BLOCK_ROWS))
-        return MappedRows(path, count=len(rows), dimension=rows.shape[1], digests=digests)
+        return request.param(path, count=len(rows), width=rows.shape[1], digests=digests)
 
     return make
 
 
 @pytest.mark.parametrize("count", [0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, PIECE_ROWS + 17])
-def test_mapped_rows_are_the_rows_that_were_written(mapped, count):
+def test_stored_rows_are_the_rows_that_were_written(stored, count):
     """Whole, piece by piece, and picked; also where the last block is not full."""
     rows = unit_rows(count)
-    found = mapped(rows)
+    found = stored(rows)
     assert np.array_equal(np.concatenate([*found.pieces(), rows[:0]]), rows)
     picked = np.sort(np.random.default_rng(1).integers(0, count, 50)) if count else np.empty(0, dtype=np.int64)
     assert np.array_equal(found.take(picked), rows[picked])
 
 
-def test_only_blocks_that_are_used_are_read_and_a_bad_one_is_refused(mapped):
+def test_only_blocks_that_are_used_are_read_and_a_bad_one_is_refused(stored):
     """A row of a sound block is given though another block is damaged, and that one never."""
     rows = unit_rows(4 * BLOCK_ROWS)
-    found = mapped(rows)
+    found = stored(rows)
     data = bytearray(found.path.read_bytes())
     data[2 * BLOCK_ROWS * DIMENSION * 4 + 5] ^= 1
     found.path.write_bytes(data)
-    sound = MappedRows(found.path, count=len(rows), dimension=DIMENSION, digests=found._digests)
+    sound = type(found)(found.path, count=len(rows), width=DIMENSION, digests=found._digests)
     assert np.array_equal(sound.take(np.arange(BLOCK_ROWS)), rows[:BLOCK_ROWS])
     with pytest.raises(Damaged):
         sound.take(np.asarray([2 * BLOCK_ROWS]))
@@ -67,29 +76,38 @@ def test_only_blocks_that_are_used_are_read_and_a_bad_one_is_refused(mapped):
         list(sound.pieces())
 
 
-def test_a_file_of_another_length_is_refused_when_it_is_opened_and_later(mapped, tmp_path):
+def test_a_file_of_another_length_is_refused_when_it_is_opened_and_later(stored, tmp_path):
     """Before a page that is not there any more is touched."""
     rows = unit_rows(3 * BLOCK_ROWS)
-    found = mapped(rows)
+    found = stored(rows)
     os.truncate(found.path, 100)
     with pytest.raises(Damaged, match="100 bytes instead of"):
         found.take(np.asarray([0]))
     with pytest.raises(Damaged):
-        MappedRows(found.path, count=len(rows), dimension=DIMENSION, digests=found._digests)
+        type(found)(found.path, count=len(rows), width=DIMENSION, digests=found._digests)
     with pytest.raises(Damaged, match="checksums"):
-        MappedRows(found.path, count=len(rows), dimension=DIMENSION, digests=b"")
+        type(found)(found.path, count=len(rows), width=DIMENSION, digests=b"")
 
 
-def test_pages_that_are_given_back_come_again(mapped, monkeypatch):
-    """However little memory rows may take, they stay the same."""
-    monkeypatch.setattr("mnemolog.projections.vectors.rows.RESIDENT_BYTES_MAX", 1 << 16)
-    rows = unit_rows(5_000, dimension=64)
-    found = mapped(rows)
-    random = np.random.default_rng(2)
-    for _ in range(30):
-        picked = np.sort(random.integers(0, len(rows), 500))
-        assert np.array_equal(found.take(picked), rows[picked])
-    assert np.array_equal(np.concatenate(list(found.pieces())), rows)
+@pytest.mark.parametrize("scale", [1, 0.001])
+def test_a_sketch_never_leaves_out_what_may_be_among_the_best(tmp_path, scale):
+    """Its bounds hold for rows of any shape: with one large component, of one value, all zero."""
+    rows = unit_rows(3 * BLOCK_ROWS + 5, dimension=DIMENSION)
+    rows[3, 0], rows[4], rows[5] = 40.0, 0.5, 0.0
+    rows *= np.float32(scale)
+    made = np.concatenate(list(sketched(MemoryRows(rows))))
+    path = tmp_path / "sketch.u8"
+    path.write_bytes(made.tobytes())
+    digests = b"".join(block_digest(made[n : n + BLOCK_ROWS]) for n in range(0, len(made), BLOCK_ROWS))
+    width = width_of(DIMENSION)
+    sketch = Sketch(MappedRows(path, count=len(rows), width=width, kind=KIND, digests=digests), dimension=DIMENSION)
+    query = unit_rows(1, seed=3)
+    picked = np.arange(1, len(rows))
+    least, most = sketch.scores(query, picked)
+    exactly = rows[picked] @ query[0]
+    assert (least <= exactly).all()
+    assert (exactly <= most).all()
+    assert np.median(most - least) < 0.1 * scale + 1e-4
 
 
 def test_equal_texts_have_equal_scores_wherever_they_lie():

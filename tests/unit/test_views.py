@@ -32,6 +32,7 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import session_stream
 from mnemolog.projections import queries
 from mnemolog.projections.catch_up import catch_up
+from mnemolog.projections.quarantine import DATABASE_PARTS
 from tests.support import turn
 
 BRANCH = SessionStarted(name="b", agent="ada", scope="acme", parent="a", branched_at=2, reason="branch")
@@ -224,7 +225,7 @@ def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
     expected = dump(history._projections.current_views()), history.recall("first", mode="text").hits
     history.close()
     path = folder / "projections" / "views.db"
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", *DATABASE_PARTS):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     old = dbapi2.connect(str(path))
     old.executescript(OLD_TABLES)

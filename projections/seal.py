@@ -1,0 +1,103 @@
+"""A checksum over a database that nobody writes: the pages of SQLite have none, and a flipped bit answers wrongly.
+
+The seal is a file beside the database. It is broken inside of every transaction that writes, and made anew when a
+store is closed and everything is in the main file. So a database that has a seal must be, byte for byte, the one that
+was sealed. One without (its process was killed, or another still has it open) is not judged.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+import xxhash
+
+from mnemolog.projections.durable import temporary_name
+
+PART: Final = "-seal"
+SEALED_BYTES_MAX: Final = 1 << 30
+"""Larger databases are not sealed: reading one would hold up opening and closing for about a second."""
+_PIECE_BYTES: Final = 1 << 20
+
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a database must look like."""
+
+    size_bytes: int
+    xxh3_128: str
+
+
+def path_of(database: Path) -> Path:
+    """Return where the seal of a database lies."""
+    return database.with_name(database.name + PART)
+
+
+def break_seal(database: Path) -> None:
+    """Have the database without a seal. To be called under its write lock, before anything is committed."""
+    path_of(database).unlink(missing_ok=True)
+
+
+def misfit(database: Path) -> str | None:
+    """Return why a database is not the one that was sealed; None where it is, or has no seal."""
+    while (seal := _read(database)) is not None:
+        found = _look(database)
+        if found is None or found == seal:
+            return None
+        if _read(database) == seal:  # Else somebody writes it just now.
+            return f"its {found.size_bytes:,} bytes are not the {seal.size_bytes:,} that were sealed when it was closed"
+    return None
+
+
+def seal(connection: sa.Connection, database: Path) -> bool:
+    """Seal a database, unless it is sealed, large, or in use. Return whether it has a seal then.
+
+    The connection must be in no transaction.
+    """
+    if path_of(database).exists():
+        return True
+    if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]:
+        return False
+    connection.exec_driver_sql("BEGIN IMMEDIATE")  # Nobody else writes until it ends.
+    try:
+        log = database.with_name(database.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            return False
+        found = _look(database)
+        if found is None or found.size_bytes > SEALED_BYTES_MAX:
+            return False
+        temporary = database.with_name(temporary_name("seal"))
+        try:
+            temporary.write_bytes(msgspec.json.encode(found))
+            temporary.chmod(0o600)
+            temporary.rename(path_of(database))
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+    finally:
+        connection.exec_driver_sql("ROLLBACK")
+
+
+def _read(database: Path) -> Seal | None:
+    """Return the seal; one that is not readable as a seal is none: it only says that the file was whole once."""
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(path_of(database).read_bytes(), type=Seal)
+    return None
+
+
+def _look(database: Path) -> Seal | None:
+    """Return the seal that would fit the file as it is. None where it cannot be read."""
+    digest, size = xxhash.xxh3_128(), 0
+    try:
+        with database.open("rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size > SEALED_BYTES_MAX:
+                return Seal(size_bytes=os.fstat(file.fileno()).st_size, xxh3_128="")
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+                size += len(piece)
+    except OSError:
+        return None
+    return Seal(size_bytes=size, xxh3_128=digest.hexdigest())
