@@ -44,7 +44,8 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past) -> S
     """Return the state after `recorded`. Turns and events of other kinds change nothing.
 
     `past` is called with positions before that of `recorded` only. Raises `LogDamaged` for a restore of
-    a checkpoint that the session does not have.
+    a checkpoint that the session does not have, or not yet: a writer that does not know yet how far the log goes
+    takes that as a reason to look.
     """
     event, position = recorded.event, recorded.position
     if state is None:
@@ -130,6 +131,9 @@ def _restore(state: SessionState, recorded: RecordedEvent, event: CheckpointRest
     checkpoint = state.checkpoints.get(event.id)
     if checkpoint is None or checkpoint.position != event.position:
         why = f"session {state.session!r} restores a checkpoint {event.id!r} that it does not have"
+        raise errors.LogDamaged(why, position=recorded.position)
+    if checkpoint.position >= recorded.position:
+        why = f"session {state.session!r} restores what comes after it"
         raise errors.LogDamaged(why, position=recorded.position)
     then = past(checkpoint.session, checkpoint.position)
     return _replace(

@@ -163,6 +163,25 @@ def test_a_decision_behind_a_restore_is_made_on_what_was_restored(folder):
         check_state(store)
 
 
+@pytest.mark.timeout(60)
+def test_a_checkpoint_that_another_process_has_made_is_restored_by_one_who_does_not_know_it_yet(folder):
+    """Its writer still takes a position before the checkpoint for free, where nothing can bring it back."""
+    with MemoryStore.open(folder, model=None) as one, MemoryStore.open(folder, model=None) as two:
+        mine, yours = one.start_session("s", session_id="s"), two.session("s")
+        other = one.start_session("other", session_id="other")
+        for n in range(3):
+            yours.set("n", n)
+            other.note("the last that this one wrote")
+            yours.note("one position on")
+            yours.checkpoint(f"c{n}")
+            yours.set("n", -1)
+            mine.get("n")
+            mine.restore(f"c{n}")
+            assert yours.get("n") == n
+        check_state(one)
+        check_state(two)
+
+
 def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder):
     """Note, checkpoint, note, branch, restore, branch: in one transaction, nothing of it on disk before the end."""
     with MemoryStore.open(folder, model=None) as store:
