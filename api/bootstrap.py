@@ -32,15 +32,17 @@ EMBEDDINGS_FILE: Final = "embeddings.db"
 SNAPSHOTS_FILE: Final = "snapshots.db"
 VECTORS: Final = "vectors"
 QUARANTINE: Final = "quarantine"
+EMBEDDINGS_CACHE_BYTES: Final = 64 << 20
+"""Of pages in memory, where texts are looked up by their hash: in no order, over all of the index."""
 
 
-def open_engine(path: Path) -> sa.Engine:
+def open_engine(path: Path, *, cache_bytes: int = sqlite.CACHE_BYTES) -> sa.Engine:
     """Open or create the database of a projection. It may lose its last moments: the log has them."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise errors.StoreNotWritable(path.parent, error.strerror or str(error)) from error
-    return sqlite.create_engine(path, synchronous="NORMAL", create=True)
+    return sqlite.create_engine(path, synchronous="NORMAL", create=True, cache_bytes=cache_bytes)
 
 
 class _Uncovered(errors.ProjectionUnreadable):
@@ -128,7 +130,9 @@ class Vectors:
                     )
 
                 quarantine = self._folder / QUARANTINE
-                cache = _open_or_begin_anew(self._folder / EMBEDDINGS_FILE, open_cache, quarantine)
+                cache = _open_or_begin_anew(
+                    self._folder / EMBEDDINGS_FILE, open_cache, quarantine, cache_bytes=EMBEDDINGS_CACHE_BYTES
+                )
                 self._projection = VectorProjection(
                     self._folder / VECTORS,
                     log=self._log,
@@ -167,11 +171,12 @@ def _open_or_begin_anew(
     quarantine: Path,
     *,
     sealed: bool = False,
+    cache_bytes: int = sqlite.CACHE_BYTES,
 ) -> Opened:
     aside = Quarantine(quarantine)
     for attempt in (1, 2):
         judged = identity(path)
-        engine = open_engine(path)
+        engine = open_engine(path, cache_bytes=cache_bytes)
         try:
             if sealed and (why_not := seal.misfit(path)) is not None:
                 raise _NotAsSealed(path, why_not)

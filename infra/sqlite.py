@@ -24,6 +24,8 @@ SQLITE_VERSION_MIN: Final = (3, 51, 3)
 BUSY_TIMEOUT_S: Final = 30.0
 WAL_RETRY_S: Final = 0.005
 WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
+CACHE_BYTES: Final = 2 << 20
+"""Pages that a connection may keep in memory; SQLite's own figure."""
 
 Synchronous = Literal["FULL", "NORMAL"]
 _SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
@@ -47,6 +49,7 @@ def create_engine(
     synchronous: Synchronous,
     busy_timeout_s: float = BUSY_TIMEOUT_S,
     create: bool = False,
+    cache_bytes: int = CACHE_BYTES,
     guard: Callable[[Any], None] | None = None,
 ) -> sa.Engine:
     """Return an engine on the database at `path`, whose every connection has our settings.
@@ -72,7 +75,7 @@ def create_engine(
             cached_statements=256,
         )
         try:
-            _apply_settings(connection, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
+            _apply_settings(connection, synchronous=synchronous, busy_timeout_s=busy_timeout_s, cache_bytes=cache_bytes)
             if guard is not None:
                 guard(connection)
         except BaseException:
@@ -85,7 +88,7 @@ def create_engine(
     )
 
 
-def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s: float) -> None:
+def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s: float, cache_bytes: int) -> None:
     _make_wal(connection, busy_timeout_s=busy_timeout_s)
     connection.execute(f"PRAGMA journal_size_limit={WAL_SIZE_LIMIT_BYTES}").fetchone()
     wanted: dict[str, object] = {
@@ -97,6 +100,7 @@ def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s
         "secure_delete": 1,
         "mmap_size": 0,  # A mapped read error would be a signal instead of an exception.
         "trusted_schema": 0,
+        "cache_size": -(cache_bytes >> 10),
     }
     for name, value in wanted.items():
         if name != "journal_mode":

@@ -141,15 +141,17 @@ class Generation:
             unknown |= self._embedder.unknown([closed.group for closed in folded.closed])
         return len(unknown | self._embedder.unknown(folded.opened.values()))
 
-    def write(self, *, merge: bool = True) -> None:
+    def write(self, *, merge: bool = True, index: bool = True) -> None:
         """Write the tail as a segment, then merge segments where they have become many. Open groups stay in memory.
+
+        Without `index`, for who makes one segment of all in the end, it gets none.
 
         For the holder of the indexer lock. Raises `StorageFull`, `ProjectionUnreadable`: the segments that
         were there stay, and what was not written stays in memory.
         """
         with self._alone_writing() as tail:
             if tail:
-                self._publish(tail)
+                self._publish(tail, index=index)
             if merge and (run := run_to_merge([part.exact.count for part in self._work.written])):
                 self._publish(self._work.written[run])
 
@@ -202,7 +204,7 @@ class Generation:
         within = any(part.after <= manifest.after and manifest.upto <= part.upto for part in self._work.written)
         return within and covered_by(self._log, manifest)
 
-    def _publish(self, parts: Sequence[Segment]) -> None:
+    def _publish(self, parts: Sequence[Segment], *, index: bool = True) -> None:
         """Write adjoining parts as one segment, show it in their place, and remove their files."""
         digest = self._log.digest_at(parts[-1].upto)
         if digest is None:
@@ -211,7 +213,7 @@ class Generation:
         description = Description(
             self._log.log_id, maker.fingerprint, encoder.name, maker.recipe, encoder.dimension, digest.hex()
         )
-        made = publish(parts, self.folder, description)
+        made = publish(parts, self.folder, description, index=index)
         gone = {part.folder for part in parts if part.folder is not None}
         with self._extending:
             written = [part for part in self._work.written if part.folder not in gone]

@@ -32,11 +32,8 @@ TAIL_ROWS_MAX: Final = 2_048
 """Vectors in memory from which on they are written as a segment by whoever comes across them."""
 SEGMENTS_MAX: Final = 12
 """Segments from which on even a recall merges some."""
-BUILD_ROWS: Final = 12_000
-"""Vectors a rebuild holds in memory, and would lose by being killed; the embedding cache has them even so.
-
-Fewer than a segment has an index for: it is made once, of all.
-"""
+BUILD_ROWS: Final = 60_000
+"""Vectors a rebuild holds in memory, and would lose by being killed; the embedding cache has them even so."""
 ATTEMPTS_MAX: Final = 20
 """Damaged segments that one search does without before it gives up."""
 
@@ -190,7 +187,7 @@ class VectorProjection:
             encoded += fresh.extend(upto=at, progress=told).encoded
             if at >= upto:
                 break
-            fresh.write(merge=False)
+            fresh.write(merge=False, index=False)
         fresh.write_as_one()
         return encoded
 

@@ -71,11 +71,12 @@ class Description(NamedTuple):
     digest_at_upto: str
 
 
-def publish(parts: Sequence[Segment], generation: Path, description: Description) -> Segment:
+def publish(parts: Sequence[Segment], generation: Path, description: Description, *, index: bool = True) -> Segment:
     """Write adjoining segments as one into the folder of their generation, manifest last, and return it.
 
-    Vectors go from file to file in pieces; the others are held in memory. Raises `OSError`: then nothing of
-    it is there, or a temporary folder that readers pass over.
+    Vectors go from file to file in pieces; the others are held in memory. Without `index` it is read through for
+    every answer, however large it is. Raises `OSError`: then nothing of it is there, or a temporary folder that
+    readers pass over.
     """
     first, last = parts[0], parts[-1]
     temporary = generation / temporary_name(TEMPORARY)
@@ -83,18 +84,18 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     rows, members = joined_rows(parts), joined(part.members for part in parts)
     pieces = (piece for part in parts for piece in part.exact.pieces())
     tags = _write_rows(temporary, VECTORS_FILE, BLOCKS_FILE, pieces, kind="<f4")
-    many, digests = len(rows) >= COARSE_ROWS_MIN, read_bytes(temporary / BLOCKS_FILE)
-    exact = _exact_rows(temporary, len(rows), description.dimension, digests, many=many)
+    digests, dimension = read_bytes(temporary / BLOCKS_FILE), description.dimension
+    exact = _exact_rows(temporary, len(rows), dimension, digests)
     files = {ROWS_FILE: _bytes(members.ids[rows]), OPEN_FILE: _bytes(last.open_turns)}
     if not _are_single(members):
         files[MEMBERS_FILE] = _bytes(to_table(members))
-    index = coarse.build(exact, dimension=description.dimension) if many else None
-    sketch = None
-    if index is not None:
-        files[INDEX_FILE] = index.serialised()
+    proposing, sketch = None, None
+    if index and len(rows) >= COARSE_ROWS_MIN:
+        proposing = coarse.build(exact, dimension=dimension)
+        files[INDEX_FILE] = proposing.serialised()
         tags |= _write_rows(temporary, SKETCH_FILE, SKETCH_BLOCKS_FILE, sketched(exact), kind=KIND)
-        digests = read_bytes(temporary / SKETCH_BLOCKS_FILE)
-        sketch = _sketch(temporary, len(rows), description.dimension, digests)
+        sketch = _sketch(temporary, len(rows), dimension, read_bytes(temporary / SKETCH_BLOCKS_FILE))
+        exact = _exact_rows(temporary, len(rows), dimension, digests, sketched=True)
     for name, data in files.items():
         write_synced(temporary / name, data)
     skipped = tuple(item for part in parts for item in part.skipped)
@@ -104,7 +105,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         fingerprint=description.fingerprint,
         model=description.model,
         recipe=description.recipe,
-        dimension=description.dimension,
+        dimension=dimension,
         metric=METRIC,
         after=first.after,
         upto=last.upto,
@@ -114,8 +115,8 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         vectors=len(rows),
         open_turns=len(last.open_turns),
         skipped=skipped,
-        index=NO_INDEX if index is None else coarse.factory_for(len(rows)),
-        probes=0 if index is None else index.probes,
+        index=NO_INDEX if proposing is None else coarse.factory_for(len(rows)),
+        probes=0 if proposing is None else proposing.probes,
         block_rows=BLOCK_ROWS,
         files=tags | {name: tag_of(data) for name, data in files.items()},
         faiss_version=coarse.version(),
@@ -126,7 +127,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     exact.path = final / VECTORS_FILE
     if sketch is not None:
         sketch.path = final / SKETCH_FILE
-    return Segment(first.after, last.upto, rows, members, exact, index, sketch, last.open_turns, skipped, final)
+    return Segment(first.after, last.upto, rows, members, exact, proposing, sketch, last.open_turns, skipped, final)
 
 
 def load(folder: Path, manifest: Manifest) -> Segment:
@@ -142,7 +143,7 @@ def load(folder: Path, manifest: Manifest) -> Segment:
         raise Damaged(folder, "the manifest names a part of an index")
     data = {name: read_checked(folder, name, tag) for name, tag in tags.items() if name not in BY_BLOCK}
     count, dimension = manifest.vectors, manifest.dimension
-    exact = _exact_rows(folder, count, dimension, data[BLOCKS_FILE], many=SKETCH_FILE in tags)
+    exact = _exact_rows(folder, count, dimension, data[BLOCKS_FILE], sketched=SKETCH_FILE in tags)
     sketch = _sketch(folder, count, dimension, data[SKETCH_BLOCKS_FILE]) if SKETCH_FILE in tags else None
     ids = _numbers(data[ROWS_FILE])
     rows, open_turns = numbered(ids), _numbers(data[OPEN_FILE])
@@ -162,9 +163,11 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     return Segment(after, upto, rows, members, exact, index, sketch, open_turns, manifest.skipped, folder)
 
 
-def _exact_rows(folder: Path, count: int, dimension: int, digests: bytes, *, many: bool) -> MappedRows | ReadRows:
-    """Return the exact vectors: where they are many and few of them are looked at, not in memory."""
-    kind = ReadRows if many else MappedRows
+def _exact_rows(
+    folder: Path, count: int, dimension: int, digests: bytes, *, sketched: bool = False
+) -> MappedRows | ReadRows:
+    """Return the exact vectors: where a sketch says which few are to be looked at, they stay out of memory."""
+    kind = ReadRows if sketched else MappedRows
     return kind(folder / VECTORS_FILE, count=count, width=dimension, digests=digests)
 
 

@@ -114,7 +114,7 @@ def merge(parts: Sequence[Segment]) -> Segment:
     first, last = parts[0], parts[-1]
     if len(parts) == 1:
         return first
-    exact = MemoryRows(np.concatenate([part.exact.take(np.arange(part.exact.count)) for part in parts]))
+    exact = MemoryRows(np.concatenate([piece for part in parts for piece in part.exact.pieces()]))
     skipped = tuple(item for part in parts for item in part.skipped)
     members = joined(part.members for part in parts)
     rows, open_turns = joined_rows(parts), last.open_turns
