@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -101,11 +101,11 @@ async def records(folder: Path) -> dict[str, list[float]]:
     return found
 
 
-async def longest_gap(work: Callable[[], object]) -> tuple[float, float]:
+async def longest_gap(work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
     """Return how long `work` took, and the longest time that the loop was held up meanwhile."""
     loop = asyncio.get_running_loop()
     gap, last = 0.0, time.perf_counter()
-    task = asyncio.ensure_future(work())  # type: ignore[call-overload]
+    task = asyncio.ensure_future(work())
 
     def beat() -> None:
         nonlocal gap, last

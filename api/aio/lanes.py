@@ -63,10 +63,10 @@ class Job(Generic[Result]):
         self._tell(partial(_fail, error=error))
 
     def give_up(self) -> None:
-        """Let the outcome be nobody's, also one that has come a moment too late."""
+        """Let the outcome be nobody's."""
         self.given_up = True
-        if self._future is not None and self._future.done() and not self._future.cancelled():
-            self._future.exception()
+        if self._future is not None:
+            self._future.cancel()
 
     def _tell(self, settle: Callable[[asyncio.Future[Any]], None]) -> None:
         if self._future is not None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, NewTurn, StoreClosed
+from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, StoreClosed
 from mnemolog.aio.lanes import RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, until
-from tests.e2e.test_projector import PROMPT_S, Stuck
-from tests.support import WAIT_S, FakeClock, HashEncoder, wait_until
+from tests.e2e.test_projector import PROMPT_S, Stuck, projector_threads
+from tests.support import WAIT_S, HashEncoder, wait_until
 
 
 async def cancelled(*tasks):
@@ -178,46 +179,41 @@ class Committed:
         assert self.go_on.wait(WAIT_S)
 
 
-class Waiting(FakeClock):
-    """Does not say the time before `free` is set."""
+class Slow(os.PathLike):
+    """A path that is not told before `free` is set."""
 
-    def __init__(self):
-        super().__init__()
-        self.asked, self.free = threading.Event(), threading.Event()
+    def __init__(self, path):
+        self.path, self.asked, self.free = path, threading.Event(), threading.Event()
 
-    def now(self):
+    def __fspath__(self):
         self.asked.set()
         assert self.free.wait(WAIT_S)
-        return super().now()
+        return str(self.path)
 
 
-def test_an_opening_that_nobody_waits_for_any_more_is_closed_again(folder):
-    """Whether the loop is still there or not."""
-    clock = Waiting()
+@pytest.mark.parametrize("loop_is_gone", [True, False])
+def test_an_opening_that_nobody_waits_for_any_more_is_closed_again(folder, loop_is_gone):
+    """With all that it has started: the log holds turns, so a projector begins at once."""
+    path = Slow(folder)
 
     async def opened():
-        async with AsyncMemoryStore.open(folder, model=HashEncoder(), clock=clock):
+        async with AsyncMemoryStore.open(path, model=HashEncoder()):
             raise AssertionError
 
     async def main():
         task = asyncio.create_task(opened())
-        await seen(clock.asked)
+        await seen(path.asked)
         await cancelled(task)
+        if not loop_is_gone:
+            path.free.set()
+            await until(lambda: not own_threads("door"), what="the end of the opening")
 
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("trip", session_id="trip").record("user", "tea")
     asyncio.run(main())
-    clock.free.set()
-    wait_until(lambda: not own_threads(), what="the end of the threads")
-    assert texts_in_new(folder) == []
-
-
-def texts_in_new(folder):
-    asyncio.run(start(folder))
-    return texts(folder)
-
-
-async def start(folder):
-    async with AsyncMemoryStore.open(folder, model=None) as store:
-        await trip(store)
+    path.free.set()
+    wait_until(lambda: not (own_threads() or projector_threads()), what="the end of the threads")
+    assert texts(folder) == ["tea"]
 
 
 @pytest.mark.parametrize("times", [1, 3])
