@@ -8,6 +8,9 @@ with MemoryStore.open("memory/") as store:
     store.recall("where does she live?", scope="acme/support").hits[0].text
 """
 
+from mnemolog.aio.session import AsyncSession, AsyncSessionAt
+from mnemolog.aio.store import AsyncMemoryStore, AsyncQuarantine
+from mnemolog.aio.ticket import AsyncTicket
 from mnemolog.diagnosis import Ailment, Diagnosis
 from mnemolog.domain.errors import (
     AmbiguousSession,
@@ -91,6 +94,11 @@ __all__ = [
     "AmbiguousSession",
     "AppendError",
     "AppendOnly",
+    "AsyncMemoryStore",
+    "AsyncQuarantine",
+    "AsyncSession",
+    "AsyncSessionAt",
+    "AsyncTicket",
     "CacheStatus",
     "CheckpointAt",
     "CheckpointExists",

@@ -15,6 +15,7 @@ from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.position import Micros
 from mnemolog.importing import ImportedTurn, read_turns
 from mnemolog.importing.fields import FieldMap
+from mnemolog.infra import stopping
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.transaction import Transaction
 from mnemolog.projections.states import SessionStates, evolve
@@ -60,6 +61,7 @@ def import_files(
 
         source = read_turns(path, format=format, fields=fields, progress=tell, on_refused=on_refused)
         for batch in _batches(_with_defaults(source, scope=scope, agent=agent)):
+            stopping.check()
             outcome = _record_batch(log, states, batch, on_refused)
             turns += len(outcome)
             recorded += sum(not item.deduplicated for item in outcome)

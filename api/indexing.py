@@ -135,6 +135,7 @@ class Indexing:
                         self._changes.wait_for(lambda: None, timeout_s=BUSY_POLL_S)
             return
         except stopping.Stopped:
+            stopping.check()  # Told to stop from outside, which is another thing than being late.
             why = "; ".join(filter(None, [why, self.trouble()]))
             raise errors.ProjectionBehind("vectors", behind_events=upto - self.covers(), why=why) from None
         except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:

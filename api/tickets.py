@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
@@ -103,6 +105,7 @@ class Ticket:
         self._changes = changes
         self.outcome: Outcome | None = None
         """How it ended; None as long as it has not."""
+        self._told: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         state = "not done" if self.outcome is None else self.outcome.reason or "answered"
@@ -132,6 +135,19 @@ class Ticket:
         """Return True once it is done, False when it is not within `timeout_s` seconds."""
         return self._changes.wait_for(lambda: self.done or None, timeout_s=timeout_s) is not None
 
+    @contextmanager
+    def listening(self, told: Callable[[], None]) -> Iterator[None]:
+        """Have `told` called, in whichever thread, once it is done or at once. It must be quick and not raise."""
+        with self._changes.mutex:
+            self._told.append(told)
+        try:
+            if self.done:
+                told()
+            yield
+        finally:
+            with self._changes.mutex:
+                self._told.remove(told)
+
     def cancel(self) -> None:
         """Give it up. One that waits never runs, and an answer that was not handed out never will be."""
         with self._changes.mutex:
@@ -145,6 +161,8 @@ class Ticket:
     def settle(self, outcome: Outcome) -> None:
         """Decide it, and wake who waits for that. Needs the mutex."""
         self.outcome = outcome
+        for told in self._told:
+            told()
         self._changes.tell()
 
     def taken(self, now: Moment, *, max_behind: int | None) -> Taken:

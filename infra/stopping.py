@@ -20,8 +20,12 @@ class Stopped(Exception):
 
 @contextmanager
 def when(asked: Callable[[], bool]) -> Iterator[None]:
-    """Have `check` raise in this thread, inside the block, as soon as `asked()` is true."""
-    token = _asked.set(asked)
+    """Have `check` raise in this thread, inside the block, as soon as `asked()` is true.
+
+    Inside another such block both count.
+    """
+    outer = _asked.get()
+    token = _asked.set(asked if outer is None else lambda: outer() or asked())
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
+    "docs/async.md",
     "docs/models.md",
     "docs/operations.md",
     "docs/projector.md",

@@ -53,3 +53,19 @@ def test_batches_hold_every_text_once_within_both_limits(tokens, size_max, token
 def test_short_texts_still_fill_a_batch():
     """Thirty-two turns of chat are one call, as before there was a limit."""
     assert [len(batch) for batch in batches([32] * 64, size_max=32, tokens_max=1_024)] == [32, 32]
+
+
+def test_work_inside_other_work_is_stopped_with_it():
+    """Whoever says so, the inner or the outer."""
+    told = []
+    with stopping.when(lambda: "outer" in told):
+        with stopping.when(lambda: "inner" in told):
+            stopping.check()
+            told.append("inner")
+            with pytest.raises(stopping.Stopped):
+                stopping.check()
+            told[:] = ["outer"]
+            with pytest.raises(stopping.Stopped):
+                stopping.check()
+        told[:] = ["inner"]
+        stopping.check()

@@ -1,0 +1,320 @@
+"""Threads of a store's own in which event loops have work done, so that no loop is ever blocked.
+
+Work goes by lanes, each with threads and a queue of its own: slow work never holds up quick work, and a model that
+is stuck holds up nobody who records. Nothing here belongs to one loop: calls may come from several, in any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from mnemolog.domain import errors
+from mnemolog.infra import exits, forks, stopping
+
+WRITERS_MAX: Final = 32
+"""Appends that can wait for one commit together. More threads gain next to nothing (ADR 13)."""
+READERS_MAX: Final = 4
+RECALLERS_MAX: Final = 4
+CHORES_MAX: Final = 2
+LINGER_S: Final = 5.0
+"""How long a thread waits for more work before it ends."""
+CLOSE_TIMEOUT_S: Final = 1.0
+"""How long a close waits for what was told to stop."""
+EXIT_TIMEOUT_S: Final = 1.0
+"""How long the end of the process waits for threads at work, and then for those it has interrupted."""
+
+Result = TypeVar("Result")
+
+
+class Job(Generic[Result]):
+    """Work on its way through a lane, and the future that waits for it, if anybody does."""
+
+    __slots__ = ("_context", "_future", "_work", "given_up")
+
+    def __init__(self, work: Callable[[], Result], future: asyncio.Future[Result] | None = None) -> None:
+        self._work, self._future = work, future
+        self._context = copy_context()
+        self.given_up = False
+        """Nobody waits for it any more."""
+
+    def run(self, stop: Callable[[], bool] | None) -> None:
+        """Do the work as if where it was asked for, to be stopped when `stop()` is true, and tell the outcome."""
+        try:
+            result = self._context.run(self._work if stop is None else partial(_stoppable, self._work, stop))
+        except stopping.Stopped:
+            self.fail(errors.StoreClosed())
+        except StopIteration as error:  # A future takes any other.
+            self.fail(RuntimeError(f"the call raised {error!r}"))
+        except BaseException as error:
+            self.fail(error)
+        else:
+            self._tell(partial(_succeed, result=result))
+
+    def fail(self, error: BaseException) -> None:
+        """Have who waits get `error`, unless the outcome was told before."""
+        self._tell(partial(_fail, error=error))
+
+    def give_up(self) -> None:
+        """Let the outcome be nobody's."""
+        self.given_up = True
+        if self._future is not None:
+            self._future.cancel()
+
+    def _tell(self, settle: Callable[[asyncio.Future[Any]], None]) -> None:
+        if self._future is not None:
+            with suppress(RuntimeError):  # The loop is closed, and with it went who waited.
+                self._future.get_loop().call_soon_threadsafe(settle, self._future)
+
+
+class Lane:
+    """Up to `threads_max` threads that do what comes in, first come, first begun. They start when needed.
+
+    With `stops`, work is told to stop (`mnemolog.infra.stopping`) when it is given up or the lane is shut. The
+    queue has no limit of its own: each job in it has a task that waits.
+    """
+
+    def __init__(self, name: str, *, threads_max: int, stops: bool = False, linger_s: float = LINGER_S) -> None:
+        self._name, self._threads_max, self._stops, self._linger_s = name, threads_max, stops, linger_s
+        self._shut = False
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._mutex = threading.Lock()
+        self._queue: OrderedDict[Job[Any], None] = OrderedDict()
+        self._running: set[Job[Any]] = set()
+        self._threads: set[threading.Thread] = set()
+        self._idle: list[threading.Lock] = []
+        """A closed gate for each thread that waits for work."""
+
+    async def call(self, work: Callable[[], Result]) -> Result:
+        """Return what `work` returns. Cancelled before it has begun, it never does; else it goes on unheard.
+
+        Raises what it raises, `StoreClosed` after `shut`.
+        """
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        job = Job(work, future)
+        self.put(job)
+        try:
+            return await future
+        except BaseException:
+            self._give_up(job)
+            raise
+
+    async def call_to_the_end(self, work: Callable[[], Result]) -> Result:
+        """Return what `work` returns. A cancellation meanwhile is raised when it is done, and not before."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.put(Job(work, future))
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled from future.exception()
+        return future.result()
+
+    def put(self, job: Job[Any]) -> None:
+        """Queue a job, and see to it that there is a thread for it. Raises `StoreClosed`."""
+        with self._mutex:
+            if self._shut:
+                raise errors.StoreClosed
+            self._queue[job] = None
+            if self._idle:
+                self._idle.pop().release()  # The last to come: the others may linger out.
+            elif len(self._threads) < self._threads_max:
+                self._start_thread(job)
+
+    def shut(self) -> None:
+        """Take nothing more. What was taken is done, or where the lane `stops` is told to stop, or turned away."""
+        with self._mutex:
+            self._shut = True
+            turned_away = list(self._queue) if self._stops else []
+            for job in turned_away:
+                del self._queue[job]
+            while self._idle:
+                self._idle.pop().release()
+        for job in turned_away:
+            job.fail(errors.StoreClosed())
+
+    def join(self, timeout_s: float | None = None) -> list[threading.Thread]:
+        """Wait for the threads of a lane that is shut. Return those that still work; nobody waits for them now."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._mutex:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+        with self._mutex:
+            for job in self._running:
+                job.fail(errors.StoreClosed())
+        return [thread for thread in threads if thread.is_alive()]
+
+    def forked(self) -> None:
+        """Begin anew in a child: the threads stayed with the parent."""
+        self._begin_anew()
+
+    def _start_thread(self, job: Job[Any]) -> None:
+        # Daemons: the process may end while an encoder is at work.
+        thread = threading.Thread(target=self._work, name=f"mnemolog-{self._name}", daemon=True)
+        self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # No more threads. Those that are there will do it.
+            self._threads.discard(thread)
+            if not self._threads:
+                del self._queue[job]
+                raise
+
+    def _give_up(self, job: Job[Any]) -> None:
+        job.give_up()
+        with self._mutex:
+            self._queue.pop(job, None)
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            job.run(partial(self._is_to_stop, job) if self._stops else None)
+            with self._mutex:
+                self._running.discard(job)
+            del job  # Nor its result: nothing is kept while waiting for the next.
+
+    def _next(self) -> Job[Any] | None:
+        """Return the next job, or None when this thread is to end."""
+        lingered = False
+        while True:
+            gate = threading.Lock()
+            gate.acquire()
+            with self._mutex:
+                if self._queue:
+                    job, _ = self._queue.popitem(last=False)
+                    self._running.add(job)
+                    return job
+                if self._shut:
+                    return None
+                if lingered:
+                    self._threads.discard(threading.current_thread())
+                    return None
+                self._idle.append(gate)
+            gate.acquire(timeout=self._linger_s)
+            with self._mutex:
+                if gate in self._idle:
+                    self._idle.remove(gate)
+                    lingered = True
+
+    def _is_to_stop(self, job: Job[Any]) -> bool:
+        return job.given_up or self._shut
+
+
+class Lanes:
+    """The lanes of one store. After a fork the child gets `StoreForked`."""
+
+    def __init__(self) -> None:
+        self._writes = Lane("writes", threads_max=WRITERS_MAX)
+        self._reads = Lane("reads", threads_max=READERS_MAX)
+        self._recalls = Lane("recalls", threads_max=RECALLERS_MAX, stops=True)
+        self._chores = Lane("chores", threads_max=CHORES_MAX, stops=True)
+        self._door = Lane("door", threads_max=1, linger_s=0.0)
+        self._origin = forks.Origin()
+        forks.watch(self)
+        exits.watch(self)
+
+    async def write(self, work: Callable[[], Result]) -> Result:
+        """Do what appends to the log. It is never cut short."""
+        self._origin.require_here()
+        return await self._writes.call(work)
+
+    async def read(self, work: Callable[[], Result]) -> Result:
+        """Do what reads, and calls no model."""
+        self._origin.require_here()
+        return await self._reads.call(work)
+
+    async def recall(self, work: Callable[[], Result]) -> Result:
+        """Do what may call a model."""
+        self._origin.require_here()
+        return await self._recalls.call(work)
+
+    async def chore(self, work: Callable[[], Result]) -> Result:
+        """Do what may take minutes."""
+        self._origin.require_here()
+        return await self._chores.call(work)
+
+    async def open(self, work: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
+        """Do what comes before all else. Where nobody waits for its result any more, it is undone."""
+        made: list[Result] = []
+
+        def do() -> None:
+            made.append(work())
+
+        def take_back() -> None:
+            for result in made:
+                undo(result)
+
+        try:
+            await self._door.call(do)
+        except BaseException:
+            self._door.put(Job(take_back))  # Behind the other, for there is one thread: it sees what that made.
+            raise
+        return made[0]
+
+    async def close(self, last: Callable[[], None]) -> None:
+        """Take nothing more, wait for what was taken, then do `last`. A cancellation is raised after that.
+
+        What stops is told to. After `CLOSE_TIMEOUT_S` it is abandoned: who waits for it gets `StoreClosed`.
+        """
+        self._shut()
+        await self._door.call_to_the_end(partial(self._finish, last))
+
+    def forked(self) -> None:
+        """Leave everything to the parent."""
+        for lane in (*self._all, self._door):
+            lane.forked()
+
+    def end(self) -> None:
+        """Stop, or else interrupt what still runs: the process ends."""
+        self._shut()
+        if self._origin.is_here and (left := self._join(EXIT_TIMEOUT_S, EXIT_TIMEOUT_S)):
+            for thread in left:
+                exits.interrupt(thread)
+            for thread in left:
+                thread.join(EXIT_TIMEOUT_S)
+
+    @property
+    def _all(self) -> tuple[Lane, ...]:
+        return self._writes, self._reads, self._recalls, self._chores
+
+    def _shut(self) -> None:
+        for lane in self._all:
+            lane.shut()
+
+    def _finish(self, last: Callable[[], None]) -> None:
+        self._join(None, CLOSE_TIMEOUT_S)
+        last()
+
+    def _join(self, timeout_s: float | None, stopping_timeout_s: float) -> list[threading.Thread]:
+        end = time.monotonic() + stopping_timeout_s
+        left = self._writes.join(timeout_s) + self._reads.join(timeout_s)
+        for lane in (self._recalls, self._chores):
+            left += lane.join(max(0.0, end - time.monotonic()))
+        return left
+
+
+def _stoppable(work: Callable[[], Result], stop: Callable[[], bool]) -> Result:
+    with stopping.when(stop):
+        return work()
+
+
+def _succeed(future: asyncio.Future[Any], result: object) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

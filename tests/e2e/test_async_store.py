@@ -1,0 +1,512 @@
+"""The store under asyncio: the same answers and errors, and a loop that nothing holds up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from mnemolog import (
+    MISSING,
+    AsyncMemoryStore,
+    AsyncSession,
+    MemoryStore,
+    MnemologError,
+    PrefetchReason,
+    StoreClosed,
+    StoreForked,
+)
+from mnemolog.aio.lanes import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
+from tests.e2e.test_projector import PROMPT_S, Stuck
+from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
+
+RECORDER = """
+import sys
+from mnemolog import MemoryStore
+with MemoryStore.open(sys.argv[1], model=None) as store:
+    print(store.record("trip", "user", "from another process").position)
+"""
+
+
+async def seen(event: threading.Event) -> None:
+    """Wait for what another thread does, without holding up the loop."""
+    assert await asyncio.to_thread(event.wait, WAIT_S)
+
+
+async def until(condition, *, what):
+    await asyncio.to_thread(wait_until, condition, what=what)
+
+
+class Heart:
+    """Beats while the loop is free. `gap_s` is the longest time it was not."""
+
+    def __init__(self):
+        self.gap_s, self._beats, self._last = 0.0, 0, time.perf_counter()
+        self._more = asyncio.Event()
+        self._beat()
+
+    def _beat(self):
+        now = time.perf_counter()
+        self.gap_s, self._last = max(self.gap_s, now - self._last), now
+        self._beats += 1
+        self._more.set()
+        self._next = asyncio.get_running_loop().call_later(0.005, self._beat)
+
+    async def beats(self, count):
+        """Return after so many more."""
+        end = self._beats + count
+        async with asyncio.timeout(WAIT_S):
+            while self._beats < end:
+                self._more.clear()
+                await self._more.wait()
+
+    def stop(self):
+        self._next.cancel()
+
+
+class Held:
+    """The log's writer, held by somebody else until it is let go."""
+
+    def __init__(self, store):
+        self.log = store._of._log
+        self.free, entered = threading.Event(), threading.Event()
+        self._holder = in_thread(lambda: self.log.transact(once(lambda: (entered.set(), self.free.wait(WAIT_S)))))
+        assert entered.wait(WAIT_S)
+
+    async def waiting(self, count):
+        """Return when so many appends wait behind it."""
+        await asyncio.to_thread(wait_for_queue, self.log, 1 + count)
+
+    def let_go(self):
+        self.free.set()
+        self._holder.result()
+
+
+def own_threads(*lanes):
+    """The threads that asyncio's side has, of these lanes if any are named."""
+    names = {f"mnemolog-{lane}" for lane in lanes or ("writes", "reads", "recalls", "chores", "door")}
+    return [thread for thread in threading.enumerate() if thread.name in names]
+
+
+async def trip(store):
+    return await store.start_session("trip", session_id="trip", agent="assistant", scope="acme/alice")
+
+
+def texts(folder):
+    with MemoryStore.open(folder, model=None) as store:
+        return [turn.text for turn in store.turns("trip", limit=10_000)]
+
+
+def test_a_store_does_all_that_the_blocking_one_does(folder, encoder):
+    """From the first turn to the audit, with handles of its own kind."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
+            session = await store.switch("trip", reason="new", agent="assistant", scope="acme/alice")
+            first = await session.record("user", "I moved to Lisbon in March.", key="t1")
+            assert first == await store.record("trip", "user", "I moved to Lisbon in March.", key="t1")
+            assert (store.path, session.id, session.name, session.agent) == (folder, "trip", "trip", "assistant")
+            for by in (store, session):
+                answer = await by.recall("moved to Lisbon", k=1, at_least=first.position)
+                assert (answer.hits[0].position, answer.legs) == (first.position, ("text", "vector"))
+
+            await session.set("budget", None)
+            assert (await session.get("budget", MISSING), await session.exists("other")) == (None, False)
+            assert (await session.set_task("book", step=1, total=3)).step == 1
+            await session.note("by train")
+            asked = await session.checkpoint("asked")
+            await session.set("budget", 900)
+            plane = await store.switch("plane", reason="branch", session=session, at=asked.position)
+            assert isinstance(plane, AsyncSession)
+            assert (await session.restore("asked")).id == asked.id
+            assert await session.all() == await plane.all() == {"budget": None}
+            assert await (await session.at(asked.position + 1)).get("budget") == 900
+            assert await session.notes(with_times=False) == ["by train"]
+            assert (await store.current("assistant")).id == "plane"
+            assert await store.current("nobody") is None
+            assert await (await session.branch("ship", at="asked")).lineage() == ["trip", "ship"]
+            assert [item.session for item in await store.sessions()] == ["trip", "plane", "ship"]
+
+            head = await store.head()
+            events = [event.position async for event in store.events()]
+            assert events == list(range(1, head.position + 1))
+            assert (await store.verify(expect_head=str(head))).sound
+            assert (await store.status()).head == head.position
+            assert await (await store.quarantine()).items() == []
+            assert [report.complete for report in await store.rebuild()] == [True, True]
+        return head
+
+    head = asyncio.run(main())
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.head() == head
+
+
+def test_a_store_may_be_awaited_and_closed_by_hand(folder):
+    """Or entered once it is there. Closing twice is no mistake."""
+
+    async def main():
+        store = await AsyncMemoryStore.open(folder, model=None)
+        await trip(store)
+        await asyncio.gather(store.close(), store.close())
+        async with await AsyncMemoryStore.open(folder, model=None) as store:
+            assert (await store.session("trip")).scope == "acme/alice"
+        await store.close()
+
+    asyncio.run(main())
+    wait_until(lambda: not own_threads(), what="the end of the last thread, which has closed the store")
+
+
+def test_after_close_everything_is_refused(folder, encoder):
+    """Handles and iterators included; nothing hangs."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=encoder) as store:
+            session = await trip(store)
+            events = store.events()
+        for call in (
+            lambda: store.record("trip", "user", "late"),
+            lambda: session.get("budget"),
+            lambda: session.recall("tea"),
+            lambda: store.verify(),
+            lambda: anext(events),
+        ):
+            with pytest.raises(StoreClosed):
+                await call()
+
+    asyncio.run(main())
+
+
+WRONG = {
+    "no session": lambda store: store.record("nobody", "user", "hello"),
+    "role": lambda store: store.record("trip", "king", "hello"),
+    "key": lambda store: store.record("trip", "user", "other", key="k"),
+    "query": lambda store: store.recall(""),
+    "no model": lambda store: store.recall("tea", mode="vector"),
+    "session exists": lambda store: store.start_session("other", session_id="trip"),
+    "switch": lambda store: store.switch(reason="resume"),
+    "position": lambda store: store.replay(to=99),
+    "import": lambda store: store.import_files([store.path / "nothing.jsonl"], format="nonsense"),
+    "arguments": lambda store: store.record("trip"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_errors_are_those_of_the_blocking_store(folder, wrong):
+    """Class and message."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            try:
+                await WRONG[wrong](store)
+            except (MnemologError, TypeError) as error:
+                return error
+
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("trip", session_id="trip").record("user", "hello", key="k")
+        with pytest.raises((MnemologError, TypeError)) as caught:
+            WRONG[wrong](store)
+    error = asyncio.run(main())
+    assert (type(error), str(error)) == (caught.type, str(caught.value))
+
+
+def test_what_cannot_be_opened_says_so(folder):
+    """And leaves no thread."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, create=False):
+            pass
+
+    with pytest.raises(MnemologError, match="no store"):
+        asyncio.run(main())
+    wait_until(lambda: not own_threads(), what="the end of the threads")
+
+
+def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder, tmp_path):
+    """As `asyncio.to_thread` has it."""
+    request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
+    found = []
+
+    def look(*_):
+        found.append((request.get(), threading.current_thread().name))
+
+    class Looking(HashEncoder):
+        def encode(self, batch):
+            look()
+            return super().encode(batch)
+
+    (tmp_path / "said.jsonl").write_text(json.dumps({"session": "said", "role": "user", "text": "tea"}))
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=Looking(), background=False) as store:
+            request.set("import")
+            await store.import_files([tmp_path / "said.jsonl"], progress=look)
+            request.set("recall")
+            await store.recall("tea")
+        assert request.get() == "recall"
+
+    asyncio.run(main())
+    assert set(found) == {("import", "mnemolog-chores"), ("recall", "mnemolog-recalls")}
+
+
+def test_recalls_that_are_stuck_in_the_model_hold_up_nobody_else(folder):
+    """More of them than there are threads for them. Were the loop held up, this would never end."""
+
+    async def main():
+        model = Stuck()
+        async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
+            session, heart = await trip(store), Heart()
+            recalls = [asyncio.create_task(store.recall(f"stuck {n}", mode="vector")) for n in range(RECALLERS_MAX + 2)]
+            await seen(model.entered)
+            turns = await asyncio.gather(*(session.record("user", f"tea {n}") for n in range(100)))
+            assert (await store.recall("tea", mode="text", k=1)).head == max(turn.position for turn in turns)
+            assert len(await session.turns()) == 100
+            await session.set("budget", 900)
+            assert await session.get("budget") == 900
+            assert (await store.verify()).sound
+            await heart.beats(20)
+            assert heart.gap_s < PROMPT_S
+            assert not any(task.done() for task in recalls)
+            model.free.set()
+            assert {(await task).legs for task in recalls} == {("vector",)}
+            heart.stop()
+
+    asyncio.run(main())
+
+
+def test_a_loop_goes_on_during_an_import_and_a_long_catch_up(folder, tmp_path, encoder):
+    """Each step of the import is answered from the loop before the next one begins."""
+    lines = (json.dumps({"session": f"s{n % 7}", "role": "user", "text": f"tea {n}"}) for n in range(4_000))
+    (tmp_path / "said.jsonl").write_text("\n".join(lines))
+
+    async def main():
+        loop, answers = asyncio.get_running_loop(), 0
+
+        def ask(_done, _total):
+            nonlocal answers
+            answered = threading.Event()
+            loop.call_soon_threadsafe(answered.set)
+            assert answered.wait(WAIT_S)
+            answers += 1
+
+        async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
+            heart = Heart()
+            assert (await store.import_files([tmp_path / "said.jsonl"], progress=ask)).recorded == 4_000
+            assert await store.catch_up_views(progress=ask) == 4_007
+            assert (await store.catch_up_vectors(progress=ask)).complete
+            assert answers > 20
+            assert heart.gap_s < PROMPT_S
+            heart.stop()
+
+    asyncio.run(main())
+
+
+def test_two_hundred_records_at_once_are_each_there_once(folder):
+    """In few transactions: those that wait for a commit share the next one."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            await trip(store)
+            commits = Counted()
+            store._of._log.recorder.listen(commits)
+            held = Held(store)
+            tasks = [asyncio.create_task(store.record("trip", "user", f"tea {n}")) for n in range(200)]
+            await held.waiting(WRITERS_MAX)
+            held.let_go()
+            turns = await asyncio.gather(*tasks)
+            assert [turn.text for turn in turns] == [f"tea {n}" for n in range(200)]
+            assert sorted(turn.position for turn in turns) == list(range(2, 202))
+            assert commits.count <= 100
+
+    asyncio.run(main())
+    assert sorted(texts(folder)) == sorted(f"tea {n}" for n in range(200))
+
+
+class Counted:
+    """Counts commits."""
+
+    count = 0
+
+    def set(self):
+        self.count += 1
+
+
+def test_records_that_are_awaited_one_after_the_other_are_in_that_order(folder):
+    """Whatever other tasks do meanwhile, recalls among it, which see what was recorded before them."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=HashEncoder(dimension=16), synchronous="NORMAL") as store:
+
+            async def talk(name):
+                session = await store.start_session(name, session_id=name)
+                for n in range(50):
+                    position = (await session.record("user", f"{name} tea{n}")).position
+                    if n % 10 == 0:
+                        answer = await session.recall(f"tea{n}", k=1, at_least=position, timeout_s=WAIT_S)
+                        assert answer.hits[0].position == position
+                return [turn.text for turn in await session.turns()]
+
+            said = await asyncio.gather(*(talk(f"s{n}") for n in range(4)))
+            assert said == [[f"s{n} tea{m}" for m in range(50)] for n in range(4)]
+
+    asyncio.run(main())
+
+
+def test_another_process_is_seen(folder, tmp_path):
+    """By every read that begins after its append."""
+    script = tmp_path / "record.py"
+    script.write_text(RECORDER)
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            await trip(store)
+            child = await asyncio.to_thread(start_child, script, folder)
+            output, _ = await asyncio.to_thread(child.communicate)
+            assert [event.position async for event in store.events(after=1)] == [int(output)]
+            assert (await store.turns("trip"))[0].text == "from another process"
+
+    asyncio.run(main())
+
+
+def test_a_prefetch_is_waited_for_without_a_thread(folder):
+    """By more tasks than there are threads to read; a timeout and a cancellation leave it as it was."""
+
+    async def main():
+        model = Stuck()
+        async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
+            session = await trip(store)
+            await session.record("user", "tea")
+            ticket = await session.prefetch("stuck tea", mode="vector")
+            await seen(model.entered)
+            assert not await ticket.wait(0.0)
+            assert (await session.take_prefetch()).reason is PrefetchReason.NOT_READY
+            given_up = asyncio.create_task(session.take_prefetch(wait_s=WAIT_S))
+            waiting = [asyncio.create_task(ticket.wait(WAIT_S)) for _ in range(3 * READERS_MAX)]
+            await until(lambda: len(ticket._of._told) == len(waiting) + 1, what="all to wait")
+            given_up.cancel()
+            assert (await store.head()).position == 2
+            model.free.set()
+            assert all(await asyncio.gather(*waiting))
+            taken = await session.take_prefetch(wait_s=WAIT_S)
+            assert (taken.reason, taken.recall.hits[0].text) == (None, "tea")
+            assert given_up.cancelled()
+            await (await session.prefetch("tea")).cancel()
+
+    asyncio.run(main())
+
+
+def test_loops_may_come_one_after_the_other_or_together(folder):
+    """A store belongs to no loop."""
+
+    async def opened():
+        store = await AsyncMemoryStore.open(folder, model=None)
+        await trip(store)
+        return store
+
+    async def say(store, text):
+        await asyncio.gather(*(store.record("trip", "user", f"{text} {n}") for n in range(20)))
+
+    store = asyncio.run(opened())
+    asyncio.run(say(store, "one"))
+    together = [in_thread(lambda text=text: asyncio.run(say(store, text))) for text in ("two", "three")]
+    for loop in together:
+        loop.result()
+    asyncio.run(store.close())
+    assert len(set(texts(folder))) == 60
+
+
+DEVELOPING = """
+import asyncio, contextlib, sys
+from mnemolog import AsyncMemoryStore
+
+async def main(folder):
+    async with AsyncMemoryStore.open(folder, model=None) as store:
+        session = await store.start_session("trip")
+        await asyncio.gather(*(session.record("user", f"tea {n}") for n in range(50)))
+        late = [asyncio.create_task(session.record("user", f"late {n}")) for n in range(50)]
+        await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+        for task in late:
+            task.cancel()
+        async for event in store.events():
+            break
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await store.recall("tea")
+
+for name in ("one", "two"):
+    asyncio.run(main(sys.argv[1] + name), debug=True)
+"""
+
+
+def test_nothing_is_left_open_or_unheard_in_development_mode(tmp_path):
+    """Python's own checks: loops, coroutines, futures, files."""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", DEVELOPING, str(tmp_path / "memory-")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
+    slow = [line for line in ran.stderr.splitlines() if line.startswith("Executing <") and " took " in line]
+    assert (ran.returncode, [line for line in ran.stderr.splitlines() if line not in slow]) == (0, [])
+
+
+LEFT_OPEN = """
+import asyncio, os, sys, threading
+from mnemolog import AsyncMemoryStore
+from tests.support import HashEncoder
+
+class Stuck(HashEncoder):
+    def encode(self, texts):
+        entered.set()
+        while not free.wait(0.05): pass
+        return super().encode(texts)
+
+entered, free = threading.Event(), threading.Event()
+
+async def main():
+    store = await AsyncMemoryStore.open(sys.argv[1], model=Stuck(), background=False)
+    await store.start_session("trip", session_id="trip")
+    asyncio.create_task(store.recall("tea", mode="vector"))
+    await asyncio.to_thread(entered.wait)
+    await store.record("trip", "user", "tea")
+
+asyncio.run(main())
+print("done")
+"""
+
+
+def test_a_process_ends_though_a_store_was_left_open_with_a_recall_in_the_model(folder, tmp_path):
+    """Its thread is interrupted, not waited for."""
+    (script := tmp_path / "left_open.py").write_text(LEFT_OPEN)
+    child = start_child(script, folder, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    assert (child.communicate(timeout=WAIT_S)[0], child.returncode) == ("done\n", 0)
+    assert texts(folder) == ["tea"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_has_no_store(folder):
+    """It is told so, and closing it there leaves the parent's alone."""
+    store = asyncio.run(start_in(folder))
+
+    async def child():
+        try:
+            await store.record("trip", "user", "from the child")
+        except StoreForked:
+            await store.close()
+            return 7
+        return 1
+
+    if (pid := os.fork()) == 0:
+        os._exit(asyncio.run(child()))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    asyncio.run(store.record("trip", "user", "from the parent"))
+    asyncio.run(store.close())
+    assert texts(folder) == ["from the parent"]
+
+
+async def start_in(folder):
+    store = await AsyncMemoryStore.open(folder, model=None)
+    await trip(store)
+    return store

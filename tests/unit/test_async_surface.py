@@ -1,0 +1,103 @@
+"""The asyncio side of the library has what the blocking side has: every name, parameter, default and type."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from mnemolog import (
+    AsyncMemoryStore,
+    AsyncQuarantine,
+    AsyncSession,
+    AsyncSessionAt,
+    AsyncTicket,
+    MemoryStore,
+    Quarantine,
+    Session,
+    SessionAt,
+    Ticket,
+)
+
+SIDES = {
+    MemoryStore: AsyncMemoryStore,
+    Session: AsyncSession,
+    SessionAt: AsyncSessionAt,
+    Ticket: AsyncTicket,
+    Quarantine: AsyncQuarantine,
+}
+ATTRIBUTES = {
+    MemoryStore: {"path"},
+    Session: {"id", "name", "agent", "scope"},
+    SessionAt: {"id", "position"},
+    Ticket: {"stamp", "request", "outcome"},
+    Quarantine: {"folder"},
+}
+"""What is set at construction, and so is no member of the class."""
+NOT_FOR_USERS = {Ticket: {"give_up", "settle", "taken", "listening"}}
+"""Called by the prefetcher, under its mutex."""
+ITERATES = {"events"}
+AS_ASYNC = {"Session": "AsyncSession", "SessionAt": "AsyncSessionAt", "Ticket": "AsyncTicket"}
+AS_ASYNC |= {"Quarantine": "AsyncQuarantine", "Iterator": "AsyncIterator"}
+
+
+def members(side):
+    return {name: value for name, value in inspect.getmembers(side) if not name.startswith("_")}
+
+
+def methods(side):
+    return {name: value for name, value in members(side).items() if callable(value)}
+
+
+def as_async(annotation):
+    return re.sub(r"\b\w+\b", lambda word: AS_ASYNC.get(word[0], word[0]), str(annotation))
+
+
+CALLS = [
+    pytest.param(side, name, id=f"{side.__name__}.{name}")
+    for side in SIDES
+    for name in sorted(methods(side).keys() - NOT_FOR_USERS.get(side, set()))
+    if name != "open"
+]
+
+
+@pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__name__)
+def test_both_sides_have_the_same_names(side):
+    """What is added to one is missing on the other until somebody says in which lane it goes."""
+    assert members(side).keys() - NOT_FOR_USERS.get(side, set()) | ATTRIBUTES[side] == members(SIDES[side]).keys()
+
+
+@pytest.mark.parametrize(("side", "name"), CALLS)
+def test_both_sides_take_and_give_the_same(side, name):
+    """Parameters, defaults and types; a handle that is taken or given is one of the same side."""
+    blocking, waiting = inspect.signature(getattr(side, name)), inspect.signature(getattr(SIDES[side], name))
+
+    def shape(signature):
+        return [(p.name, p.kind, p.default, as_async(p.annotation)) for p in signature.parameters.values()]
+
+    assert shape(waiting) == shape(blocking)
+    assert as_async(waiting.return_annotation) == as_async(blocking.return_annotation)
+
+
+@pytest.mark.parametrize(("side", "name"), CALLS)
+def test_every_method_is_to_be_awaited_and_documented(side, name):
+    """No method of the asyncio side blocks, however quick it seems."""
+    method = getattr(SIDES[side], name)
+    assert inspect.isasyncgenfunction(method) if name in ITERATES else inspect.iscoroutinefunction(method)
+    assert inspect.getdoc(method)
+    assert method.__name__ == name
+    assert method.__qualname__.startswith("Async")
+
+
+def test_open_takes_what_open_takes():
+    """It is no coroutine itself: it gives what can be awaited or entered."""
+    assert inspect.signature(AsyncMemoryStore.open) == inspect.signature(MemoryStore.open)
+
+
+@pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__name__)
+def test_a_store_to_enter_is_one_to_enter_with_async(side):
+    """And what cannot be entered here cannot be entered there."""
+    assert hasattr(side, "__enter__") == hasattr(SIDES[side], "__aenter__")
+    assert hasattr(side, "__exit__") == hasattr(SIDES[side], "__aexit__")
+    assert not hasattr(SIDES[side], "__enter__")
