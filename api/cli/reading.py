@@ -9,7 +9,7 @@ import typer
 from mnemolog.cli import output, status_output
 from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app
 from mnemolog.cli.naming import store_with_model
-from mnemolog.projections.recall import Mode
+from mnemolog.projections.question import Mode
 from mnemolog.projections.tree import tree
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
 
