@@ -61,6 +61,7 @@ from mnemolog.projections.replay import Replay, SessionReplay
 from mnemolog.projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from mnemolog.projections.verify import Finding, Verification
 from mnemolog.projector_state import ProjectorStatus
+from mnemolog.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.results import (
     CacheStatus,
     CheckpointAt,
@@ -91,6 +92,7 @@ __all__ = [
     "AmbiguousSession",
     "AppendError",
     "AppendOnly",
+    "AuditedRecall",
     "CacheStatus",
     "CheckpointAt",
     "CheckpointExists",
@@ -138,6 +140,7 @@ __all__ = [
     "QuarantinedItem",
     "RebuildReport",
     "Recall",
+    "RecallAudit",
     "Replay",
     "RestorePreview",
     "Session",
@@ -168,6 +171,7 @@ __all__ = [
     "UnknownSession",
     "UnusedSegment",
     "ValueChange",
+    "Verdict",
     "Verification",
     "ViewsStatus",
     "WrongExpectedVersion",

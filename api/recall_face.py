@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from mnemolog.domain.clock import to_micros
+from mnemolog.infra.log import EventLog
+from mnemolog.projections.ports import Progress
 from mnemolog.projections.question import Mode, question
 from mnemolog.projections.recall import Recall
 from mnemolog.recalling import TIMEOUT_S, Recalls
+from mnemolog.receipt_audit import LIMIT, RecallAudit, audit_recalls
 
 
 class Recalling:
     """The part of a store's face that recalls."""
 
+    _log: EventLog
     _recalls: Recalls
 
     def recall(
@@ -73,3 +78,19 @@ class Recalling:
         return self._recalls.ask(
             asked, as_of=as_of, at_least=at_least, timeout_s=timeout_s, after=after, receipt=receipt
         )
+
+    def audit_recalls(
+        self,
+        *,
+        since: datetime | None = None,
+        after: int = 0,
+        limit: int = LIMIT,
+        progress: Progress | None = None,
+    ) -> RecallAudit:
+        """Ask every receipt again, as of its head and now: those behind position `after`, made at `since` or later.
+
+        Says of each whether it reproduces, and which turns would come and go if it were asked today. Where the
+        model that answered is not at hand it says so. Nothing raises for what is found. Raises `InvalidInput`.
+        """
+        moment = None if since is None else to_micros("since", since)
+        return audit_recalls(self._log, self._recalls, since=moment, after=after, limit=limit, progress=progress)

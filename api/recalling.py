@@ -87,6 +87,11 @@ class Recalls:
         event = receipt_of(question, made, page=basis.page, model=self._answered_with(views, basis, made))
         return replace(made, receipt=self._log.transact(lambda tx: tx.append(RECALLS_STREAM, event)).position)
 
+    def today(self, question: Question, page: Page) -> Recall:
+        """Return a page of what a question is answered with now."""
+        views = self._projections.current_views()
+        return self.answer(question, Basis(views.position(), page), views=views).recall
+
     def answer(self, question: Question, basis: Basis, *, views: Views | None = None) -> Answer:
         """Answer from a basis. Raises `UnknownSession`, `OutsideSession`, and where the basis fixes what the vectors
         must say, what keeps them from it.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from mnemolog import bootstrap
+from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecallServed
 from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.role import ROLES
+from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import Scope
-from mnemolog.projections.question import MODES, Question
+from mnemolog.projections.question import MODES, Mode, Question
 from mnemolog.projections.ranking import RANKING
 from mnemolog.projections.recall import Page, Recall
 
@@ -49,16 +50,16 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: bootstr
 
 
 def question_of(served: RecallServed) -> Question:
-    """Return the question of a receipt."""
+    """Return the question of a receipt. Raises `InvalidInput` for one that only a newer mnemolog can ask."""
     return Question(
         query=served.query,
         k=served.k,
-        mode=next(mode for mode in MODES if mode == served.mode),
+        mode=_mode(served.mode),
         scope=Scope(served.scope),
         session=served.session,
         lineage=served.lineage,
         hidden=served.hidden,
-        roles=tuple(ROLES[role] for role in served.roles),
+        roles=tuple(parse_role(role) for role in served.roles),
         speakers=tuple(served.speakers),
         since=None if served.since is None else Micros(served.since),
         until=None if served.until is None else Micros(served.until),
@@ -77,3 +78,10 @@ def model_of(served: RecallServed) -> Activation | None:
         dimension=0,
         retain_every_n_turns=served.retain_every_n_turns,
     )
+
+
+def _mode(value: str) -> Mode:
+    for mode in MODES:
+        if mode == value:
+            return mode
+    raise InvalidInput("mode", f"{value!r} is none of {', '.join(MODES)}")

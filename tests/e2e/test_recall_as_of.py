@@ -20,7 +20,8 @@ from tests.support import FakeClock, HalfEncoder
 SESSIONS_MAX = 5
 WHICH = st.integers(0, 1_000)
 WORDS = ("tea", "teas", "ferry", "dog", "moved", "the", "snake_case", "日本語", "lisbon!")
-TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+FILL = [f"word{n}" for n in range(30)]
+TEXTS = st.lists(st.sampled_from([*WORDS, *FILL]), min_size=1, max_size=12).map(" ".join)
 QUERIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
 EVERYTHING = 1_000
 
@@ -63,7 +64,7 @@ class Histories(RuleBasedStateMachine):
         self.store.start_session(name, session_id=name, scope=("acme", "acme/a", "other")[which % 3])
         self.sessions.append(name)
 
-    @rule(which=WHICH, texts=st.lists(TEXTS, min_size=1, max_size=4), speaker=st.sampled_from([None, "Ada", "Tea"]))
+    @rule(which=WHICH, texts=st.lists(TEXTS, min_size=1, max_size=10), speaker=st.sampled_from([None, "Ada", "Tea"]))
     def record(self, which, texts, speaker):
         for text in texts:
             self.pick(which).record("user", text, speaker=speaker)
@@ -145,7 +146,7 @@ class HistoriesOfGroups(Histories):
     every = 3
 
 
-QUICK = settings(max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
 Histories.TestCase.settings = QUICK
 HistoriesOfGroups.TestCase.settings = QUICK
 TestHistories = Histories.TestCase
