@@ -6,7 +6,7 @@ audited receipt go the same way as the first answer did.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from mnemolog.infra.log import EventLog
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections import cursor as cursors
 from mnemolog.projections import queries
-from mnemolog.projections.candidates import VECTOR, Fixed, Source
+from mnemolog.projections.candidates import VECTOR, Fixed, MovedOn, Source
 from mnemolog.projections.cursor import Cursor
 from mnemolog.projections.question import Question, checked_offset
 from mnemolog.projections.recall import Answer, Page, Recall, recall
@@ -27,7 +27,9 @@ from mnemolog.projections.views import Views
 from mnemolog.receipts import RECALLS_STREAM, receipt_of
 from mnemolog.sessions import Sessions
 
-TIMEOUT_S = 10.0
+TIMEOUT_S: Final = 10.0
+MOVES_MAX: Final = 3
+"""How often a recall follows the head that others move, before it answers as of an earlier one, which takes longer."""
 
 
 class Basis(NamedTuple):
@@ -72,7 +74,8 @@ class Recalls:
             basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
         if at_least is not None:
             self._cover(views, question, basis, at_least, timeout_s)
-        answer = self.answer(question, basis, views=views)
+        live = after is None and as_of is None
+        answer, basis = (self._at_the_head if live else self._at)(question, basis, views)
         if after is not None and not found.follows(answer.ranking.digest(found.passed_over)):
             raise cursors.refused("the pages before cannot be made again as they were: begin with the first")
         if at_least is not None and question.mode != "text":
@@ -92,7 +95,19 @@ class Recalls:
         views = self._projections.current_views()
         return self.answer(question, Basis(views.position(), page), views=views).recall
 
-    def answer(self, question: Question, basis: Basis, *, views: Views | None = None) -> Answer:
+    def _at_the_head(self, question: Question, basis: Basis, views: Views) -> tuple[Answer, Basis]:
+        """Answer as of the basis' head, or of a later one where others go on recording meanwhile."""
+        for _ in range(MOVES_MAX):
+            try:
+                return self.answer(question, basis, views=views, settled=False), basis
+            except MovedOn:
+                basis = basis._replace(head=views.position())
+        return self._at(question, basis, views)
+
+    def _at(self, question: Question, basis: Basis, views: Views) -> tuple[Answer, Basis]:
+        return self.answer(question, basis, views=views), basis
+
+    def answer(self, question: Question, basis: Basis, *, views: Views | None = None, settled: bool = True) -> Answer:
         """Answer from a basis. Raises `UnknownSession`, `OutsideSession`, and where the basis fixes what the vectors
         must say, what keeps them from it.
         """
@@ -106,6 +121,7 @@ class Recalls:
             filters=question.filters(spans if question.lineage else None),
             head=basis.head,
             fixed=basis.fixed,
+            settled=settled,
         )
         return recall(source, question.query, page=basis.page, mode=question.mode, neighbours=question.neighbours)
 

@@ -63,6 +63,12 @@ class Source(NamedTuple):
     filters: Filters
     head: Position
     fixed: Fixed | None = None
+    settled: bool = True
+    """Whether it is this very offset that is asked about. Else a later head would do as well, and `MovedOn` says so."""
+
+
+class MovedOn(Exception):
+    """The views have read on since the head was looked up: counting words as of it takes longer than a newer head."""
 
 
 class Candidates(NamedTuple):
@@ -80,13 +86,16 @@ def gather(source: Source, query: str, *, mode: Mode, wanted: int) -> Candidates
     """Ask the legs that `mode` names for `wanted` turns each.
 
     In `hybrid` a vector leg that fails leaves the text and its reason; in `vector`, or where the source fixes
-    what it must say, it raises.
+    what it must say, it raises. Raises `MovedOn` where the source is not settled.
     """
     legs: dict[str, list[Position]] = {}
     allowed: list[Position] | None = None
     filters = source.filters
     with source.views.database.reading() as connection:
-        then = replace(filters, upto=source.head) if queries.any_turn_behind(connection, source.head) else filters
+        ahead = queries.any_turn_behind(connection, source.head)
+        if ahead and not source.settled:
+            raise MovedOn
+        then = replace(filters, upto=source.head) if ahead else filters
         if mode != VECTOR:
             legs[TEXT] = text_search.search(connection, query, k=wanted, filters=then)
         if mode != TEXT and not filters.leave_everything:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionError
+from mnemolog.projections import candidates
 from mnemolog.projections.vectors import projection as vectors
 from tests.support import HashEncoder
 
@@ -268,3 +269,28 @@ def test_equal_turns_are_in_the_order_of_the_log(store):
         assert [hit.position for hit in (*first.hits, *rest.hits)] == positions
         as_of = store.recall("tea", k=100, mode=mode, as_of=positions[19])
         assert [hit.position for hit in as_of.hits] == positions[:20]
+
+
+@pytest.mark.parametrize("moves", [1, 5])
+def test_an_answer_is_of_one_offset_while_others_record(store, monkeypatch, moves):
+    """It follows the head a few times; then it is of an earlier one, and no later turn plays a part."""
+    session, others = store.start_session("s"), store.start_session("others")
+    for n in range(5):
+        session.record("user", f"tea number{n}")
+    left, honest = [None] * moves, candidates.queries.any_turn_behind
+
+    def asked_while_others_record(connection, position):
+        if left:
+            left.pop()
+            turn = others.record("user", "tea tea")
+            store._projections.current_views()
+            with store._projections.views().database.reading() as newer:
+                return honest(newer, position) and turn.position > position
+        return honest(connection, position)
+
+    monkeypatch.setattr(candidates.queries, "any_turn_behind", asked_while_others_record)
+    answer = store.recall("tea", k=100, mode="text")
+    monkeypatch.undo()
+    assert all(hit.position <= answer.head for hit in answer.hits)
+    assert answer.hits == store.recall("tea", k=100, mode="text", as_of=answer.head).hits
+    assert answer.as_of is None
