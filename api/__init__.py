@@ -64,6 +64,7 @@ from mnemolog.projections.replay import Replay, SessionReplay
 from mnemolog.projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from mnemolog.projections.verify import Finding, Verification
 from mnemolog.projector_state import ProjectorStatus
+from mnemolog.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.results import (
     CacheStatus,
     CheckpointAt,
@@ -99,6 +100,7 @@ __all__ = [
     "AsyncSession",
     "AsyncSessionAt",
     "AsyncTicket",
+    "AuditedRecall",
     "CacheStatus",
     "CheckpointAt",
     "CheckpointExists",
@@ -146,6 +148,7 @@ __all__ = [
     "QuarantinedItem",
     "RebuildReport",
     "Recall",
+    "RecallAudit",
     "Replay",
     "RestorePreview",
     "Session",
@@ -176,6 +179,7 @@ __all__ = [
     "UnknownSession",
     "UnusedSegment",
     "ValueChange",
+    "Verdict",
     "Verification",
     "ViewsStatus",
     "WrongExpectedVersion",

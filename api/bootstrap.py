@@ -100,7 +100,7 @@ class Vectors:
     def __init__(self, folder: Path, log: EventLog, model: Any, *, every: int = 1, download: bool = True) -> None:
         self._folder = folder / PROJECTIONS
         self._log = log
-        self._every = every
+        self.every = every
         self.encoder = make_encoder(model, recipe=recipe(every), download=download)
         self._lock = threading.Lock()
         self._projection: VectorProjection | None = None
@@ -139,7 +139,7 @@ class Vectors:
                     encoder=self.encoder,
                     cache=cache,
                     quarantine=quarantine,
-                    every=self._every,
+                    every=self.every,
                 )
             return self._projection
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mnemolog import bootstrap
 from mnemolog.changes import Changes
 from mnemolog.domain import errors
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import Position
 from mnemolog.infra import stopping
+from mnemolog.projections.candidates import VectorAnswer
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.recall import Mode, Recall, VectorAnswer
 
 if TYPE_CHECKING:
     from mnemolog.projections.vectors.lock import IndexerLock
@@ -114,19 +114,18 @@ class Indexing:
             raise refused
         return encoded
 
-    def cover(self, upto: Position, *, timeout_s: float) -> None:
-        """Return when the vectors cover `upto`, embedding in the caller's thread what is missing.
+    def cover(self, vectors: bootstrap.Vectors, upto: Position, *, timeout_s: float) -> None:
+        """Return when these vectors cover `upto`, embedding in the caller's thread what is missing.
 
         Waits for no projector and no other process: what it can do it does. One call of the model is not cut
         short, so with a slow one the time may be exceeded by that. Raises `ProjectionBehind` with the distance
-        and what was in the way, `ModelUnavailable` where the store has no model.
+        and what was in the way.
         """
         end = time.monotonic() + timeout_s
-        vectors = self._vectors()
         why = f"not there within {timeout_s:g} s"
         try:
             with stopping.when(lambda: time.monotonic() >= end):
-                while self.covers() < upto:
+                while vectors.projection().covers < upto:
                     stopping.check()
                     try:
                         self._extend(vectors, upto, texts=RECALL_TEXTS, timeout_s=max(0.0, end - time.monotonic()))
@@ -137,27 +136,11 @@ class Indexing:
         except stopping.Stopped:
             stopping.check()  # Told to stop from outside, which is another thing than being late.
             why = "; ".join(filter(None, [why, self.trouble()]))
-            raise errors.ProjectionBehind("vectors", behind_events=upto - self.covers(), why=why) from None
+            behind = upto - vectors.projection().covers
+            raise errors.ProjectionBehind("vectors", behind_events=behind, why=why) from None
         except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
-            raise errors.ProjectionBehind("vectors", behind_events=self._distance(upto), why=str(error)) from error
-
-    def answer_at_least(
-        self, at_least: int, answer: Callable[[], Recall], *, head: Position, mode: Mode, timeout_s: float
-    ) -> Recall:
-        """Return an answer in which the vectors cover `at_least`; the text always covers the head.
-
-        Raises `InvalidInput` for a position past the head, and as `cover` does.
-        """
-        if not ORIGIN <= at_least <= head:
-            raise errors.InvalidInput("at_least", f"position {at_least} is not in this log, which ends at {head}")
-        if mode == "text":
-            return answer()
-        self.cover(Position(at_least), timeout_s=timeout_s)
-        found = answer()
-        if found.vectors_to is None or found.vectors_to < at_least:  # The query was refused, or vectors were lost.
-            why = found.not_answering.get("vector") or found.vectors_lag or "they were replaced meanwhile"
-            raise errors.ProjectionBehind("vectors", behind_events=at_least - (found.vectors_to or ORIGIN), why=why)
-        return found
+            behind = _distance(vectors, upto)
+            raise errors.ProjectionBehind("vectors", behind_events=behind, why=str(error)) from error
 
     def search(
         self, vectors: bootstrap.Vectors, query: str, *, k: int, allowed: list[Position] | None, upto: Position
@@ -172,11 +155,8 @@ class Indexing:
                 lag = f"another thread of this process has been embedding for over {wait_s:g} s"
         except (errors.EncodingFailed, errors.IndexerBusy) as error:
             lag = str(error)
-        answer = projection.answer(query, k=k, allowed=allowed)
-        if answer.covers <= upto:
-            return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
-        # Somebody embeds ahead of what this recall has read: its answer is of one moment all the same.
-        return answer._replace(found=[item for item in answer.found if item[0] <= upto], covers=upto)
+        answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
+        return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
 
     def write(self) -> None:
         """Write what is embedded and in memory as yet."""
@@ -223,9 +203,10 @@ class Indexing:
 
         return IndexerLock(self._root, vectors.fingerprint, purpose=_PURPOSE)
 
-    def _distance(self, upto: Position) -> int:
-        """Return how many positions are missing; all of them when the vectors cannot even be opened."""
-        try:
-            return upto - self.covers()
-        except (errors.ModelError, errors.ProjectionError, errors.StorageFull):
-            return upto
+
+def _distance(vectors: bootstrap.Vectors, upto: Position) -> int:
+    """Return how many positions are missing; all of them when the vectors cannot even be opened."""
+    try:
+        return upto - vectors.projection().covers
+    except (errors.ModelError, errors.ProjectionError, errors.StorageFull):
+        return upto

@@ -11,15 +11,13 @@ from typing import Any
 from mnemolog import bootstrap
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
-from mnemolog.indexing import Indexing, Leg
+from mnemolog.indexing import Indexing
 from mnemolog.infra.log import EventLog
 from mnemolog.models import Models
 from mnemolog.projections import queries
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.queries import Filters
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall import Mode, Recall, checked_question, recall
 from mnemolog.projections.views import Views
 from mnemolog.projector import Projector
 from mnemolog.projector_state import ProjectorStatus, read_status
@@ -84,27 +82,6 @@ class OpenedProjections:
         """Return the fingerprint of the model that answers, None as long as nothing has needed it."""
         return self.models.known_fingerprint()
 
-    def recall(
-        self, query: str, filters: Filters, *, k: int, mode: Mode, at_least: int | None = None, timeout_s: float = 0.0
-    ) -> Recall:
-        """Answer a query from what `filters` leave, the vectors covering `at_least` if that is given.
-
-        Raises `InvalidInput`, `ProjectionBehind`.
-        """
-        checked_question(query, k=k, mode=mode)
-        views = self.current_views()
-        head = views.position()
-
-        def leg() -> Leg:
-            return self.indexing.leg(self._vectors_at(views, head))
-
-        def answered() -> Recall:
-            return recall(views, leg, query=query, k=k, mode=mode, filters=filters, head=head)
-
-        if at_least is None:
-            return answered()
-        return self.indexing.answer_at_least(at_least, answered, head=head, mode=mode, timeout_s=timeout_s)
-
     def turns_in(
         self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
     ) -> list[Turn]:
@@ -113,12 +90,6 @@ class OpenedProjections:
             return queries.turns_in(
                 connection, spans, after=after, before=before, limit=limit, newest_first=newest_first
             )
-
-    def _vectors_at(self, views: Views, head: Position) -> bootstrap.Vectors:
-        """Return the vectors that answer at the offset the answer speaks of."""
-        with views.database.reading() as connection:
-            active = queries.active_model(connection, upto=head)
-        return self.models.answering(active)
 
     def projector_status(self) -> ProjectorStatus:
         """Return what the own projector does, or where there is none, one of another process."""

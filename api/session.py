@@ -15,9 +15,10 @@ from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.opened import OpenedProjections
 from mnemolog.prefetch import Prefetcher
-from mnemolog.projections.queries import Filters
+from mnemolog.projections.question import Mode, question
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall import Mode, Recall
+from mnemolog.projections.recall import Recall
+from mnemolog.recalling import Recalls
 from mnemolog.results import CheckpointAt, NewTurn, RestorePreview
 from mnemolog.sessions import Decision, Sessions
 from mnemolog.tickets import Request, Taken, Ticket
@@ -31,11 +32,13 @@ class Session(WorkingMemory):
         self,
         sessions: Sessions,
         projections: OpenedProjections,
+        recalls: Recalls,
         prefetcher: Prefetcher,
         session_id: str,
         started: SessionStarted,
     ) -> None:
-        self._sessions, self._projections, self._prefetcher = sessions, projections, prefetcher
+        self._sessions, self._projections = sessions, projections
+        self._recalls, self._prefetcher = recalls, prefetcher
         self.id = session_id
         self.name, self.agent, self.scope = started.name, started.agent, started.scope
 
@@ -88,16 +91,43 @@ class Session(WorkingMemory):
         k: int = 5,
         mode: Mode = "hybrid",
         hidden: bool = False,
+        scope: str = "",
+        roles: Sequence[str] = (),
+        speakers: Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        neighbours: int = 0,
+        after: str | None = None,
+        as_of: int | None = None,
         at_least: int | None = None,
         timeout_s: float = 10.0,
+        receipt: bool = False,
     ) -> Recall:
         """Recall what this session sees: its own turns and its ancestors' up to the branch point.
 
         Turns of siblings are never in it. Turns that a rewind or a restore has hidden are left out, unless
-        `hidden` is set. See `MemoryStore.recall`.
+        `hidden` is set. With `as_of` it is what the session saw then; `OutsideSession` before it was started.
+        Neighbours are those in what it sees, across the branch point. For all else see `MemoryStore.recall`.
         """
-        filters = Filters(spans=self._spans(hidden=hidden))
-        return self._projections.recall(query, filters, k=k, mode=mode, at_least=at_least, timeout_s=timeout_s)
+        asked = question(
+            query,
+            k=k,
+            mode=mode,
+            scope=scope,
+            session=self.id,
+            lineage=True,
+            hidden=hidden,
+            roles=roles,
+            speakers=speakers,
+            since=since,
+            until=until,
+            metadata=metadata,
+            neighbours=neighbours,
+        )
+        return self._recalls.ask(
+            asked, as_of=as_of, at_least=at_least, timeout_s=timeout_s, after=after, receipt=receipt
+        )
 
     def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid") -> Ticket:
         """Begin a recall in the background and return at once. A newer one of this session replaces it.
@@ -161,7 +191,7 @@ class Session(WorkingMemory):
         """
         position = at.position if isinstance(at, CheckpointAt) else at
         made = self._sessions.branch(self.id, to, at=position, name=name)
-        return Session(self._sessions, self._projections, self._prefetcher, made.to, made.started)
+        return Session(self._sessions, self._projections, self._recalls, self._prefetcher, made.to, made.started)
 
     def end(self, *, reason: str = "ended") -> None:
         """End the session: it takes no more turns. Ending it again changes nothing."""

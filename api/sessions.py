@@ -69,7 +69,13 @@ class Sessions:
 
     def spans(self, session_id: str, *, hidden: bool = False) -> Spans:
         """Return the turns that a session sees; with `hidden` also those that it has hidden."""
-        state = self.state(session_id)
+        return self._spans(self.state(session_id), hidden=hidden)
+
+    def spans_at(self, session_id: str, position: int, *, hidden: bool = False) -> Spans:
+        """Return the turns that a session saw at a position. Raises `UnknownSession`, `OutsideSession`."""
+        return self._spans(self.state_at(session_id, position), hidden=hidden)
+
+    def _spans(self, state: SessionState, *, hidden: bool) -> Spans:
         if not hidden:
             return state.spans
         beginnings = [self.log.first_event(session.session_stream(ancestor)) for ancestor in state.ancestors]

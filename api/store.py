@@ -11,11 +11,10 @@ from typing import Any, Final, Self, Unpack
 from mnemolog import bootstrap, previews
 from mnemolog.domain import errors
 from mnemolog.domain import session as domain
-from mnemolog.domain.clock import Clock, to_micros
+from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import MEMORY_LIMITS, TURNS_PER_CALL_MAX, MemoryLimits
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
@@ -28,11 +27,14 @@ from mnemolog.operations import Operations
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections import queries
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.question import question
 from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.projections.recall import Mode, Recall
+from mnemolog.projections.recall import Recall
 from mnemolog.projections.replay import Replay, replay
 from mnemolog.projections.states import SessionStates
 from mnemolog.projections.vectors.grouping import checked_every
+from mnemolog.recall_face import Recalling
+from mnemolog.recalling import Recalls
 from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
 from mnemolog.sessions import DEFAULT_AGENT, Sessions, SwitchHow
@@ -41,7 +43,7 @@ from mnemolog.tickets import Moment, Request
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
 
-class MemoryStore(ModelChange, Operations):
+class MemoryStore(Recalling, ModelChange, Operations):
     """An agent's memory: an append-only log in a folder, and what is read from it.
 
     Safe for many threads and many processes at once. Not to be carried across a fork.
@@ -53,6 +55,7 @@ class MemoryStore(ModelChange, Operations):
         self.path, self._log, self._projections = folder, log, projections
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
+        self._recalls = Recalls(log, self._sessions, projections)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
 
     @classmethod
@@ -199,42 +202,6 @@ class MemoryStore(ModelChange, Operations):
             progress=progress,
         )
 
-    def recall(
-        self,
-        query: str,
-        *,
-        k: int = 5,
-        scope: str = "",
-        session: str | None = None,
-        roles: Sequence[str] = (),
-        since: datetime | None = None,
-        until: datetime | None = None,
-        mode: Mode = "hybrid",
-        at_least: int | None = None,
-        timeout_s: float = 10.0,
-    ) -> Recall:
-        """Return up to `k` turns (at most 1,000) that answer `query`, best first.
-
-        The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
-        by itself; how far it goes is in `Recall.vectors_to`. In `hybrid` mode a vector leg that cannot
-        answer leaves the text answer and its reason in `Recall.not_answering`; in `vector` mode it raises.
-
-        With `at_least` the vectors cover that position, embedding here what is missing: else it raises
-        `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.
-
-        Raises `InvalidInput` for an empty query, an invalid scope or a position past the head, `UnknownSession`.
-        """
-        if session is not None:
-            self._sessions.state(session)
-        filters = queries.Filters(
-            scope=parse_scope(scope),
-            session=session,
-            roles=tuple(parse_role(role) for role in roles),
-            since=None if since is None else to_micros("since", since),
-            until=None if until is None else to_micros("until", until),
-        )
-        return self._projections.recall(query, filters, k=k, mode=mode, at_least=at_least, timeout_s=timeout_s)
-
     def sessions(self, *, scope: str = "") -> list[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
         with self._projections.current_views().database.reading() as connection:
@@ -333,8 +300,9 @@ class MemoryStore(ModelChange, Operations):
         return self._projections.vectors()
 
     def _recall_in_background(self, request: Request) -> Recall:
-        filters = queries.Filters(spans=self._sessions.spans(request.session))
-        return self._projections.recall(request.query, filters, k=request.k, mode=request.mode)
+        return self._recalls.ask(
+            question(request.query, k=request.k, mode=request.mode, session=request.session, lineage=True)
+        )
 
     def _moment(self, session_id: str) -> Moment:
         """Return what the stamp of a prefetch must hold against: any switch, rewind or restore of the session."""
@@ -345,4 +313,4 @@ class MemoryStore(ModelChange, Operations):
         )
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
-        return Session(self._sessions, self._projections, self._prefetcher, session_id, started)
+        return Session(self._sessions, self._projections, self._recalls, self._prefetcher, session_id, started)

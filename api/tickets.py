@@ -11,7 +11,8 @@ import msgspec
 
 from mnemolog.changes import Changes
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall import Mode, Recall, checked_question
+from mnemolog.projections.question import Mode, checked_question
+from mnemolog.projections.recall import Recall
 
 
 class PrefetchReason(StrEnum):

@@ -22,7 +22,7 @@ import msgspec
 
 from mnemolog import MemoryStore
 from mnemolog.projections import fusion
-from mnemolog.projections.recall import MODES, Mode
+from mnemolog.projections.question import MODES, Mode
 
 FIELDS = (
     "text=text+image_caption,session=conversation+session,scope=conversation,"

@@ -180,6 +180,50 @@ class ModelActivated(Event, frozen=True, kw_only=True, omit_defaults=True):
     retain_every_n_turns: int = 1
 
 
+class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A recall was answered, and its receipt asked for. Lies in the stream of recalls.
+
+    It holds the query, which is content, and points to turns by position.
+    """
+
+    topic: ClassVar[str] = "recall.served.v1"
+
+    query: str
+    k: int
+    mode: str
+    head: int
+    """The log position that it was answered as of."""
+    as_of: bool = False
+    """Whether that position was asked for."""
+    scope: str = ""
+    session: str | None = None
+    lineage: bool = False
+    hidden: bool = False
+    roles: list[str] = []
+    speakers: list[str] = []
+    since: int | None = None
+    until: int | None = None
+    metadata: dict[str, Any] = {}
+    passed_over: int = 0
+    """Hits of the pages before this one."""
+    candidates: int
+    """How many turns each leg offered to the ranking."""
+    ranking: str
+    """Name and version of the ranking."""
+    vectors_to: int | None = None
+    """Up to where the vectors covered the log; None where they did not answer."""
+    model: str | None = None
+    """Fingerprint of the model that answered."""
+    model_name: str = ""
+    retain_every_n_turns: int = 1
+    hits: list[int]
+    """Log positions of the turns, best first."""
+    scores: list[float]
+    """One for each hit."""
+    ranks: dict[str, list[int]]
+    """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
+
+
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
     event_type.topic: event_type
     for event_type in (
@@ -199,6 +243,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         TurnsRewound,
         SessionSwitched,
         ModelActivated,
+        RecallServed,
     )
 }
 """Every topic this version can read and write."""

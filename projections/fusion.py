@@ -16,9 +16,9 @@ questions, 100 candidates a leg): 0.646 with 60, 0.674 with 20, 0.721 with 5, 0.
 
 
 def fuse(
-    legs: Mapping[str, Sequence[Position]], *, k: int, constant: int = RANK_CONSTANT
+    legs: Mapping[str, Sequence[Position]], *, k: int | None = None, constant: int = RANK_CONSTANT
 ) -> list[tuple[Position, float]]:
-    """Return the best `k` positions with their scores: the sum of 1 / (constant + rank) over the legs.
+    """Return the best `k` positions, or all, with their scores: the sum of 1 / (constant + rank) over the legs.
 
     Ranks start at 1. A score depends on ranks only, so scores compare within one result, not across
     results. Ties go to the earlier position.

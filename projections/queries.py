@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, Switch, Turn
 from mnemolog.projections.spans import in_spans, positions_in
+from mnemolog.projections.turn_metadata import with_value
 from mnemolog.projections.views import ACTIVATIONS, SESSIONS, SWITCHES, TURNS
 
 _AFTER_SLASH = "0"  # The character behind "/": a range over it is every path below.
@@ -29,10 +30,15 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[Span, ...] | None = None
     """Only turns in any of these; of an empty tuple, none at all."""
     roles: tuple[Role, ...] = ()
+    speakers: tuple[str, ...] = ()
     since: Micros | None = None
     """Said at this moment or later."""
     until: Micros | None = None
     """Said before this moment."""
+    metadata: Mapping[str, Any] = {}
+    """Turns that have each of these keys with exactly this JSON value."""
+    upto: Position | None = None
+    """As if the log ended here. Given only where it does not."""
 
     @property
     def leave_everything(self) -> bool:
@@ -52,6 +58,11 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
         found.append(in_spans(filters.spans))
     if filters.roles:
         found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
+    if filters.speakers:
+        found.append(TURNS.c.speaker.in_(_listed(filters.speakers)))
+    if filters.upto is not None:
+        found.append(TURNS.c.position <= filters.upto)
+    found += [TURNS.c.position.in_(with_value(key, value)) for key, value in filters.metadata.items()]
     said_at = sa.func.coalesce(TURNS.c.said_at, TURNS.c.recorded_at)
     if filters.since is not None:
         found.append(said_at >= filters.since)
@@ -66,11 +77,15 @@ def positions_left(connection: sa.Connection, filters: Filters) -> list[Position
     return [Position(row[0]) for row in connection.execute(query)]
 
 
+def any_turn_behind(connection: sa.Connection, position: Position) -> bool:
+    """Whether there is a turn behind a position."""
+    query = sa.select(sa.literal(1)).select_from(TURNS).where(TURNS.c.position > position).limit(1)
+    return connection.execute(query).first() is not None
+
+
 def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:
     """Return the turns at `positions`, by position. Positions without a turn are left out."""
-    # One variable, however many positions: SQLite has a limit on variables, a page has not.
-    listed = sa.func.json_each(msgspec.json.encode(positions).decode()).table_valued("value")
-    query = sa.select(TURNS).where(TURNS.c.position.in_(sa.select(listed.c.value)))
+    query = sa.select(TURNS).where(TURNS.c.position.in_(_listed(positions)))
     return {Position(row.position): _turn(row) for row in connection.execute(query)}
 
 
@@ -149,6 +164,11 @@ def counts(connection: sa.Connection) -> tuple[int, int]:
         connection.execute(count.select_from(SESSIONS)).scalar_one(),
         connection.execute(count.select_from(TURNS)).scalar_one(),
     )
+
+
+def _listed(values: Sequence[Any]) -> sa.Select[Any]:
+    # One variable, however many values: SQLite has a limit on variables, a page has not.
+    return sa.select(sa.func.json_each(msgspec.json.encode(values).decode()).table_valued("value").c.value)
 
 
 def _turn(row: sa.Row[Any]) -> Turn:

@@ -1,27 +1,25 @@
-"""Answering a query from every leg that can, and saying which could not and why."""
+"""Answering a query from every leg that can, and saying which could not and why.
+
+Candidates, their order, hits: each is made in a module of its own, and each from what was before an offset.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple
 
 import msgspec
+import sqlalchemy as sa
 
-from mnemolog.domain import errors
-from mnemolog.domain.limits import QUERY_BYTES_MAX, RECALL_K_MAX, checked_text
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import Role
-from mnemolog.projections import queries, text_search
-from mnemolog.projections.fusion import fuse
-from mnemolog.projections.queries import Filters
-from mnemolog.projections.views import Views
-
-Mode = Literal["hybrid", "vector", "text"]
-MODES: Final[tuple[Mode, ...]] = get_args(Mode)
-
-CANDIDATES_MIN: Final = 100
-"""Each leg offers at least this many turns to the fusion, so that one found by both can rise."""
+from mnemolog.domain.spans import Span, cut
+from mnemolog.projections import queries
+from mnemolog.projections.candidates import Source, gather
+from mnemolog.projections.question import Mode
+from mnemolog.projections.ranking import CANDIDATES_MIN, Ranked, Ranking, rank
+from mnemolog.projections.read_models import Turn
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +40,10 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """Rank of the turn in each leg that found it, from 1."""
     similarity: float | None
     """Cosine similarity to the query, where the vector leg found it: that of its group, if turns share vectors."""
+    before: tuple[Turn, ...] = ()
+    """With `neighbours`: the turns before it in its session, or in what the asking session sees; in order."""
+    after: tuple[Turn, ...] = ()
+    """Likewise those behind it."""
 
 
 class Recall(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +52,10 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     hits: tuple[Hit, ...]
     head: Position
-    """How far the log went when this was asked. The text leg covers all of it."""
+    """The offset that this is an answer as of: how far the log went when it was asked, or `as_of`.
+
+    The text leg covers all of it.
+    """
     vectors_to: Position | None
     """Up to which position every turn took part in the vector leg; None when that leg did not answer."""
     legs: tuple[str, ...]
@@ -61,114 +66,68 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """Why the vectors could not be brought further than `vectors_to`, where something went wrong."""
     model: str | None
     """Fingerprint of the model that embedded the query and every vector it was compared with."""
+    as_of: Position | None = None
+    """The earlier offset that was asked for, None for the present."""
+    next: str | None = None
+    """What to give as `after` for the next page, None where there is none."""
+    receipt: Position | None = None
+    """Where the receipt of this answer stands in the log, if one was asked for."""
 
 
-class VectorAnswer(NamedTuple):
-    """What the vectors say to a query, from one state of them."""
+class Page(NamedTuple):
+    """A part of an order."""
 
-    found: list[tuple[Position, float]]
-    """Positions of turns with cosine similarity, best first."""
-    covers: Position
-    """Up to which position every turn took part."""
-    lag: str | None = None
-    """Why they go no further, where something went wrong."""
-
-
-class VectorLeg(Protocol):
-    """What recall needs of vectors."""
+    k: int
+    passed_over: int = 0
+    """Hits of the pages before it."""
+    candidates: int | None = None
+    """How many turns each leg offered to the first page."""
 
     @property
-    def fingerprint(self) -> str:
-        """Identity of the model."""
-        ...
-
-    def search(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
-        """Cover what can quickly be covered of the log up to `upto`, and return up to `k` turns.
-
-        With `allowed`, only these are returned. Raises what keeps the vectors from answering at all.
-        """
-        ...
+    def offered(self) -> int:
+        """How many turns each leg is asked for at first."""
+        return max(self.k, CANDIDATES_MIN) if self.candidates is None else self.candidates
 
 
-def checked_question(query: str, *, k: int, mode: str) -> None:
-    """Raise `InvalidInput` for what no recall can answer."""
-    checked_text("query", query, bytes_max=QUERY_BYTES_MAX)
-    if not 1 <= k <= RECALL_K_MAX:
-        raise errors.InvalidInput("k", f"{k} is not between 1 and {RECALL_K_MAX}")
-    if mode not in MODES:
-        raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
+class Answer(NamedTuple):
+    """A recall, and the order that it is a page of, up to the page's end."""
+
+    recall: Recall
+    ranking: Ranking
 
 
-def recall(
-    views: Views,
-    vectors: Callable[[], VectorLeg],
-    *,
-    query: str,
-    k: int,
-    mode: Mode,
-    filters: Filters,
-    head: Position,
-) -> Recall:
-    """Answer from the legs that `mode` names. The views must have read up to `head`.
-
-    In `hybrid` a vector leg that fails leaves the text answer and its reason; in `vector` it raises.
-    """
-    wanted = max(k, CANDIDATES_MIN)
-    legs: dict[str, list[Position]] = {}
-    similarity: dict[Position, float] = {}
-    not_answering: dict[str, str] = {}
-    vectors_to: Position | None = None
-    vectors_lag: str | None = None
-    model: str | None = None
-    if mode != "vector":
-        with views.database.reading() as connection:
-            legs["text"] = text_search.search(connection, query, k=wanted, filters=filters)
-    if mode != "text":
-        try:
-            leg = vectors()
-            answer = leg.search(query, k=wanted, allowed=_allowed(views, filters), upto=head)
-            similarity = dict(answer.found)
-            legs["vector"] = list(similarity)
-            vectors_to, vectors_lag, model = answer.covers, answer.lag, leg.fingerprint
-        except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
-            if mode == "vector":
-                raise
-            not_answering["vector"] = str(error)
-    hits = _hits(views, legs, similarity, fuse(legs, k=k))
-    return Recall(
-        query=query,
-        hits=hits,
-        head=head,
-        vectors_to=vectors_to,
-        legs=tuple(legs),
-        not_answering=not_answering,
-        vectors_lag=vectors_lag,
-        model=model,
+def recall(source: Source, query: str, *, page: Page, mode: Mode, neighbours: int = 0) -> Answer:
+    """Answer from the legs that `mode` names, as of the source's head. Raises as `gather` does."""
+    ranking = rank(
+        lambda wanted: gather(source, query, mode=mode, wanted=wanted),
+        candidates=page.offered,
+        count=page.passed_over + page.k,
     )
+    last = ranking.last
+    answer = Recall(
+        query=query,
+        hits=_hits(source, ranking.turns[page.passed_over :], neighbours),
+        head=source.head,
+        vectors_to=last.vectors_to,
+        legs=tuple(last.legs),
+        not_answering=last.not_answering,
+        vectors_lag=last.vectors_lag,
+        model=last.model,
+    )
+    return Answer(answer, ranking)
 
 
-def _allowed(views: Views, filters: Filters) -> list[Position] | None:
-    if filters.leave_everything:
-        return None
-    with views.database.reading() as connection:
-        return queries.positions_left(connection, filters)
-
-
-def _hits(
-    views: Views,
-    legs: dict[str, list[Position]],
-    similarity: dict[Position, float],
-    ranked: list[tuple[Position, float]],
-) -> tuple[Hit, ...]:
-    ranks = {leg: {position: rank for rank, position in enumerate(found, 1)} for leg, found in legs.items()}
-    positions = [position for position, _ in ranked]
-    with views.database.reading() as connection:
-        turns = queries.turns_at(connection, positions)
+def _hits(source: Source, ranked: Sequence[Ranked], neighbours: int) -> tuple[Hit, ...]:
+    with source.views.database.reading() as connection:
+        turns = queries.turns_at(connection, [turn.position for turn in ranked])
+        around = {
+            position: _around(connection, source, turn, neighbours) for position, turn in turns.items() if neighbours
+        }
     return tuple(
         Hit(
             text=turn.text,
-            score=score,
-            position=position,
+            score=place.score,
+            position=place.position,
             session=turn.session,
             role=turn.role,
             speaker=turn.speaker,
@@ -176,9 +135,23 @@ def _hits(
             key=turn.key,
             scope=turn.scope,
             metadata=turn.metadata,
-            ranks={leg: found[position] for leg, found in ranks.items() if position in found},
-            similarity=similarity.get(position),
+            ranks=place.ranks,
+            similarity=place.similarity,
+            before=before,
+            after=after,
         )
-        for position, score in ranked
-        if (turn := turns.get(position)) is not None
+        for place in ranked
+        if (turn := turns.get(place.position)) is not None
+        for before, after in [around.get(place.position, ((), ()))]
     )
+
+
+def _around(
+    connection: sa.Connection, source: Source, turn: Turn, count: int
+) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
+    """Return up to `count` turns before and behind one, of what the recall's session sees or else of its own."""
+    spans = source.filters.spans
+    seen = cut((Span(turn.session, ORIGIN),) if spans is None else spans, upto=source.head)
+    before = queries.turns_in(connection, seen, before=turn.position, newest_first=True, limit=count)
+    after = queries.turns_in(connection, seen, after=turn.position, limit=count)
+    return tuple(reversed(before)), tuple(after)

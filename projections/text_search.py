@@ -6,9 +6,11 @@ import re
 from typing import Final
 
 import sqlalchemy as sa
+from msgspec.structs import replace
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.queries import Filters, conditions
+from mnemolog.projections import text_then
+from mnemolog.projections.queries import Filters, conditions, positions_left
 from mnemolog.projections.views import TEXT_INDEX, TURNS
 
 TERMS_MAX: Final = 64
@@ -28,18 +30,28 @@ STOP_WORDS: Final = frozenset(
 _MATCHES: Final = sa.table(TEXT_INDEX, sa.column("rowid"))
 
 
+def words_of(query: str) -> list[str]:
+    """Return the words of a query that are searched for, in order; none where it holds no word."""
+    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
+    telling = [word for word in words if word not in STOP_WORDS] or words
+    return telling[:TERMS_MAX]
+
+
 def match_expression(query: str) -> str | None:
     """Return `query` as an FTS5 expression: any of its words. None when it holds no word.
 
     Every term is quoted, so nothing in a query is syntax.
     """
-    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
-    telling = [word for word in words if word not in STOP_WORDS] or words
-    return " OR ".join(f'"{word}"' for word in telling[:TERMS_MAX]) or None
+    return " OR ".join(f'"{word}"' for word in words_of(query)) or None
 
 
 def search(connection: sa.Connection, query: str, *, k: int, filters: Filters) -> list[Position]:
-    """Return up to `k` positions, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position."""
+    """Return up to `k` positions, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position.
+
+    With `filters.upto` as it was when the log ended there: with the statistics of the turns up to it.
+    """
+    if filters.upto is not None:
+        return _search_then(connection, query, k=k, filters=filters, upto=filters.upto)
     expression = match_expression(query)
     if expression is None:
         return []
@@ -53,3 +65,14 @@ def search(connection: sa.Connection, query: str, *, k: int, filters: Filters) -
     score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")
     statement = statement.order_by(score, _MATCHES.c.rowid).limit(k)
     return [Position(row[0]) for row in connection.execute(statement)]
+
+
+def _search_then(connection: sa.Connection, query: str, *, k: int, filters: Filters, upto: Position) -> list[Position]:
+    words = words_of(query)
+    if not words:
+        return []
+    scored = text_then.scores(connection, words, upto=upto)
+    if scored and replace(filters, upto=None) != Filters():
+        left = set(positions_left(connection, filters))
+        scored = {position: score for position, score in scored.items() if position in left}
+    return sorted(scored, key=lambda position: (-scored[position], position))[:k]

@@ -23,14 +23,14 @@ from mnemolog.domain.events import (
 from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import session_of
-from mnemolog.projections import tracking
+from mnemolog.projections import tracking, turn_metadata
 from mnemolog.projections.catch_up import BATCH_MAX
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.rendering import render
 from mnemolog.projections.tracking import METADATA, Tracked
 
-VIEWS: Final = "views/3"
+VIEWS: Final = "views/4"
 """Name and version of this projection. Change a table or what fills it: raise the number."""
 
 SESSIONS: Final = sa.Table(
@@ -95,9 +95,11 @@ ACTIVATIONS: Final = sa.Table(
 )
 
 TEXT_INDEX: Final = "turns_text"
+TOKENIZER: Final = "porter unicode61 remove_diacritics 2"
+"""How texts and queries become words of the index. Another one makes another index: raise the number of `VIEWS`."""
 _CREATE_TEXT_INDEX: Final = (
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {TEXT_INDEX} USING fts5("
-    "body, content='', contentless_delete=1, tokenize=\"porter unicode61 remove_diacritics 2\")"
+    f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")"
 )
 
 
@@ -271,6 +273,7 @@ def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent]) ->
         f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)",
         [(recorded.position, render(turn)) for recorded, turn in turns],
     )
+    turn_metadata.insert(connection, ((recorded.position, turn.metadata) for recorded, turn in turns if turn.metadata))
 
 
 def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:

@@ -18,6 +18,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.turn_metadata import TURN_METADATA, rows_of
 from mnemolog.projections.views import SESSIONS, SWITCHES, TEXT_INDEX, TURNS, turn_row
 
 BATCH_MAX: Final = 500
@@ -131,6 +132,16 @@ def _compare_turns(
     within = TURNS.c.position.between(events[0].position, events[-1].position)
     held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(TURNS).where(within))}
     _compare(held, told, "turn", found)
+    _compare_metadata(connection, events, found)
+
+
+def _compare_metadata(connection: sa.Connection, events: list[RecordedEvent], found: Disagreements) -> None:
+    within = TURN_METADATA.c.position.between(events[0].position, events[-1].position)
+    held = {tuple(row) for row in connection.execute(sa.select(TURN_METADATA).where(within))}
+    turns = ((item.position, item.event) for item in events if isinstance(item.event, TurnRecorded))
+    told = {row for position, turn in turns for row in rows_of(position, turn.metadata)}
+    for position in sorted({row[-1] for row in held ^ told}):
+        found.add(f"turn {position}: its metadata is another in the index of metadata")
 
 
 def _compare_rows(

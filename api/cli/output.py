@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.projections.recall import Recall
 from mnemolog.projections.replay import Replay
 from mnemolog.projections.tree import SessionNode
 from mnemolog.projections.verify import Verification
@@ -37,25 +36,6 @@ def console() -> Console:
 
     piped = not sys.stdout.isatty()  # A pipe has no width: do not fold ids to the usual 80 columns.
     return Console(highlight=False, soft_wrap=True, width=200 if piped else None)
-
-
-def show_recall(answer: Recall) -> None:
-    """Print hits, best first, with their source, and what the answer is based on."""
-    out = console()
-    for number, hit in enumerate(answer.hits, 1):
-        who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
-        legs = " ".join(f"{leg} #{rank}" for leg, rank in hit.ranks.items())
-        out.print(f"[bold]{number}.[/bold] [cyan]@{hit.position}[/cyan] {dated(hit.said_at)} ", end="")
-        out.print(f"{hit.scope} {hit.session} {who}", style="dim", markup=False, end="")
-        out.print(f"  [green]{hit.score:.4f}[/green] ({legs})")
-        out.print(f"   {hit.text}", markup=False)
-    covered = "none" if answer.vectors_to is None else f"to {answer.vectors_to}"
-    legs = ", ".join(answer.legs) or "none"
-    out.print(f"{len(answer.hits)} hits; head {answer.head}, vectors {covered}, legs: {legs}", style="dim")
-    for leg, why in answer.not_answering.items():
-        print(f"note: the {leg} leg did not answer: {why}", file=sys.stderr)
-    if answer.vectors_lag is not None:
-        print(f"note: the vectors stay behind: {answer.vectors_lag}", file=sys.stderr)
 
 
 def show_sessions(sessions: list[SessionSummary]) -> None:

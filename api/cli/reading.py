@@ -1,43 +1,15 @@
-"""Commands that ask: recall, sessions, status, head."""
+"""Commands that ask: sessions, status, head."""
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from mnemolog.cli import output, status_output
-from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app
-from mnemolog.cli.naming import store_with_model
-from mnemolog.projections.recall import Mode
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.projections.tree import tree
-from mnemolog.store import DEFAULT_MODEL, MemoryStore
-
-
-@app.command("recall", cls=StoreCommand)
-def recall(
-    store: Store,
-    query: Annotated[str, typer.Argument(help="What to look for, in plain words.")],
-    k: Annotated[int, typer.Option("--k", "-k", help="How many turns at most.")] = 5,
-    scope: Annotated[str, typer.Option(help="Only at or below this scope.")] = "",
-    session: Annotated[str | None, typer.Option(help="Only in this session (id or name).")] = None,
-    role: Annotated[list[str] | None, typer.Option(help="Only turns of this role; may repeat.")] = None,
-    mode: Annotated[str, typer.Option(help="hybrid, vector or text.")] = "hybrid",
-    model: Model = DEFAULT_MODEL,
-    retain_every: RetainEvery = 1,
-    as_json: AsJson = False,
-) -> None:
-    """Find the turns that answer a question.
-
-    Example: mnemolog recall memory/ "where does she live?" --scope acme/support
-    """
-    with store_with_model(store, model, retain_every=retain_every) as opened:
-        chosen = None if session is None else opened.find_session(session).session
-        answer = opened.recall(query, k=k, scope=scope, session=chosen, roles=role or (), mode=cast(Mode, mode))
-    if as_json:
-        output.print_json(answer)
-    else:
-        output.show_recall(answer)
+from mnemolog.store import MemoryStore
 
 
 @app.command("sessions", cls=StoreCommand)

@@ -13,9 +13,9 @@ import numpy as np
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable
+from mnemolog.projections.candidates import VectorAnswer
 from mnemolog.projections.embeddings import EmbeddingCache, Vectors
 from mnemolog.projections.ports import Encoder, Log, Progress
-from mnemolog.projections.recall import VectorAnswer
 from mnemolog.projections.vectors.chain import Maker
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
@@ -24,7 +24,10 @@ from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
+from mnemolog.projections.vectors.members import Positions
 from mnemolog.projections.vectors.search import nearest
+from mnemolog.projections.vectors.snapshot import Snapshot
+from mnemolog.projections.vectors.then import Then, as_of
 
 REFRESH_WAIT_S: Final = 0.5
 """How long a refresh waits for another thread that is embedding."""
@@ -116,19 +119,23 @@ class VectorProjection:
         """Take in what other processes have written or removed. Raises `ProjectionUnreadable`."""
         self._refreshed(wait_s=REFRESH_WAIT_S)
 
-    def answer(self, query: str, *, k: int, allowed: list[Position] | None) -> VectorAnswer:
+    def answer(
+        self, query: str, *, k: int, allowed: list[Position] | None, upto: Position | None = None
+    ) -> VectorAnswer:
         """Return up to `k` turns of those that were embedded at the last `refresh` or since, best first.
 
-        A turn has the similarity of the group it was embedded with. With `allowed` (rising), only these are
-        returned. Raises `ModelUnavailable`, `ProjectionUnreadable`, or `EncodingFailed` for the query.
+        A turn has the similarity of the group it was embedded with. Turns behind `upto`, if that is given, play
+        no part, also not in the groups of others. With `allowed` (rising), only these are returned.
+        Raises `ModelUnavailable`, `ProjectionUnreadable`, or `EncodingFailed` for the query.
         """
         vector, generation = self._embed(query), self._generation
         permitted = None if allowed is None else np.asarray(allowed, dtype=np.int64)
         for _ in range(ATTEMPTS_MAX):
             snapshot = generation.snapshot
             try:
-                found = nearest(snapshot.segments, vector, k=k, allowed=permitted)
-                return VectorAnswer(found, snapshot.covers)
+                then = self._as_of(snapshot, snapshot.closed_to if upto is None else upto, permitted)
+                found = nearest(snapshot.segments, vector, k=k, allowed=then.allowed, instead=then.instead)
+                return VectorAnswer(found, then.covers)
             except Damaged as error:
                 generation.set_aside(error.path.parent, why=error.cause)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
@@ -215,6 +222,12 @@ class VectorProjection:
                     self._generation = self._open(folder)
         self._generation.refresh(wait_s=wait_s)
         return self._generation
+
+    def _as_of(self, snapshot: Snapshot, upto: Position, allowed: Positions | None) -> Then:
+        embedder = Embedder(self._encoder, self._cache)
+        return as_of(
+            snapshot, upto, allowed=allowed, log=self._log, embedder=embedder, dimension=self._encoder.dimension
+        )
 
     def _embed(self, query: str) -> Vectors:
         """Return the query as one vector of shape (1, dimension): the mean of its chunks, length 1."""

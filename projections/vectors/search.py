@@ -41,16 +41,27 @@ class _Found(NamedTuple):
 
 
 def nearest(
-    segments: Sequence[Segment], query: Vectors, *, k: int, allowed: Positions | None
+    segments: Sequence[Segment],
+    query: Vectors,
+    *,
+    k: int,
+    allowed: Positions | None,
+    instead: Segment | None = None,
 ) -> list[tuple[Position, float]]:
     """Return up to `k` positions of turns with the cosine similarity of their group, best first.
 
     `query` has shape (1, dimension), length 1. `allowed` (rising) restricts the answer to these turns: a
     group without any of them is not scored, and of the others only these turns are returned. None does not
     restrict. The turns of a group follow one another in order; equal scores go to the group of the lower id.
-    A group of several chunks counts once, with its best chunk. Raises `Damaged`.
+    A group of several chunks counts once, with its best chunk. The turns of `instead` are looked for there and in
+    no other segment; with it, `allowed` must be given. Raises `Damaged`.
     """
-    found = [group for segment in segments for group in _nearest_in(segment, query, k=k, allowed=allowed)]
+    elsewhere = allowed
+    if instead is not None and allowed is not None:
+        elsewhere = np.setdiff1d(allowed, instead.members.turns, assume_unique=True)
+    found = [group for segment in segments for group in _nearest_in(segment, query, k=k, allowed=elsewhere)]
+    if instead is not None:
+        found += _nearest_in(instead, query, k=k, allowed=allowed)
     found.sort(key=lambda group: (-group.score, group.id))
     # Every group has a turn to return, so k groups are enough.
     return [(Position(turn), group.score) for group in found[:k] for turn in group.turns][:k]

@@ -18,6 +18,7 @@ PAGES = [
     "docs/models.md",
     "docs/operations.md",
     "docs/projector.md",
+    "docs/recall.md",
     "docs/sessions.md",
     "docs/working-memory.md",
 ]

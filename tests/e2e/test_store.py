@@ -235,7 +235,7 @@ def test_an_unknown_session_is_an_error_everywhere(store):
     assert store.head() == head
 
 
-@pytest.mark.parametrize("query", ["", "  ", "a\x00b", "\ud800"])
+@pytest.mark.parametrize("query", ["", "  ", 7, None])
 def test_an_empty_or_broken_query_is_refused(store, query):
     """Said clearly instead of answered by chance."""
     with pytest.raises(mnemolog.InvalidInput):

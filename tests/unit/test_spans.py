@@ -19,9 +19,10 @@ from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.spans import Span
 from mnemolog.projections import queries, text_search
+from mnemolog.projections.candidates import Source
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.queries import Filters
-from mnemolog.projections.recall import recall
+from mnemolog.projections.recall import Page, recall
 from mnemolog.projections.spans import SPANS_INLINE_MAX, positions_in
 from mnemolog.projections.views import TEXT_INDEX, Views
 from tests.support import EPOCH_2024, HashEncoder, started
@@ -172,9 +173,8 @@ def test_every_leg_of_a_recall_sees_what_the_spans_show(spoken, spans, word, num
     def answer(mode, k):
         opened = store._projections
         views = opened.current_views()
-        filters = Filters(spans=spans)
-        asked = {"query": query, "k": k, "mode": mode, "filters": filters, "head": views.position()}
-        return [hit.position for hit in recall(views, lambda: opened.indexing.leg(store.vectors()), **asked).hits]
+        source = Source(views, lambda: opened.indexing.leg(store.vectors()), Filters(spans=spans), views.position())
+        return [hit.position for hit in recall(source, query, page=Page(k), mode=mode).recall.hits]
 
     matching = {turn.position for turn in visible if set(turn.text.split()) & set(query.split())}
     assert answer("vector", 5) == nearest(visible, query)[:5]

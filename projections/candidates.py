@@ -1,0 +1,138 @@
+"""What each leg offers for a query, before it is ranked, and why a leg offers nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from mnemolog.domain import errors
+from mnemolog.domain.position import Position
+from mnemolog.projections import queries, text_search
+from mnemolog.projections.queries import Filters
+from mnemolog.projections.question import Mode
+from mnemolog.projections.views import Views
+
+TEXT: Final = "text"
+VECTOR: Final = "vector"
+
+
+class VectorAnswer(NamedTuple):
+    """What the vectors say to a query, from one state of them."""
+
+    found: list[tuple[Position, float]]
+    """Positions of turns with cosine similarity, best first."""
+    covers: Position
+    """Up to which position every turn took part."""
+    lag: str | None = None
+    """Why they go no further, where something went wrong."""
+
+
+class VectorLeg(Protocol):
+    """What recall needs of vectors."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the model."""
+        ...
+
+    def search(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
+        """Cover what can quickly be covered of the log up to `upto`, and return up to `k` turns.
+
+        No turn behind `upto` plays any part. With `allowed`, only these are returned. Raises what keeps the
+        vectors from answering at all.
+        """
+        ...
+
+
+class Fixed(NamedTuple):
+    """What the vectors of an earlier answer were, where this one is to be the same or to go on from it."""
+
+    vectors_to: Position | None
+    """None where they did not answer, so that they shall not now."""
+    model: str | None
+
+
+class Source(NamedTuple):
+    """What a recall is answered from: the same one gives the same candidates."""
+
+    views: Views
+    """They must have read up to `head`; what they have read beyond plays no part."""
+    vectors: Callable[[], VectorLeg]
+    filters: Filters
+    head: Position
+    fixed: Fixed | None = None
+    settled: bool = True
+    """Whether it is this very offset that is asked about. Else a later head would do as well, and `MovedOn` says so."""
+
+
+class MovedOn(Exception):
+    """The views have read on since the head was looked up: counting words as of it takes longer than a newer head."""
+
+
+class Candidates(NamedTuple):
+    """The turns that the legs offer, best first, for the ranking to choose from."""
+
+    legs: dict[str, list[Position]]
+    similarity: dict[Position, float]
+    not_answering: dict[str, str]
+    vectors_to: Position | None = None
+    vectors_lag: str | None = None
+    model: str | None = None
+
+
+def gather(source: Source, query: str, *, mode: Mode, wanted: int) -> Candidates:
+    """Ask the legs that `mode` names for `wanted` turns each.
+
+    In `hybrid` a vector leg that fails leaves the text and its reason; in `vector`, or where the source fixes
+    what it must say, it raises. Raises `MovedOn` where the source is not settled.
+    """
+    legs: dict[str, list[Position]] = {}
+    allowed: list[Position] | None = None
+    filters = source.filters
+    with source.views.database.reading() as connection:
+        ahead = queries.any_turn_behind(connection, source.head)
+        if ahead and not source.settled:
+            raise MovedOn
+        then = replace(filters, upto=source.head) if ahead else filters
+        if mode != VECTOR:
+            legs[TEXT] = text_search.search(connection, query, k=wanted, filters=then)
+        if mode != TEXT and not filters.leave_everything:
+            allowed = queries.positions_left(connection, then)
+    if mode == TEXT:
+        return Candidates(legs, {}, {})
+    if source.fixed is not None and source.fixed.vectors_to is None:
+        return Candidates(legs, {}, {VECTOR: "it did not answer when this was first asked"})
+    try:
+        leg, answer = _ask_vectors(source, query, allowed, wanted)
+    except errors.MnemologError as error:
+        if mode == VECTOR or source.fixed is not None or not isinstance(error, _LEAVES_TEXT):
+            raise
+        return Candidates(legs, {}, {VECTOR: str(error)})
+    similarity = dict(answer.found)
+    legs[VECTOR] = list(similarity)
+    return Candidates(legs, similarity, {}, answer.covers, answer.lag, leg.fingerprint)
+
+
+_LEAVES_TEXT: Final = (errors.ModelError, errors.ProjectionError, errors.StorageFull)
+
+
+def _ask_vectors(
+    source: Source, query: str, allowed: list[Position] | None, wanted: int
+) -> tuple[VectorLeg, VectorAnswer]:
+    fixed = source.fixed
+    upto = source.head if fixed is None or fixed.vectors_to is None else fixed.vectors_to
+    try:
+        leg = source.vectors()
+        if fixed is not None and leg.fingerprint != fixed.model:
+            raise errors.ModelMismatch(built_with=f"of the first answer ({fixed.model})", asked_with=leg.fingerprint)
+        answer = leg.search(query, k=wanted, allowed=allowed, upto=upto)
+    except errors.MnemologError:
+        raise
+    except Exception as error:  # Out of memory, a library that fails: the log and the text have no part in it.
+        raise errors.ProjectionError(f"the vectors could not be searched: {error!r}") from error
+    if fixed is not None and answer.covers < upto:
+        why = answer.lag or "they were lost since"
+        raise errors.ProjectionBehind("vectors", behind_events=upto - answer.covers, why=why)
+    return leg, answer

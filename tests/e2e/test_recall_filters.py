@@ -1,0 +1,317 @@
+"""Filters, pages and neighbours of a recall, each against a list comprehension over all turns."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnemolog import InvalidInput, LimitExceeded, MemoryStore, UnknownSession
+from tests.support import FakeClock, HashEncoder
+
+EVERYTHING = 1_000
+START = datetime(2024, 1, 1, tzinfo=UTC)
+VALUES = [None, True, False, 0, 1, -1, 1.5, "", "1", "true", [], [1], [True], {"a": 1}, {"a": "1"}, {}, "long " * 40]
+ROLES = ("user", "assistant", "system", "tool")
+SPEAKERS = (None, "Ada", "Bob", "Ada ")
+SCOPES = ("acme", "acme/support", "acme/supporters", "acmeother", "")
+
+
+def same(left, right):
+    """Equality of JSON values: a number is a number, and no truth."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A store with turns of every kind, and all of them."""
+    folder = tmp_path_factory.mktemp("filters") / "memory"
+    with MemoryStore.open(folder, model=HashEncoder(dimension=32), clock=FakeClock(), background=False) as store:
+        for number, scope in enumerate(SCOPES):
+            store.start_session(f"s{number}", session_id=f"s{number}", scope=scope)
+        turns = [
+            store.record(
+                f"s{n % len(SCOPES)}",
+                ROLES[n % 3],
+                f"word number{n}",
+                speaker=SPEAKERS[n % 4],
+                said_at=START + timedelta(days=n % 9) if n % 2 else None,
+                metadata={"kind": VALUES[n % len(VALUES)]} | ({"even": True} if n % 2 == 0 else {}),
+            )
+            for n in range(90)
+        ]
+        yield store, turns
+
+
+def positions(answer):
+    return sorted(hit.position for hit in answer.hits)
+
+
+TIMES = st.none() | st.integers(-1, 10).map(lambda day: START + timedelta(days=day))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scope=st.sampled_from([*SCOPES, "nowhere"]),
+    session=st.none() | st.sampled_from(["s0", "s3"]),
+    roles=st.lists(st.sampled_from(ROLES), max_size=2),
+    speakers=st.lists(st.sampled_from(["Ada", "Bob", "Ada ", "Eve", "' OR 1=1 --"]), max_size=2),
+    since=TIMES,
+    until=TIMES,
+    metadata=st.dictionaries(st.sampled_from(["kind", "even", "none"]), st.sampled_from(VALUES), max_size=2),
+    mode=st.sampled_from(["hybrid", "vector", "text"]),
+)
+def test_a_filter_leaves_what_it_says_in_every_leg(spoken, mode, **asked):
+    """Alone and together; a value is the JSON value it is, and no other that looks like it."""
+    store, turns = spoken
+
+    def left(turn):
+        scope, metadata = asked["scope"], asked["metadata"]
+        return (
+            (scope in ("", turn.scope) or turn.scope.startswith(scope + "/"))
+            and asked["session"] in (None, turn.session)
+            and (not asked["roles"] or turn.role in asked["roles"])
+            and (not asked["speakers"] or turn.speaker in asked["speakers"])
+            and (asked["since"] is None or turn.said_at >= asked["since"])
+            and (asked["until"] is None or turn.said_at < asked["until"])
+            and all(key in turn.metadata and same(turn.metadata[key], value) for key, value in metadata.items())
+        )
+
+    answer = store.recall("word", k=EVERYTHING, mode=mode, **asked)
+    assert positions(answer) == [turn.position for turn in turns if left(turn)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"), [(1, ["int", "float"]), (1.0, ["int", "float"]), ("1", ["text"]), (True, ["true"])]
+)
+def test_a_number_is_its_value_and_neither_text_nor_truth(store, wanted, found):
+    """1 and 1.0 are one JSON number."""
+    session = store.start_session("s")
+    for name, value in {"int": 1, "float": 1.0, "text": "1", "true": True}.items():
+        session.record("user", name, metadata={"n": value})
+    for face in (store, session):
+        assert [hit.text for hit in face.recall("int float text true", metadata={"n": wanted}).hits] == found
+
+
+def test_a_session_takes_the_same_filters_within_what_it_sees(store):
+    """The store does so with `lineage`; without it a session is its own turns."""
+    parent = store.start_session("parent", session_id="parent", scope="acme")
+    old = parent.record("user", "tea one", speaker="Ada", metadata={"n": 1})
+    parent.record("user", "tea two", speaker="Bob")
+    branch = parent.branch("branch")
+    own = branch.record("user", "tea three", speaker="Ada", metadata={"n": 1})
+    parent.record("user", "tea four", speaker="Ada", metadata={"n": 1})
+    for asked in ({"speakers": ["Ada"]}, {"metadata": {"n": 1}}, {"speakers": ["Ada"], "scope": "acme"}):
+        assert positions(branch.recall("tea", **asked)) == [old.position, own.position]
+        assert store.recall("tea", session="branch", lineage=True, **asked) == branch.recall("tea", **asked)
+        assert positions(store.recall("tea", session="branch", **asked)) == [own.position]
+    assert positions(branch.recall("tea", roles=["tool"])) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"k": 0},
+        {"k": 1_001},
+        {"k": True},
+        {"k": "5"},
+        {"mode": "both"},
+        {"scope": "/a"},
+        {"roles": "user"},
+        {"roles": ["boss"]},
+        {"speakers": "Ada"},
+        {"speakers": [""]},
+        {"speakers": ["a\nb"]},
+        {"speakers": ["\ud800"]},
+        {"speakers": [f"s{n}" for n in range(101)]},
+        {"since": datetime(2024, 1, 1)},
+        {"until": "2024-01-01"},
+        {"metadata": {"n": float("nan")}},
+        {"metadata": {"n": {1}}},
+        {"metadata": {1: 1}},
+        {"metadata": [("n", 1)]},
+        {"metadata": {f"k{n}": n for n in range(101)}},
+        {"neighbours": -1},
+        {"neighbours": 21},
+        {"neighbours": 1.0},
+        {"as_of": -1},
+        {"as_of": 99},
+        {"as_of": True},
+        {"as_of": "1"},
+        {"at_least": 99},
+        {"as_of": 1, "at_least": 2},
+        {"lineage": True},
+        {"after": ""},
+        {"after": "no cursor"},
+        {"after": "é"},
+        {"after": 5},
+    ],
+    ids=repr,
+)
+def test_what_is_no_question_is_refused_and_nothing_is_written(store, wrong):
+    """By the name of the argument."""
+    session = store.start_session("s")
+    session.record("user", "tea")
+    head = store.head()
+    with pytest.raises(InvalidInput) as caught:
+        store.recall("tea", receipt=True, **wrong)
+    assert caught.value.field.split(".")[0].rstrip("s") in {name.rstrip("s") for name in wrong}
+    assert store.head() == head
+    with pytest.raises((UnknownSession, InvalidInput)):
+        store.recall("tea", session="nobody")
+
+
+def test_limits_say_so(store):
+    """A query of 64 KiB is the longest."""
+    assert store.recall("é" * (32 << 10)).hits == ()
+    with pytest.raises(LimitExceeded):
+        store.recall("é" * (32 << 10) + "x")
+
+
+# Pages.
+
+
+def pages(face, query, **asked):
+    after, found = None, []
+    while True:
+        page = face.recall(query, after=after, **asked)
+        found.append(page)
+        if (after := page.next) is None:
+            return found
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vector", "text"])
+@pytest.mark.parametrize("k", [1, 7, 120, EVERYTHING])
+def test_pages_give_every_turn_once_whatever_is_recorded_meanwhile(store, mode, k):
+    """Beyond the first hundred candidates of a leg too. What comes later is in no page of an order that was begun."""
+    session = store.start_session("s", session_id="s")
+    turns = [session.record("user", f"tea{' tea' * (n % 5)} number{n}") for n in range(230)]
+    store.catch_up_vectors()
+    first = store.recall("tea number7", k=k, mode=mode)
+    found, page = [hit.position for hit in first.hits], first
+    while page.next is not None:
+        session.record("user", "tea tea number7")
+        page = store.recall("tea number7", k=k, mode=mode, after=page.next)
+        assert (page.head, page.vectors_to, page.model) == (first.head, first.vectors_to, first.model)
+        found += [hit.position for hit in page.hits]
+        if len(found) > 60 and k == 1:
+            break
+    assert len(found) == len(set(found))
+    assert k == 1 or sorted(found) == [turn.position for turn in turns]
+    if k < 100:
+        again = store.recall("tea number7", k=60, mode=mode, as_of=first.head)
+        assert found[:60] == [hit.position for hit in again.hits]
+
+
+def test_pages_keep_to_the_vectors_of_the_first(store):
+    """What has been embedded since plays no part; else turns would change places between two pages."""
+    session = store.start_session("s")
+    for n in range(230):
+        session.record("user", f"tea{' tea' * (n % 5)} number{n}")
+    first = store.recall("tea number7", k=7)
+    assert first.vectors_to < first.head
+    store.catch_up_vectors()
+    rest = store.recall("tea number7", k=EVERYTHING, after=first.next)
+    assert rest.vectors_to == first.vectors_to
+    assert len({hit.position for hit in (*first.hits, *rest.hits)}) == 230
+
+
+def test_a_page_may_have_another_length(store):
+    """A cursor says where to go on, not how far."""
+    session = store.start_session("s")
+    for n in range(20):
+        session.record("user", f"tea number{n}")
+    whole = [hit.position for hit in session.recall("tea", k=20).hits]
+    first = session.recall("tea", k=3)
+    second = session.recall("tea", k=9, after=first.next, neighbours=1)
+    third = session.recall("tea", k=EVERYTHING, after=second.next)
+    assert [hit.position for page in (first, second, third) for hit in page.hits] == whole
+    assert third.next is None
+
+
+def test_pages_of_a_session_go_on_behind_a_rewind(store):
+    """As of the first page's head the session saw what was rewound since."""
+    session = store.start_session("s")
+    turns = [session.record("user", f"tea number{n}") for n in range(9)]
+    first = session.recall("tea", k=4)
+    session.rewind(turns=5)
+    rest = session.recall("tea", k=9, after=first.next)
+    assert sorted([*positions(first), *positions(rest)]) == [turn.position for turn in turns]
+    assert len(session.recall("tea", k=9).hits) == 4
+
+
+def test_a_cursor_of_another_question_is_refused(store, tmp_path):
+    """Of another query, filter, session, mode, offset or store, or changed by hand."""
+    session = store.start_session("s")
+    for n in range(9):
+        session.record("user", f"tea number{n}")
+    cursor = store.recall("tea", k=2).next
+    for other in (
+        {"query": "teas"},
+        {"mode": "text"},
+        {"roles": ["user"]},
+        {"metadata": {"n": 1}},
+        {"as_of": 3},
+        {"at_least": 3},
+        {"after": cursor[:-6] + "AAAAAA"},
+    ):
+        with pytest.raises(InvalidInput):
+            store.recall(**{"query": "tea", "after": cursor} | other)
+    with pytest.raises(InvalidInput, match="another question"):
+        session.recall("tea", after=cursor)
+    with MemoryStore.open(tmp_path / "other", model=None) as other_store, pytest.raises(InvalidInput, match="log"):
+        other_store.recall("tea", after=cursor)
+    assert len(store.recall("tea", after=cursor).hits) == 5
+
+
+def test_a_page_is_not_made_up_where_the_first_cannot_be_made_again(store, monkeypatch):
+    """The hits that were handed out are part of the cursor: an order that changed is said, not gone on with."""
+    session = store.start_session("s")
+    for n in range(9):
+        session.record("user", f"tea number{n}")
+    cursor = store.recall("tea", k=2, mode="text").next
+    monkeypatch.setattr("mnemolog.projections.text_search.match_expression", lambda query: '"number8"')
+    with pytest.raises(InvalidInput, match="cannot be made again"):
+        store.recall("tea", k=2, mode="text", after=cursor)
+
+
+# Neighbours.
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 20), st.integers(0, 3))
+def test_neighbours_are_the_turns_around_a_hit_in_its_session(spoken, count, number):
+    """Whatever the filters leave: what was said around it is no hit."""
+    store, turns = spoken
+    for hit in store.recall("word number40", k=9, neighbours=count, roles=["user"], session=f"s{number}").hits:
+        own = [turn for turn in turns if turn.session == hit.session]
+        place = next(n for n, turn in enumerate(own) if turn.position == hit.position)
+        assert list(hit.before) == own[max(0, place - count) : place]
+        assert list(hit.after) == own[place + 1 : place + 1 + count]
+
+
+def test_neighbours_of_a_branch_are_what_it_sees(store):
+    """Across the branch point, without what the parent said later and without what was rewound."""
+    parent = store.start_session("parent")
+    one, two = (parent.record("user", text) for text in ("tea one", "tea two"))
+    branch = parent.branch("branch")
+    parent.record("user", "not seen")
+    three, _ = (branch.record("user", text) for text in ("three", "rewound"))
+    branch.rewind(turns=1)
+    four = branch.record("user", "four")
+    (hit,) = branch.recall("two", mode="text", neighbours=5).hits
+    assert [turn.position for turn in hit.before] == [one.position]
+    assert [turn.position for turn in hit.after] == [three.position, four.position]
+    (hit,) = branch.recall("two", mode="text", neighbours=5, as_of=three.position).hits
+    assert [turn.position for turn in hit.after] == [three.position]
+    (hit,) = store.recall("two", mode="text", neighbours=5).hits
+    assert [turn.text for turn in hit.after] == ["not seen"]
+    assert two.position == hit.position

@@ -1,0 +1,296 @@
+"""What a recall promises whatever is asked and whatever fails: an answer, in one order, with its reasons."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionError
+from mnemolog.projections import candidates
+from mnemolog.projections.vectors import projection as vectors
+from tests.support import HashEncoder
+
+WORDS = ("tea", "dog", "boat", "sun", "map")
+EVERYTHING = 1_000
+MODES = ("hybrid", "vector", "text")
+
+many = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+# Against a model that knows BM25, cosine and the fusion, and nothing of indexes.
+
+
+def naive(turns, visible, query, k):
+    """The answer to a query from `visible`, where word counts are those of all `turns`."""
+    terms = list(dict.fromkeys(query.split()))
+    counts = {position: Counter(text.split()) for position, text in turns}
+    average = sum(sum(count.values()) for count in counts.values()) / len(turns)
+    scores: dict[int, float] = {}
+    for term in terms:
+        having = [position for position, count in counts.items() if count[term]]
+        idf = max(math.log((len(turns) - len(having) + 0.5) / (len(having) + 0.5)), 1e-6)
+        for position in having:
+            frequency, length = counts[position][term], sum(counts[position].values())
+            part = frequency * 2.2 / (frequency + 1.2 * (0.25 + 0.75 * length / average))
+            scores[position] = scores.get(position, 0.0) + idf * part
+    seen = {position for position, _ in visible}
+    text = sorted((p for p in scores if p in seen), key=lambda p: (-round(scores[p], 12), p))
+    encoder = HashEncoder(dimension=32)
+    wanted = encoder.encode([query])[0].astype(np.float64)
+    near = {p: round(float(encoder.encode([said])[0].astype(np.float64) @ wanted), 6) for p, said in visible}
+    vector = sorted(near, key=lambda p: (-near[p], p))
+    fused: Counter[int] = Counter()
+    for leg in (text[:100], vector[:100]):
+        for rank, position in enumerate(leg, 1):
+            fused[position] += 1 / (5 + rank)
+    return sorted(fused, key=lambda p: (-fused[p], p))[:k]
+
+
+TURNS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(lambda words: " ".join(sorted(words)))
+STEPS = st.lists(st.one_of(TURNS, st.sampled_from(["<rewind", "<branch", "<other"])), min_size=1, max_size=25)
+
+
+@many
+@given(STEPS, st.lists(st.sampled_from(WORDS), min_size=1, max_size=3, unique=True).map(" ".join), st.data())
+def test_an_answer_is_the_one_a_naive_program_gives(tmp_path_factory, steps, query, data):
+    """After rewinds, on a branch, store-wide, and as of any offset: the same turns, ties by position."""
+    folder = tmp_path_factory.mktemp("naive") / "memory"
+    with MemoryStore.open(folder, model=HashEncoder(dimension=32), background=False, synchronous="NORMAL") as store:
+        at = store.start_session("s0", session_id="s0")
+        store.start_session("other", session_id="other")
+        turns, visible = [], []
+        past = {store.head().position: ([], {"s0": []}, at)}
+        for step in steps:
+            if step == "<rewind":
+                at.rewind(turns=1)
+                visible = visible[:-1]
+            elif step == "<branch":
+                at = at.branch()
+            elif step == "<other":
+                turns.append((store.record("other", "user", "dog dog sun").position, "dog dog sun"))
+            else:
+                turn = (at.record("user", step).position, step)
+                turns, visible = [*turns, turn], [*visible, turn]
+            past[store.head().position] = (list(turns), {at.id: list(visible)}, at)
+        if not turns:
+            return
+        for position in {store.head().position, data.draw(st.sampled_from(sorted(past)))}:
+            turns, sessions, at = past[position]
+            if not turns:
+                continue
+            found = [hit.position for hit in store.recall(query, k=EVERYTHING, as_of=position).hits]
+            assert found == naive(turns, turns, query, EVERYTHING)
+            found = [hit.position for hit in at.recall(query, k=4, as_of=position).hits]
+            assert found == naive(turns, sessions[at.id], query, 4)
+
+
+ASK = """
+import json, sys
+from mnemolog import MemoryStore
+from tests.support import HashEncoder
+with MemoryStore.open(sys.argv[1], model=HashEncoder(), background=False) as store:
+    answers = [store.recall("tea number3", k=50), store.session("s").recall("tea number3", k=3, as_of=int(sys.argv[2]))]
+print(json.dumps([[hit.position for hit in answer.hits] for answer in answers]))
+"""
+
+
+def test_another_process_answers_alike_right_after_a_turn_was_recorded(store, folder):
+    """And as of an offset before that."""
+    session = store.start_session("s", session_id="s")
+    for n in range(9):
+        session.record("user", f"tea number{n}")
+    head = store.head().position
+    session.rewind(turns=2)
+    session.record("user", "tea number3 again")
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK, str(folder), str(head)], check=True, capture_output=True, text=True, cwd="."
+    )
+    answers = [store.recall("tea number3", k=50), session.recall("tea number3", k=3, as_of=head)]
+    assert json.loads(asked.stdout) == [[hit.position for hit in answer.hits] for answer in answers]
+    assert len(answers[0].hits) == 10
+
+
+# Whatever is typed.
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A store with turns in several languages, later ones among them."""
+    with MemoryStore.open(tmp_path_factory.mktemp("odd") / "memory", model=HashEncoder(dimension=16)) as store:
+        session = store.start_session("s", session_id="s")
+        for text in ("tea", "お茶を飲みます", "чай и мёд", "شاي", "🍵", "C++ a_b NEAR", "İstanbul ﬁsh", '"quoted"'):
+            session.record("user", text)
+        yield store
+
+
+def ask_in_every_way(store, query):
+    answers = [store.recall(query, mode=mode, as_of=as_of) for mode in MODES for as_of in (None, 6)]
+    for answer in answers:
+        assert answer.not_answering == {}
+        assert answer.hits or "vector" not in answer.legs
+    return answers
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *('"', "*", "NEAR(a b)", "NEAR(", "-a", "a AND", "OR", "NOT", "^a", "col:x", "{a b}: c", "a + b", "'; DROP--"),
+        *(
+            "()",
+            "\\",
+            "%_",
+            "?!...",
+            "___",
+            "😀",
+            "👩‍👩‍👧",
+            "お茶",
+            "شاي",
+            "чай",
+            "İ",
+            "ß",
+            "ﬁ",
+            "e\u0301",
+            "\u200b",
+            "a\x00b",
+            "\x00",
+        ),
+        *(
+            "\ud800",
+            "tea \udfff tea",
+            "x" * 10_000,
+            "word " * 2_000,
+            "".join(map(chr, range(0x400, 0x4FF))),
+            "\x1b[0m",
+        ),
+        " ".join(f"w{n}" for n in range(1_500)),
+    ],
+    ids=lambda query: ascii(query[:12]),
+)
+def test_any_query_is_answered(spoken, query):
+    """No syntax, no encoding and no length of it is an error, now and as of before."""
+    ask_in_every_way(spoken, query)
+    spoken.recall(query, receipt=True)
+    assert spoken.audit_recalls(limit=EVERYTHING).sound
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet=st.characters(), max_size=60))
+def test_any_text_is_answered_or_refused_as_empty(spoken, query):
+    """Lone surrogates and NUL included."""
+    if not query.strip():
+        with pytest.raises(InvalidInput, match="empty"):
+            spoken.recall(query)
+    else:
+        ask_in_every_way(spoken, query)
+
+
+@pytest.mark.parametrize("query", ["", " ", "\n\t", "\u3000"])
+@pytest.mark.parametrize("mode", MODES)
+def test_an_empty_query_is_refused(spoken, query, mode):
+    """In every mode, by the store and by a session."""
+    for face in (spoken, spoken.session("s")):
+        with pytest.raises(InvalidInput, match="query: empty"):
+            face.recall(query, mode=mode)
+
+
+# Whatever fails.
+
+
+class Missing:
+    """A model whose library is not there."""
+
+    name, fingerprint, dimension = "missing", "missing/1", 8
+
+    def encode(self, texts):
+        raise ImportError("no such library")
+
+
+class OutOfMemory(Missing):
+    def encode(self, texts):
+        raise MemoryError
+
+
+@pytest.mark.parametrize("model", [None, Missing(), OutOfMemory(), "no-such-model-anywhere"])
+def test_text_answers_where_the_model_does_not(folder, model):
+    """With the reason in the answer; who asks for vectors alone is told by an error of ours."""
+    with MemoryStore.open(folder, model=model, background=False) as store:
+        session = store.start_session("s")
+        session.record("user", "tea")
+        for face in (store, session):
+            answer = face.recall("tea")
+            assert [hit.text for hit in answer.hits] == ["tea"]
+            assert (answer.legs, answer.vectors_to, answer.model) == (("text",), None, None)
+            assert answer.not_answering["vector"]
+            with pytest.raises(
+                (ModelUnavailable, ProjectionError, InvalidInput) if model is None else Exception
+            ) as caught:
+                face.recall("tea", mode="vector")
+            assert type(caught.value).__module__.startswith("mnemolog")
+
+
+@pytest.mark.parametrize("failure", [MemoryError(), RuntimeError("index: allocation failed"), OSError(5, "I/O error")])
+@pytest.mark.parametrize("as_of", [None, 2])
+def test_text_answers_where_the_search_of_vectors_fails(store, monkeypatch, failure, as_of):
+    """Nothing of another library comes through."""
+    store.start_session("s").record("user", "tea")
+    store.recall("tea")
+
+    def fail(*_, **__):
+        raise failure
+
+    monkeypatch.setattr(vectors, "nearest", fail)
+    answer = store.recall("tea", as_of=as_of)
+    assert (answer.legs, len(answer.hits)) == (("text",), 1)
+    assert type(failure).__name__ in answer.not_answering["vector"]
+    with pytest.raises(ProjectionError, match=type(failure).__name__) as caught:
+        store.recall("tea", mode="vector", as_of=as_of)
+    assert caught.value.__cause__ is failure
+    monkeypatch.undo()
+    assert store.recall("tea").legs == ("text", "vector")
+
+
+def test_equal_turns_are_in_the_order_of_the_log(store):
+    """In every leg, in every mode, over a page's end, and as of an earlier offset."""
+    sessions = [store.start_session(f"s{n}") for n in range(3)]
+    turns = [sessions[n % 3].record("user", "tea") for n in range(30)]
+    positions = [turn.position for turn in turns]
+    for mode in MODES:
+        assert [hit.position for hit in store.recall("tea", k=100, mode=mode).hits] == positions
+        first = store.recall("tea", k=11, mode=mode)
+        rest = store.recall("tea", k=100, mode=mode, after=first.next)
+        assert [hit.position for hit in (*first.hits, *rest.hits)] == positions
+        as_of = store.recall("tea", k=100, mode=mode, as_of=positions[19])
+        assert [hit.position for hit in as_of.hits] == positions[:20]
+
+
+@pytest.mark.parametrize("moves", [1, 5])
+def test_an_answer_is_of_one_offset_while_others_record(store, monkeypatch, moves):
+    """It follows the head a few times; then it is of an earlier one, and no later turn plays a part."""
+    session, others = store.start_session("s"), store.start_session("others")
+    for n in range(5):
+        session.record("user", f"tea number{n}")
+    left, honest = [None] * moves, candidates.queries.any_turn_behind
+
+    def asked_while_others_record(connection, position):
+        if left:
+            left.pop()
+            turn = others.record("user", "tea tea")
+            store._projections.current_views()
+            with store._projections.views().database.reading() as newer:
+                return honest(newer, position) and turn.position > position
+        return honest(connection, position)
+
+    monkeypatch.setattr(candidates.queries, "any_turn_behind", asked_while_others_record)
+    answer = store.recall("tea", k=100, mode="text")
+    monkeypatch.undo()
+    assert all(hit.position <= answer.head for hit in answer.hits)
+    assert answer.hits == store.recall("tea", k=100, mode="text", as_of=answer.head).hits
+    assert answer.as_of is None

@@ -1,0 +1,275 @@
+"""Receipts: what was asked and answered stays in the log, and is asked again by an audit."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pysqlite3 import dbapi2
+
+from mnemolog import InvalidInput, MemoryStore, RecallAudit
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import RecallServed
+from mnemolog.infra.mapper import encode
+from mnemolog.projections import ranking
+from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky
+
+
+def fill(store, count=12, *, session="s"):
+    handle = store.start_session(session, session_id=session, scope="acme")
+    for n in range(count):
+        handle.record("user", f"tea number{n} word{n % 3}", speaker="Ada" if n % 2 else None, metadata={"n": n})
+    return handle
+
+
+def verdicts(audit):
+    return [item.verdict.value for item in audit.recalls]
+
+
+def test_a_receipt_holds_question_and_answer(store):
+    """All that is needed to ask it again."""
+    session = fill(store)
+    answer = session.recall(
+        "tea word1", k=3, roles=["user"], speakers=["Ada"], metadata={"n": 1}, neighbours=2, receipt=True
+    )
+    (recorded,) = (event for event in store.events() if isinstance(event.event, RecallServed))
+    served = recorded.event
+    assert answer.receipt == recorded.position == store.head().position
+    assert (recorded.stream, served.query, served.k, served.mode) == ("recalls", "tea word1", 3, "hybrid")
+    assert (served.head, served.vectors_to, served.model) == (answer.head, answer.vectors_to, answer.model)
+    assert (served.session, served.lineage, served.scope) == ("s", True, "")
+    assert (served.roles, served.speakers, served.metadata) == (["user"], ["Ada"], {"n": 1})
+    assert served.hits == [hit.position for hit in answer.hits]
+    assert served.scores == [hit.score for hit in answer.hits]
+    assert served.ranks == {leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs}
+    assert (served.ranking, served.model_name) == (ranking.RANKING, "hash-words")
+
+
+def test_a_recall_without_one_writes_nothing(store):
+    """And a receipt is no turn: nothing is recalled otherwise for it."""
+    session = fill(store)
+    before, head = store.recall("receipt tea word1", k=100), store.head()
+    assert store.recall("receipt tea word1", k=100) == before
+    assert store.head() == head
+    for _ in range(3):
+        store.recall("receipt tea word1", receipt=True)
+    assert store.recall("receipt tea word1", k=100).hits == before.hits
+    assert len(session.turns()) == 12
+    assert store.verify().sound
+    assert store.replay().sessions[0].turns == tuple(session.turns())
+
+
+def test_a_receipt_reproduces_and_says_what_would_differ_today(store):
+    """A better turn came, so another went; the receipt before stays what it was."""
+    session = fill(store)
+    answer = store.recall("tea word1", k=3, receipt=True)
+    assert store.audit_recalls().recalls[0].would_differ_today is False
+    new = session.record("user", "tea word1")
+    (item,) = store.audit_recalls().recalls
+    assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
+    assert item.came == (new.position,)
+    assert item.went == (answer.hits[-1].position,)
+    session.rewind(turns=1)
+    (seen,) = [session.recall("tea word1", k=3, receipt=True)]
+    assert new.position not in {hit.position for hit in seen.hits}
+    assert verdicts(store.audit_recalls()) == ["reproduces"] * 2
+
+
+QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number2 word0 tea"])
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    asked=st.lists(
+        st.fixed_dictionaries(
+            {"query": QUERIES, "k": st.sampled_from([1, 4, 50])},
+            optional={
+                "mode": st.sampled_from(["text", "vector"]),
+                "speakers": st.just(["Ada"]),
+                "session": st.just("s"),
+                "metadata": st.just({"n": 3}),
+                "as_of": st.integers(0, 13),
+            },
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    every=st.sampled_from([1, 3]),
+)
+def test_whatever_was_asked_reproduces(asked, every, tmp_path_factory):
+    """Between more turns, rewinds and receipts, page by page, also from nothing but the log."""
+    folder = tmp_path_factory.mktemp("receipts") / "memory"
+    options = {"model": HashEncoder(dimension=32), "retain_every_n_turns": every, "background": False}
+    with MemoryStore.open(folder, **options) as store:
+        session, made = fill(store), 0
+        for options_of in asked:
+            if options_of.get("as_of") in (0,) and "session" in options_of:
+                continue
+            answer = store.recall(**options_of, receipt=True)
+            page = session.recall(options_of["query"], k=2, receipt=True)
+            made += 2
+            if page.next is not None:
+                session.record("user", "tea number4 and more tea")
+                session.recall(options_of["query"], k=9, after=page.next, receipt=True)
+                made += 1
+            if answer.head % 3 == 0:
+                session.rewind(turns=1)
+        assert verdicts(store.audit_recalls()) == ["reproduces"] * made
+    shutil.rmtree(folder / "projections", ignore_errors=True)
+    with MemoryStore.open(folder, **options) as again:
+        assert verdicts(again.audit_recalls()) == ["reproduces"] * made
+
+
+def test_a_receipt_of_another_answer_does_not_reproduce(store):
+    """Said with the turns, the order, or the ranks and scores that are others."""
+    fill(store)
+    store.recall("tea word1", k=3, receipt=True)
+    served = next(event.event for event in store.events() if isinstance(event.event, RecallServed))
+    fields = {name: getattr(served, name) for name in served.__struct_fields__}
+    for change, why in (
+        ({"hits": [2, *served.hits[:-1]]}, "came: "),
+        ({"hits": served.hits[::-1]}, "another order"),
+        ({"scores": [9.0, *served.scores[1:]]}, "other scores"),
+        ({"ranks": served.ranks | {"text": [9, 9, 9]}}, "other ranks in the text leg"),
+    ):
+        store._log.transact(lambda tx, change=change: tx.append("recalls", RecallServed(**fields | change)))
+        item = store.audit_recalls().recalls[-1]
+        assert item.verdict.value == "does-not-reproduce"
+        assert why in item.why
+    audit = store.audit_recalls()
+    assert (audit.sound, audit.reproduced, audit.differing, audit.unknown) == (False, 1, 4, 0)
+
+
+def test_what_cannot_be_asked_again_is_no_difference(folder, clock):
+    """The model is not here, the store was opened for text only, or a newer mnemolog has asked."""
+    with MemoryStore.open(folder, model=HashEncoder(), clock=clock, background=False) as store:
+        fill(store)
+        store.recall("tea word1", receipt=True)
+        store.recall("tea word1", mode="text", receipt=True)
+        newer = RecallServed(
+            query="q", k=1, mode="dream", head=3, candidates=9, ranking="x/2", hits=[2], scores=[1.0], ranks={}
+        )
+        other = RecallServed(
+            query="tea", k=1, mode="text", head=3, candidates=100, ranking="x/2", hits=[], scores=[], ranks={}
+        )
+        store._log.transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
+        assert verdicts(store.audit_recalls()) == ["reproduces", "reproduces", "cannot-be-told", "cannot-be-told"]
+        assert "x/2" in store.audit_recalls().recalls[-1].why
+    for model in (None, HalfEncoder(0)):
+        with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
+            audit = store.audit_recalls(limit=2)
+            assert verdicts(audit) == ["cannot-be-told", "reproduces"]
+            assert audit.sound
+            assert audit.more
+            assert audit.recalls[0].why
+
+
+def test_a_receipt_of_a_model_that_answers_no_more_is_asked_with_that(folder, clock):
+    """It is found by its fingerprint, whichever is active now."""
+    both = HalfEncoder(0), HalfEncoder(1)
+    with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock, background=False) as store:
+        fill(store)
+        before = store.recall("tea word1", k=4, receipt=True)
+        store.add_model(both[1])
+        store.activate_model(both[1])
+        after = store.recall("tea word1", k=4, receipt=True)
+        assert before.model != after.model
+        assert store.recall("tea word1", k=4, as_of=before.head).hits == before.hits
+        assert verdicts(store.audit_recalls()) == ["reproduces"] * 2
+    with MemoryStore.open(folder, model=both[1], clock=clock, background=False) as store:
+        assert verdicts(store.audit_recalls()) == ["cannot-be-told", "reproduces"]
+
+
+def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clock):
+    """The answer was what it was, and today it would be another."""
+
+    class Moody(Picky):
+        down = True
+
+        def encode(self, texts):
+            if self.down:
+                raise RuntimeError("not now")
+            return super().encode(texts)
+
+    model = Moody()
+    with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
+        fill(store)
+        assert store.recall("tea", k=3, receipt=True).legs == ("text",)
+        model.down = False
+        (item,) = store.audit_recalls().recalls
+        assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
+
+
+def test_an_audit_is_asked_in_parts_and_shows_progress(store, clock):
+    """By position, by time, so many at once."""
+    fill(store)
+    positions = [store.recall("tea", k=1, receipt=True).receipt for _ in range(5)]
+    seen = []
+    audit = store.audit_recalls(limit=2, progress=lambda done, total: seen.append((done, total)))
+    assert isinstance(audit, RecallAudit)
+    assert [item.position for item in audit.recalls] == positions[:2]
+    assert (audit.more, seen) == (True, [(1, 2), (2, 2)])
+    rest = store.audit_recalls(after=positions[1])
+    assert [item.position for item in rest.recalls] == positions[2:]
+    assert not rest.more
+    third = rest.recalls[0].served_at
+    assert [item.position for item in store.audit_recalls(since=third).recalls] == positions[2:]
+    assert store.audit_recalls(since=to_datetime(EPOCH_2024) + timedelta(days=1)).recalls == ()
+    with pytest.raises(InvalidInput):
+        store.audit_recalls(limit=0)
+
+
+def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):
+    """0 where all reproduce or cannot be told, 1 where one does not."""
+    with MemoryStore.open(folder, model=None) as store:
+        fill(store)
+    recall = ["recall", folder, "tea word1", "--model", "none"]
+    answer = run(*recall, "--receipt", "--speaker", "Ada", "--meta", "n=1", "--json").json
+    assert [hit["metadata"] for hit in answer["hits"]] == [{"n": 1}]
+    shown = run(*recall, "--k", "2", "--neighbours", "1", "--as-of", answer["head"], "--receipt")
+    assert f"as of {answer['head']}" in shown.stdout
+    assert "receipt @15" in shown.stdout
+    cursor = shown.stdout.split("--after ")[1].split()[0]
+    assert run(*recall, "--after", cursor, "--json").json["as_of"] == answer["head"]
+    assert run(*recall, "--after", "nonsense").returncode == 1
+    assert run(*recall, "--meta", "n").returncode == 1
+    assert run(*recall, "--as-of", "99").returncode == 1
+    audit = run("audit", "recalls", folder, "--model", "none", "--json").json
+    assert [item["verdict"] for item in audit["recalls"]] == ["reproduces"] * 2
+    assert audit["recalls"][1]["position"] == 15
+    shown = run("audit", "recalls", folder, "--model", "none", "--since", "2020-01-01")
+    assert "2 receipts: 2 reproduce, 0 do not, 0 cannot be told" in shown.stdout
+    forged = RecallServed(
+        query="tea",
+        k=1,
+        mode="text",
+        head=5,
+        candidates=100,
+        ranking=ranking.RANKING,
+        hits=[99],
+        scores=[1.0],
+        ranks={},
+    )
+    with MemoryStore.open(folder, model=None) as store:
+        store._log.transact(lambda tx: tx.append("recalls", forged))
+    failed = run("audit", "recalls", folder, "--model", "none")
+    assert failed.returncode == 1
+    assert "does not reproduce" in failed.stdout
+
+
+def test_an_edited_receipt_is_found_by_verify(store, folder):
+    """Receipts lie in the chain like every event."""
+    fill(store)
+    position = store.recall("tea", k=1, receipt=True).receipt
+    forged = encode(
+        RecallServed(query="x", k=1, mode="text", head=1, candidates=1, ranking="", hits=[], scores=[], ranks={})
+    )
+    raw = dbapi2.connect(str(folder / "log.db"))
+    raw.execute("DROP TRIGGER events_refuse_update")
+    raw.execute("UPDATE events SET state = ? WHERE position = ?", (forged, position))
+    raw.commit()
+    raw.close()
+    assert position in {finding.position for finding in store.verify().findings}

@@ -1,0 +1,94 @@
+"""BM25 as of an offset, against FTS5 itself over the turns up to that offset and no others."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from pysqlite3 import dbapi2
+
+from mnemolog.projections import text_search, text_then
+from mnemolog.projections.queries import Filters
+from mnemolog.projections.views import TEXT_INDEX, TOKENIZER
+
+WORDS = [
+    "tea",
+    "teas",
+    "drinking",
+    "drinks",
+    "snake_case",
+    "a_a",
+    "_",
+    "the",
+    "日本語",
+    "café",
+    "CAFE",
+    "😀",
+    "don't",
+    "x",
+]
+TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), max_size=30)
+LONG = "tea " * 20_000 + "the " * 17_000
+
+
+@contextmanager
+def index_of(texts):
+    """An index with these texts at positions 2, 4, 6 and so on."""
+    engine = sa.create_engine("sqlite+pysqlite://", module=dbapi2)
+    with engine.connect() as connection:
+        connection.exec_driver_sql(
+            f"CREATE VIRTUAL TABLE {TEXT_INDEX} USING fts5("
+            f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")"
+        )
+        for number, text in enumerate(texts, start=1):
+            connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", (2 * number, text))
+        yield connection
+    engine.dispose()
+
+
+def scored_by_fts5(texts, query):
+    with index_of(texts) as connection:
+        matches = sa.text(
+            f"SELECT rowid, -bm25({TEXT_INDEX}) FROM {TEXT_INDEX} WHERE {TEXT_INDEX} MATCH :expression"
+        ).bindparams(expression=text_search.match_expression(query))
+        return dict(connection.execute(matches).tuples().all())
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TEXTS, st.integers(0, 62), st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join))
+@example(["tea", LONG, "the"], 4, "tea the")
+def test_scores_are_those_of_an_index_that_ends_there(texts, upto, query):
+    """To the last bit: words that share a stem, words of several tokens, words that every turn has, no words at all."""
+    words = text_search.words_of(query)
+    if not words:
+        return
+    with index_of(texts) as connection:
+        found = text_then.scores(connection, words, upto=upto)
+        assert connection.exec_driver_sql("SELECT count(*) FROM sqlite_temp_master").scalar() == 0
+    assert found == pytest.approx(scored_by_fts5(texts[: upto // 2], query), rel=1e-12)
+    assert sorted(found, key=lambda position: (-found[position], position)) == sorted(
+        scored := scored_by_fts5(texts[: upto // 2], query), key=lambda position: (-scored[position], position)
+    )
+
+
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 16_383, 16_384, 2**28, 2**56 - 1, 2**56, 2**63])
+def test_numbers_are_read_as_fts5_writes_them(number):
+    """SQLite's variable-length integers: seven bits a byte, the ninth byte whole."""
+    if number < 1 << 56:
+        groups = [number >> shift & 0x7F for shift in range(49, -1, -7)]
+        while len(groups) > 1 and not groups[0]:
+            del groups[0]
+        stored = bytes(group | 0x80 for group in groups[:-1]) + bytes(groups[-1:])
+    else:
+        high = number >> 8
+        stored = bytes((high >> shift & 0x7F) | 0x80 for shift in range(49, -1, -7)) + bytes([number & 0xFF])
+    assert text_then._number(stored) == number
+
+
+def test_a_query_without_words_asks_nothing():
+    """As at the head."""
+    with index_of(["tea"]) as connection:
+        assert text_search.search(connection, "?!", k=5, filters=Filters(upto=1)) == []
