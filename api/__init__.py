@@ -63,6 +63,7 @@ from mnemolog.projections.recall import Hit, Recall
 from mnemolog.projections.replay import Replay, SessionReplay
 from mnemolog.projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from mnemolog.projections.verify import Finding, Verification
+from mnemolog.projections.weights import Weights
 from mnemolog.projector_state import ProjectorStatus
 from mnemolog.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.results import (
@@ -182,5 +183,6 @@ __all__ = [
     "Verdict",
     "Verification",
     "ViewsStatus",
+    "Weights",
     "WrongExpectedVersion",
 ]

@@ -11,6 +11,7 @@ from mnemolog.infra.log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.question import Mode, question
 from mnemolog.projections.recall import Recall
+from mnemolog.projections.weights import Weights
 from mnemolog.recalling import TIMEOUT_S, Recalls
 from mnemolog.receipt_audit import LIMIT, RecallAudit, audit_recalls
 
@@ -36,6 +37,7 @@ class Recalling:
         metadata: Mapping[str, Any] | None = None,
         mode: Mode = "hybrid",
         neighbours: int = 0,
+        weights: Weights | None = None,
         after: str | None = None,
         as_of: int | None = None,
         at_least: int | None = None,
@@ -47,6 +49,7 @@ class Recalling:
         Filters: `scope` and all below it; the own turns of `session`, or with `lineage` all that it sees; any of
         `roles`; any of `speakers`; said at `since` or later and before `until`; every key of `metadata` with
         exactly that JSON value. `neighbours` (0 to 20) gives each hit the turns around it.
+        `weights` says how much each ingredient of the order counts (docs/recall.md).
 
         `after` is `Recall.next` of the page before: the order goes on as it was when the first was asked.
         `as_of` is an offset: the answer is what it would have been when the log ended there (docs/recall.md).
@@ -74,6 +77,7 @@ class Recalling:
             until=until,
             metadata=metadata,
             neighbours=neighbours,
+            weights=weights,
         )
         return self._recalls.ask(
             asked, as_of=as_of, at_least=at_least, timeout_s=timeout_s, after=after, receipt=receipt

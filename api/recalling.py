@@ -123,7 +123,14 @@ class Recalls:
             fixed=basis.fixed,
             settled=settled,
         )
-        return recall(source, question.query, page=basis.page, mode=question.mode, neighbours=question.neighbours)
+        return recall(
+            source,
+            question.query,
+            page=basis.page,
+            mode=question.mode,
+            neighbours=question.neighbours,
+            weights=question.weights,
+        )
 
     def _leg(self, views: Views, basis: Basis) -> Leg:
         return self._projections.indexing.leg(self._vectors(views, basis))

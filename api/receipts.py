@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from mnemolog import bootstrap
 from mnemolog.domain.errors import InvalidInput
@@ -14,6 +16,7 @@ from mnemolog.domain.scope import Scope
 from mnemolog.projections.question import MODES, Mode, Question
 from mnemolog.projections.ranking import RANKING
 from mnemolog.projections.recall import Page, Recall
+from mnemolog.projections.weights import Weights, checked_weights
 
 RECALLS_STREAM: Final = "recalls"
 """The stream that holds the receipts."""
@@ -39,6 +42,7 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: bootstr
         passed_over=page.passed_over,
         candidates=page.offered,
         ranking=RANKING,
+        weights=msgspec.to_builtins(question.weights),
         vectors_to=answer.vectors_to,
         model=answer.model,
         model_name="" if model is None else model.encoder.name,
@@ -64,7 +68,15 @@ def question_of(served: RecallServed) -> Question:
         since=None if served.since is None else Micros(served.since),
         until=None if served.until is None else Micros(served.until),
         metadata=served.metadata,
+        weights=_weights(served.weights),
     )
+
+
+def _weights(told: dict[str, Any]) -> Weights:
+    try:
+        return checked_weights(msgspec.convert(told, Weights))
+    except msgspec.ValidationError as error:
+        raise InvalidInput("weights", str(error)) from error
 
 
 def model_of(served: RecallServed) -> Activation | None:

@@ -210,6 +210,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """How many turns each leg offered to the ranking."""
     ranking: str
     """Name and version of the ranking."""
+    weights: dict[str, Any] = {}
+    """What was other than it is by default in it."""
     vectors_to: int | None = None
     """Up to where the vectors covered the log; None where they did not answer."""
     model: str | None = None

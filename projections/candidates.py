@@ -8,10 +8,13 @@ from typing import Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import Micros, Position
 from mnemolog.projections import queries, text_search
+from mnemolog.projections.around import Row, rows_around
+from mnemolog.projections.asked import Asked, take_apart
 from mnemolog.projections.queries import Filters
 from mnemolog.projections.question import Mode
+from mnemolog.projections.text_search import Counts, Found
 from mnemolog.projections.views import Views
 
 TEXT: Final = "text"
@@ -27,6 +30,8 @@ class VectorAnswer(NamedTuple):
     """Up to which position every turn took part."""
     lag: str | None = None
     """Why they go no further, where something went wrong."""
+    look_up: Callable[[list[Position]], dict[Position, float]] = lambda _: {}
+    """Gives the similarity of these turns (rising), of the same state, of those that have a vector."""
 
 
 class VectorLeg(Protocol):
@@ -72,14 +77,32 @@ class MovedOn(Exception):
 
 
 class Candidates(NamedTuple):
-    """The turns that the legs offer, best first, for the ranking to choose from."""
+    """The turns that the legs offer, best first, and what the ranking needs to choose from them."""
 
     legs: dict[str, list[Position]]
-    similarity: dict[Position, float]
+    similarity: dict[Position, float] | None
+    """Of the turns offered and of those around them. None where no vectors answered."""
     not_answering: dict[str, str]
+    rows: list[Row]
+    """The turns offered and those around them, by place. None of them where only the vectors were asked."""
+    asked: Asked
+    counts: Counts
+    now: Micros
+    """When the last turn was recorded: what the words of a query such as "last week" are in relation to."""
     vectors_to: Position | None = None
     vectors_lag: str | None = None
     model: str | None = None
+
+
+class _Text(NamedTuple):
+    """What the views say to a query."""
+
+    asked: Asked
+    found: Found
+    filters: Filters
+    allowed: list[Position] | None
+    """What the vectors may find; None for everything."""
+    now: Micros
 
 
 def gather(source: Source, query: str, *, mode: Mode, wanted: int) -> Candidates:
@@ -88,31 +111,57 @@ def gather(source: Source, query: str, *, mode: Mode, wanted: int) -> Candidates
     In `hybrid` a vector leg that fails leaves the text and its reason; in `vector`, or where the source fixes
     what it must say, it raises. Raises `MovedOn` where the source is not settled.
     """
-    legs: dict[str, list[Position]] = {}
-    allowed: list[Position] | None = None
-    filters = source.filters
+    text = _ask_views(source, query, mode=mode, wanted=wanted)
+    legs: dict[str, list[Position]] = {} if mode == VECTOR else {TEXT: text.found.positions}
+    if mode == TEXT:
+        return _joined(source, text, legs, None, {}, mode)
+    if source.fixed is not None and source.fixed.vectors_to is None:
+        return _joined(source, text, legs, None, {VECTOR: "it did not answer when this was first asked"}, mode)
+    try:
+        leg, answer = _ask_vectors(source, text.asked.about if mode != VECTOR else query, text.allowed, wanted)
+    except errors.MnemologError as error:
+        if mode == VECTOR or source.fixed is not None or not isinstance(error, _LEAVES_TEXT):
+            raise
+        return _joined(source, text, legs, None, {VECTOR: str(error)}, mode)
+    legs[VECTOR] = [position for position, _ in answer.found]
+    joined = _joined(source, text, legs, answer, {}, mode)
+    return joined._replace(vectors_to=answer.covers, vectors_lag=answer.lag, model=leg.fingerprint)
+
+
+def _ask_views(source: Source, query: str, *, mode: Mode, wanted: int) -> _Text:
+    filters, allowed = source.filters, None
     with source.views.database.reading() as connection:
         ahead = queries.any_turn_behind(connection, source.head)
         if ahead and not source.settled:
             raise MovedOn
         then = replace(filters, upto=source.head) if ahead else filters
+        asked = take_apart(connection, query, scope=filters.scope, upto=source.head)
+        found = Found([], Counts(0, {}))
         if mode != VECTOR:
-            legs[TEXT] = text_search.search(connection, query, k=wanted, filters=then)
+            found = text_search.search(connection, asked.terms, k=wanted, filters=then)
         if mode != TEXT and not filters.leave_everything:
             allowed = queries.positions_left(connection, then)
-    if mode == TEXT:
-        return Candidates(legs, {}, {})
-    if source.fixed is not None and source.fixed.vectors_to is None:
-        return Candidates(legs, {}, {VECTOR: "it did not answer when this was first asked"})
-    try:
-        leg, answer = _ask_vectors(source, query, allowed, wanted)
-    except errors.MnemologError as error:
-        if mode == VECTOR or source.fixed is not None or not isinstance(error, _LEAVES_TEXT):
-            raise
-        return Candidates(legs, {}, {VECTOR: str(error)})
-    similarity = dict(answer.found)
-    legs[VECTOR] = list(similarity)
-    return Candidates(legs, similarity, {}, answer.covers, answer.lag, leg.fingerprint)
+        return _Text(asked, found, then, allowed, queries.said_last(connection, source.head))
+
+
+def _joined(
+    source: Source,
+    text: _Text,
+    legs: dict[str, list[Position]],
+    answer: VectorAnswer | None,
+    not_answering: dict[str, str],
+    mode: Mode,
+) -> Candidates:
+    rows: list[Row] = []
+    similarity = None if answer is None else dict(answer.found)
+    if mode != VECTOR:
+        with source.views.database.reading() as connection:
+            offered = [position for leg in legs.values() for position in leg]
+            rows = rows_around(connection, offered, filters=replace(source.filters, upto=source.head))
+    if answer is not None and similarity is not None and rows:
+        unknown = sorted(row.position for row in rows if row.position not in similarity)
+        similarity |= answer.look_up(unknown)
+    return Candidates(legs, similarity, not_answering, rows, text.asked, text.found.counts, text.now)
 
 
 _LEAVES_TEXT: Final = (errors.ModelError, errors.ProjectionError, errors.StorageFull)

@@ -50,8 +50,7 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
     """Return `filters` as conditions on the table of turns."""
     found: list[sa.ColumnElement[bool]] = []
     if filters.scope != ROOT:
-        below = sa.and_(TURNS.c.scope >= filters.scope + "/", TURNS.c.scope < filters.scope + _AFTER_SLASH)
-        found.append(sa.or_(TURNS.c.scope == filters.scope, below))
+        found.append(below(TURNS.c.scope, filters.scope))
     if filters.session is not None:
         found.append(TURNS.c.session == filters.session)
     if filters.spans is not None:
@@ -59,7 +58,7 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
     if filters.roles:
         found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
     if filters.speakers:
-        found.append(TURNS.c.speaker.in_(_listed(filters.speakers)))
+        found.append(TURNS.c.speaker.in_(listed(filters.speakers)))
     if filters.upto is not None:
         found.append(TURNS.c.position <= filters.upto)
     found += [TURNS.c.position.in_(with_value(key, value)) for key, value in filters.metadata.items()]
@@ -71,10 +70,21 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
     return found
 
 
+def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
+    """Return the condition that a scope is this one or below it."""
+    return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + _AFTER_SLASH))
+
+
 def positions_left(connection: sa.Connection, filters: Filters) -> list[Position]:
     """Return the positions of the turns that `filters` leave, rising."""
     query = sa.select(TURNS.c.position).where(*conditions(filters)).order_by(TURNS.c.position)
     return [Position(row[0]) for row in connection.execute(query)]
+
+
+def said_last(connection: sa.Connection, upto: Position) -> Micros:
+    """Return when the last turn up to a position was recorded; 0 where there is none."""
+    query = sa.select(TURNS.c.recorded_at).where(TURNS.c.position <= upto).order_by(TURNS.c.position.desc()).limit(1)
+    return Micros(connection.execute(query).scalar_one_or_none() or 0)
 
 
 def any_turn_behind(connection: sa.Connection, position: Position) -> bool:
@@ -85,7 +95,7 @@ def any_turn_behind(connection: sa.Connection, position: Position) -> bool:
 
 def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:
     """Return the turns at `positions`, by position. Positions without a turn are left out."""
-    query = sa.select(TURNS).where(TURNS.c.position.in_(_listed(positions)))
+    query = sa.select(TURNS).where(TURNS.c.position.in_(listed(positions)))
     return {Position(row.position): _turn(row) for row in connection.execute(query)}
 
 
@@ -112,8 +122,7 @@ def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionS
     """Return the sessions at or below `scope`, in the order they were started."""
     query = sa.select(SESSIONS).order_by(SESSIONS.c.started_position)
     if scope != ROOT:
-        below = sa.and_(SESSIONS.c.scope >= scope + "/", SESSIONS.c.scope < scope + _AFTER_SLASH)
-        query = query.where(sa.or_(SESSIONS.c.scope == scope, below))
+        query = query.where(below(SESSIONS.c.scope, scope))
     return [_summary(row) for row in connection.execute(query)]
 
 
@@ -166,7 +175,8 @@ def counts(connection: sa.Connection) -> tuple[int, int]:
     )
 
 
-def _listed(values: Sequence[Any]) -> sa.Select[Any]:
+def listed(values: Sequence[Any]) -> sa.Select[Any]:
+    """Return values as what a column may be compared with."""
     # One variable, however many values: SQLite has a limit on variables, a page has not.
     return sa.select(sa.func.json_each(msgspec.json.encode(values).decode()).table_valued("value").c.value)
 

@@ -27,6 +27,7 @@ from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
 from mnemolog.domain.spans import Spans
 from mnemolog.projections.queries import Filters
+from mnemolog.projections.weights import DEFAULT, Weights, checked_weights
 
 Mode = Literal["hybrid", "vector", "text"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -53,6 +54,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     until: Micros | None = None
     metadata: dict[str, Any] = {}
     neighbours: int = 0
+    weights: Weights = DEFAULT
 
     def filters(self, spans: Spans | None) -> Filters:
         """Return which turns may answer, where `spans` are what the session sees, with `lineage`."""
@@ -88,6 +90,7 @@ def question(
     until: datetime | None = None,
     metadata: Mapping[str, Any] | None = None,
     neighbours: int = 0,
+    weights: Weights | None = None,
 ) -> Question:
     """Return a question, checked. Raises `InvalidInput`, `LimitExceeded`: nothing was read or written."""
     query = checked_question(query, k=k, mode=mode)
@@ -111,6 +114,7 @@ def question(
         until=None if until is None else to_micros("until", until),
         metadata=_checked_metadata(metadata) if metadata else {},
         neighbours=neighbours,
+        weights=DEFAULT if weights is None else checked_weights(weights),
     )
 
 

@@ -20,6 +20,7 @@ from mnemolog.projections.candidates import Source, gather
 from mnemolog.projections.question import Mode
 from mnemolog.projections.ranking import CANDIDATES_MIN, Ranked, Ranking, rank
 from mnemolog.projections.read_models import Turn
+from mnemolog.projections.weights import DEFAULT, Weights
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     score: float
-    """Higher is better. Compare within one result only: it is the sum of 1 / (5 + rank) over the legs."""
+    """Higher is better. Compare within one result only: its parts are shares of the best that was found."""
     position: Position
     session: str
     role: Role
@@ -39,7 +40,9 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     ranks: dict[str, int]
     """Rank of the turn in each leg that found it, from 1."""
     similarity: float | None
-    """Cosine similarity to the query, where the vector leg found it: that of its group, if turns share vectors."""
+    """Cosine similarity to the query, where it has a vector: that of its group, if turns share vectors."""
+    parts: dict[str, float] = {}
+    """What the score is made of, by the names of `Weights`, and `words`. Empty in `vector` mode: the similarity."""
     before: tuple[Turn, ...] = ()
     """With `neighbours`: the turns before it in its session, or in what the asking session sees; in order."""
     after: tuple[Turn, ...] = ()
@@ -96,10 +99,14 @@ class Answer(NamedTuple):
     ranking: Ranking
 
 
-def recall(source: Source, query: str, *, page: Page, mode: Mode, neighbours: int = 0) -> Answer:
+def recall(
+    source: Source, query: str, *, page: Page, mode: Mode, neighbours: int = 0, weights: Weights = DEFAULT
+) -> Answer:
     """Answer from the legs that `mode` names, as of the source's head. Raises as `gather` does."""
     ranking = rank(
         lambda wanted: gather(source, query, mode=mode, wanted=wanted),
+        query=query,
+        weights=weights,
         candidates=page.offered,
         count=page.passed_over + page.k,
     )
@@ -137,6 +144,7 @@ def _hits(source: Source, ranked: Sequence[Ranked], neighbours: int) -> tuple[Hi
             metadata=turn.metadata,
             ranks=place.ranks,
             similarity=place.similarity,
+            parts=place.parts,
             before=before,
             after=after,
         )

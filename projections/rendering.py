@@ -1,4 +1,4 @@
-"""The words of a turn as search sees them. One recipe for the text index and for embeddings."""
+"""The words of a turn as the model sees them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final
 
 from mnemolog.domain.events import TurnRecorded
 
-RECIPE: Final = "speaker-text/1"
+RECIPE: Final = "text/2"
 """Part of the model fingerprint: change what `render` returns and every vector is another one."""
 
 
 def render(turn: TurnRecorded) -> str:
-    """Return the text to index: who spoke, where it is known, and what was said."""
-    return f"{turn.speaker}: {turn.text}" if turn.speaker else turn.text
+    """Return the text to embed: what was said. Names of speakers say little of that, and the ranking knows them."""
+    return turn.text

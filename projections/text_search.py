@@ -1,60 +1,57 @@
-"""The text leg: BM25 over FTS5, for any query a person or an agent may type."""
+"""The text leg: BM25 over FTS5, for any query a person or an agent may type.
+
+A word that many turns hold says little about each, and costs as much as all rare ones together. So the rarest words
+make the candidates, up to a number of places; the ranking counts the others too.
+"""
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain.position import Position
 from mnemolog.projections import text_then
 from mnemolog.projections.queries import Filters, conditions, positions_left
-from mnemolog.projections.views import TEXT_INDEX, TURNS
+from mnemolog.projections.views import SESSIONS, TEXT_INDEX, TURNS, VOCABULARY
 
-TERMS_MAX: Final = 64
-"""Terms of a query that take part; a pasted page is searched by its first distinct words."""
-
-_WORD: Final = re.compile(r"\w+")
-
-# Words that name no subject. Dropped from queries only, so that the index still holds every word.
-STOP_WORDS: Final = frozenset(
-    """a about after all also am an and any are as at be because been before being but by can could did do
-    does doing for from had has have having he her here hers him his how i if in into is it its just me more
-    most my no not of on or our out over own she so some such than that the their them then there these they
-    this those to too under until up very was we were what when where which while who whom why will with
-    would you your""".split()  # noqa: SIM905
-)
+PLACES_MAX: Final = 10_000
+"""Turns that may hold the words that candidates are made from, counted for each word; one word is always looked for."""
 
 _MATCHES: Final = sa.table(TEXT_INDEX, sa.column("rowid"))
 
 
-def words_of(query: str) -> list[str]:
-    """Return the words of a query that are searched for, in order; none where it holds no word."""
-    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
-    telling = [word for word in words if word not in STOP_WORDS] or words
-    return telling[:TERMS_MAX]
+class Counts(NamedTuple):
+    """How many turns there are, and how many of them hold each word of a query that any holds."""
+
+    turns: int
+    holding: Mapping[str, int]
 
 
-def match_expression(query: str) -> str | None:
-    """Return `query` as an FTS5 expression: any of its words. None when it holds no word.
+class Found(NamedTuple):
+    """Turns that hold words of a query, best first by BM25."""
 
-    Every term is quoted, so nothing in a query is syntax.
+    positions: list[Position]
+    counts: Counts
+
+
+def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters) -> Found:
+    """Return up to `k` turns, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position.
+
+    `terms` are stems (`mnemolog.projections.words`). With `filters.upto` as it was when the log ended there: with
+    the statistics of the turns up to it.
     """
-    return " OR ".join(f'"{word}"' for word in words_of(query)) or None
-
-
-def search(connection: sa.Connection, query: str, *, k: int, filters: Filters) -> list[Position]:
-    """Return up to `k` positions, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position.
-
-    With `filters.upto` as it was when the log ended there: with the statistics of the turns up to it.
-    """
+    if not terms:
+        return Found([], Counts(0, {}))
     if filters.upto is not None:
-        return _search_then(connection, query, k=k, filters=filters, upto=filters.upto)
-    expression = match_expression(query)
-    if expression is None:
-        return []
+        return _search_then(connection, terms, k=k, filters=filters, upto=filters.upto)
+    counts = _counts(connection, terms)
+    expression = " OR ".join(f'"{term}"' for term in _rarest(counts.holding))
+    if not expression:
+        return Found([], counts)
     statement = sa.select(_MATCHES.c.rowid).where(
         sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
     )
@@ -64,15 +61,33 @@ def search(connection: sa.Connection, query: str, *, k: int, filters: Filters) -
         statement = statement.where(left)
     score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")
     statement = statement.order_by(score, _MATCHES.c.rowid).limit(k)
-    return [Position(row[0]) for row in connection.execute(statement)]
+    return Found([Position(row[0]) for row in connection.execute(statement)], counts)
 
 
-def _search_then(connection: sa.Connection, query: str, *, k: int, filters: Filters, upto: Position) -> list[Position]:
-    words = words_of(query)
-    if not words:
-        return []
-    scored = text_then.scores(connection, words, upto=upto)
+def _counts(connection: sa.Connection, terms: Sequence[str]) -> Counts:
+    listed = msgspec.json.encode(list(terms)).decode()
+    query = f"SELECT term, doc FROM {VOCABULARY} WHERE term IN (SELECT value FROM json_each(?))"
+    holding: dict[str, int] = dict(connection.exec_driver_sql(query, (listed,)).tuples().all())
+    turns = connection.execute(sa.select(sa.func.coalesce(sa.func.sum(SESSIONS.c.turns), 0))).scalar_one()
+    return Counts(turns, {term: holding[term] for term in terms if term in holding})
+
+
+def _rarest(holding: Mapping[str, int]) -> list[str]:
+    """Return the words that candidates are made from, the rarest first."""
+    chosen, places = list[str](), 0
+    for term in sorted(holding, key=lambda term: (holding[term], term)):
+        places += holding[term]
+        if chosen and places > PLACES_MAX:
+            break
+        chosen.append(term)
+    return chosen
+
+
+def _search_then(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters, upto: Position) -> Found:
+    corpus, frequencies = text_then.count(connection, terms, upto=upto)
+    counts = Counts(corpus.turns, {term: len(found) for term, found in frequencies.items() if found})
+    scored = text_then.scores(connection, corpus, [frequencies[term] for term in _rarest(counts.holding)])
     if scored and replace(filters, upto=None) != Filters():
         left = set(positions_left(connection, filters))
         scored = {position: score for position, score in scored.items() if position in left}
-    return sorted(scored, key=lambda position: (-scored[position], position))[:k]
+    return Found(sorted(scored, key=lambda position: (-scored[position], position))[:k], counts)

@@ -7,7 +7,7 @@ that of FTS5 (`fts5_aux.c`), term by term in its order: the same turns in the sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import log
 from typing import Final, NamedTuple
@@ -33,15 +33,24 @@ class Corpus(NamedTuple):
     tokens: int
 
 
-def scores(connection: sa.Connection, words: Sequence[str], *, upto: Position) -> dict[Position, float]:
-    """Return the BM25 score of every turn up to `upto` that holds any of `words`. Higher is better.
+def count(
+    connection: sa.Connection, words: Sequence[str], *, upto: Position
+) -> tuple[Corpus, dict[str, dict[Position, int]]]:
+    """Return the turns up to `upto`, and how often which of them hold each of `words`.
 
     Costs a pass over the lengths of those turns and over all places of these words: more than the index of the
     head does, as nothing of the past is kept.
     """
     with _vocabulary(connection, words) as phrases:
-        found = [_frequencies(connection, phrase, upto) for phrase in phrases]
-    corpus = _corpus(connection, upto)
+        found = {word: _frequencies(connection, phrase, upto) for word, phrase in zip(words, phrases, strict=True)}
+    return _corpus(connection, upto), found
+
+
+def scores(connection: sa.Connection, corpus: Corpus, found: Sequence[Mapping[Position, int]]) -> dict[Position, float]:
+    """Return the BM25 score of every turn that holds any of the words that these are the frequencies of.
+
+    Higher is better. The order of the words is that of the sum, as in FTS5 it is that of the query.
+    """
     lengths = _lengths(connection, set().union(*found))
     total: dict[Position, float] = {}
     for frequencies in found:

@@ -22,16 +22,21 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of
 from mnemolog.projections import tracking, turn_metadata
 from mnemolog.projections.catch_up import BATCH_MAX
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.rendering import render
 from mnemolog.projections.tracking import METADATA, Tracked
+from mnemolog.projections.words import STOP_WORDS, stems_of, words_of
 
-VIEWS: Final = "views/4"
+VIEWS: Final = "views/5"
 """Name and version of this projection. Change a table or what fills it: raise the number."""
+
+_ASKING: Final = ("?", "\uff1f", "\u061f")
+"""Latin, full-width and Arabic question mark."""
+_ROLES: Final = frozenset(role.value for role in Role)
 
 SESSIONS: Final = sa.Table(
     "sessions",
@@ -94,13 +99,42 @@ ACTIVATIONS: Final = sa.Table(
     sqlite_strict=True,
 )
 
+WORDS: Final = sa.Table(
+    "words",
+    METADATA,
+    sa.Column("place", sa.Integer, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False, unique=True),
+    sa.Column("speaker", sa.Text),
+    sa.Column("at", sa.Integer, nullable=False),
+    sa.Column("asks", sa.Integer, nullable=False),
+    sa.Column("stems", sa.Text, nullable=False),
+    sqlite_strict=True,
+)
+"""What the ranking looks at, by place: turns that follow one another in a session lie side by side."""
+PLACES: Final = 1 << 24
+"""Places of a session: from the position of its start times this on."""
+
+SPEAKERS: Final = sa.Table(
+    "speakers",
+    METADATA,
+    sa.Column("word", sa.Text, primary_key=True),
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("speaker", sa.Text, primary_key=True),
+    sa.Column("since", sa.Integer, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+"""The words of speakers' names, and the first turn that each spoke in a scope."""
+
 TEXT_INDEX: Final = "turns_text"
-TOKENIZER: Final = "porter unicode61 remove_diacritics 2"
-"""How texts and queries become words of the index. Another one makes another index: raise the number of `VIEWS`."""
+TOKENIZER: Final = "ascii tokenchars '_'"
+"""The words it gets are made already (`mnemolog.projections.words`): it only parts them at the spaces."""
+VOCABULARY: Final = "turns_vocabulary"
 _CREATE_TEXT_INDEX: Final = (
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {TEXT_INDEX} USING fts5("
     f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")"
 )
+_CREATE_VOCABULARY: Final = f"CREATE VIRTUAL TABLE IF NOT EXISTS {VOCABULARY} USING fts5vocab({TEXT_INDEX}, row)"
 
 
 class ViewsState(StrEnum):
@@ -180,10 +214,12 @@ class Views:
             return connection.execute(sa.select(sa.func.count()).select_from(TURNS)).scalar_one()
 
     def _start_over(self, connection: sa.Connection) -> None:
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {TEXT_INDEX}")
+        for table in (VOCABULARY, TEXT_INDEX):
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         METADATA.drop_all(connection)
         METADATA.create_all(connection)
         connection.exec_driver_sql(_CREATE_TEXT_INDEX)
+        connection.exec_driver_sql(_CREATE_VOCABULARY)
         genesis = self._log.digest_at(ORIGIN) or b""
         connection.execute(
             tracking.TRACKING.insert(),
@@ -266,13 +302,21 @@ def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent]) ->
     if not turns:
         return
     spoken_in = {str(session_of(recorded.stream)) for recorded, _ in turns}
-    known = sa.select(SESSIONS.c.session, SESSIONS.c.scope).where(SESSIONS.c.session.in_(spoken_in))
-    scopes: dict[str, str] = {session: scope for session, scope in connection.execute(known)}  # noqa: C416
+    columns = (SESSIONS.c.session, SESSIONS.c.scope, SESSIONS.c.started_position, SESSIONS.c.turns)
+    known = connection.execute(sa.select(*columns).where(SESSIONS.c.session.in_(spoken_in))).all()
+    scopes: dict[str, str] = {row.session: row.scope for row in known}
+    places = {row.session: row.started_position * PLACES + row.turns for row in known}
     connection.execute(TURNS.insert(), [turn_row(recorded, turn, scopes) for recorded, turn in turns])
+    words = [words_row(recorded, turn, places) for recorded, turn in turns]
+    connection.execute(WORDS.insert(), words)
     connection.exec_driver_sql(
-        f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)",
-        [(recorded.position, render(turn)) for recorded, turn in turns],
+        f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", [(row["position"], row["stems"]) for row in words]
     )
+    speakers = [row for recorded, turn in turns for row in _speaker_rows(recorded, turn, scopes)]
+    if speakers:
+        connection.exec_driver_sql(
+            "INSERT OR IGNORE INTO speakers (word, scope, speaker, since) VALUES (?, ?, ?, ?)", speakers
+        )
     turn_metadata.insert(connection, ((recorded.position, turn.metadata) for recorded, turn in turns if turn.metadata))
 
 
@@ -302,6 +346,31 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent])
             "UPDATE sessions SET ended_at = ? WHERE session = ?",
             [(moment, session) for session, moment in ended_at.items()],
         )
+
+
+def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int]) -> dict[str, Any]:
+    """Return what the ranking looks at of a turn. `places` has the next free place of each session, and goes on."""
+    session = str(session_of(recorded.stream))
+    place = places[session]
+    places[session] = place + 1
+    return {
+        "place": place,
+        "position": recorded.position,
+        "speaker": turn.speaker,
+        "at": recorded.recorded_at if turn.said_at is None else turn.said_at,
+        "asks": int(turn.text.rstrip().endswith(_ASKING)),
+        "stems": f" {' '.join(stems_of(turn.text))} ",
+    }
+
+
+def _speaker_rows(
+    recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]
+) -> list[tuple[str, str, str, Position]]:
+    if not turn.speaker or turn.speaker.lower() in _ROLES:
+        return []
+    scope = scopes[str(session_of(recorded.stream))]
+    words = [word for word in dict.fromkeys(words_of(turn.speaker)) if word not in STOP_WORDS]
+    return [(word, scope, turn.speaker, recorded.position) for word in words]
 
 
 def turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:

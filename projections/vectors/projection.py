@@ -135,10 +135,30 @@ class VectorProjection:
             try:
                 then = self._as_of(snapshot, snapshot.closed_to if upto is None else upto, permitted)
                 found = nearest(snapshot.segments, vector, k=k, allowed=then.allowed, instead=then.instead)
-                return VectorAnswer(found, then.covers)
             except Damaged as error:
                 generation.set_aside(error.path.parent, why=error.cause)
+                continue
+
+            def look_up(
+                wanted: list[Position], snapshot: Snapshot = snapshot, then: Then = then
+            ) -> dict[Position, float]:
+                return self._similarities(generation, snapshot, then, vector, wanted)
+
+            return VectorAnswer(found, then.covers, look_up=look_up)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
+
+    def _similarities(
+        self, generation: Generation, snapshot: Snapshot, then: Then, vector: Vectors, wanted: list[Position]
+    ) -> dict[Position, float]:
+        """Return the similarity of these turns, as far as they have a vector that is whole."""
+        allowed = np.asarray(wanted, dtype=np.int64)
+        if then.allowed is not None:
+            allowed = np.intersect1d(allowed, then.allowed, assume_unique=True)
+        try:
+            return dict(nearest(snapshot.segments, vector, k=len(wanted), allowed=allowed, instead=then.instead))
+        except Damaged as error:
+            generation.set_aside(error.path.parent, why=error.cause)
+            return {}
 
     def rebuild(
         self,

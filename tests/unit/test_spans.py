@@ -117,7 +117,7 @@ def test_the_filter_leaves_the_turns_of_the_spans_and_no_other(log, spans):
         assert queries.positions_left(connection, Filters(spans=spans, session="a")) == of_a
         assert queries.positions_left(connection, Filters(spans=spans, roles=(Role.TOOL,))) == []
         for word in WORDS:
-            found = text_search.search(connection, word, k=100, filters=Filters(spans=spans))
+            found = text_search.search(connection, [word], k=100, filters=Filters(spans=spans)).positions
             assert sorted(found) == [position for position, text in visible if text == word]
             unfiltered = text_search.search(connection, word, k=100, filters=Filters())
             assert found == [position for position in unfiltered if position in found]

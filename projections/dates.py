@@ -1,0 +1,112 @@
+"""When a query asks about: a day, a month or a year that it names, or says in relation to the present."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import Micros
+
+_MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
+_SHORT: Final = {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name}
+_ALSO_WORDS: Final = frozenset({"may", "march", "mar"})
+"""Months only where they are written with a capital letter, and not at the beginning."""
+_NUMBER: Final = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?")
+_YEAR: Final = re.compile(r"(?:19|20)\d\d")
+_ISO: Final = re.compile(r"\b((?:19|20)\d\d)-(\d\d)(?:-(\d\d))?\b")
+_UNIT: Final = r"(?:day|week|month|year)"
+_COUNT: Final = r"(?:\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten)"
+_WEEKDAY: Final = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_RELATIVE: Final = re.compile(
+    rf"\b(?:today|yesterday|{_COUNT} {_UNIT}s? ago|(?:last|this) (?:{_UNIT}|{_WEEKDAY})|on {_WEEKDAY})\b", re.IGNORECASE
+)
+
+
+class Dates(NamedTuple):
+    """Days, months or years: spans of time `[from, to)`, in microseconds since 1970."""
+
+    spans: tuple[tuple[int, int], ...]
+
+
+def dates_of(query: str, *, now: Micros, first: Micros, last: Micros) -> Dates | None:
+    """Return when a query asks about, None where it does not say.
+
+    `now` is what its words are in relation to. A month without a year is that of every year from `first` to `last`.
+    Only English is understood; in other languages nothing is, apart from numbers.
+    """
+    if (named := _named(query)) is None:
+        return _relative(query, now)
+    year, month, day = named
+    years = [year] if year else range(max(1, _year_of(first) - 1), min(9_998, _year_of(last) + 1) + 1)
+    return Dates(tuple(span for each in years if (span := _span(each, month, day)) is not None))
+
+
+def _named(query: str) -> tuple[int | None, int | None, int | None] | None:
+    """Return the year, month and day that are named, None where neither a year nor a month is."""
+    if (iso := _ISO.search(query)) is not None and 1 <= int(iso[2]) <= 12:
+        return int(iso[1]), int(iso[2]), int(iso[3]) if iso[3] else None
+    said = re.findall(r"\w+", query)
+    words = [word.lower() for word in said]
+    year = month = day = None
+    for at, word in enumerate(words):
+        if _YEAR.fullmatch(word):
+            year = int(word)
+        number = _MONTHS.get(word) or _SHORT.get(word)
+        if number is None or (word in _ALSO_WORDS and (at == 0 or not said[at][0].isupper())):
+            continue
+        month = number
+        near = [at - 1, at + 1, *([at - 2] if at >= 2 and words[at - 1] == "of" else [])]
+        found = [int(match[1]) for n in near if 0 <= n < len(words) and (match := _NUMBER.fullmatch(words[n]))]
+        day = next((number for number in found if 1 <= number <= 31), day)
+    return None if year is None and month is None else (year, month, day)
+
+
+def _span(year: int, month: int | None, day: int | None) -> tuple[int, int] | None:
+    try:
+        if month is None:
+            start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
+        elif day is None:
+            start = datetime(year, month, 1, tzinfo=UTC)
+            end = start + timedelta(days=calendar.monthrange(year, month)[1])
+        else:
+            start = datetime(year, month, day, tzinfo=UTC)
+            end = start + timedelta(days=1)
+    except ValueError:  # No such day in that year.
+        return None
+    return _micros(start), _micros(end)
+
+
+def _relative(query: str, now: Micros) -> Dates | None:
+    found = _RELATIVE.search(query)
+    if found is None:
+        return None
+    read = _read(found[0], to_datetime(now))
+    if read is None:
+        return None
+    at, period = read
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC)
+    if period == "week":
+        start = day - timedelta(days=day.weekday())
+        return Dates(((_micros(start), _micros(start + timedelta(days=7))),))
+    span = _span(at.year, None if period == "year" else at.month, at.day if period not in ("year", "month") else None)
+    return None if span is None else Dates((span,))
+
+
+def _read(words: str, present: datetime) -> tuple[datetime, str] | None:
+    """Return a moment, and whether it is meant as a day, week, month or year."""
+    from dateparser.date import DateDataParser  # A fifth of a second to import: only where such words are.
+
+    settings: dict[str, Any] = {"RELATIVE_BASE": present.replace(tzinfo=None), "PREFER_DATES_FROM": "past"}
+    data = DateDataParser(languages=["en"], settings=settings).get_date_data(words)
+    return None if data.date_obj is None else (data.date_obj, data.period)
+
+
+def _year_of(moment: Micros) -> int:
+    return to_datetime(moment).year
+
+
+def _micros(moment: datetime) -> int:
+    return round(moment.timestamp() * 1e6)

@@ -1,0 +1,77 @@
+"""The words of a text as search sees them: what the text index holds, and what a query is looked up by.
+
+Letters without their accents, in lower case; English endings cut off (Snowball), which leaves words of other languages
+nearly as they are; `ERR_42` one word, a path its parts. Scripts that put no spaces between words are taken two
+characters at a time, as Lucene's CJK analyzer does.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from typing import Final
+
+import Stemmer
+
+TERMS_MAX: Final = 64
+"""Terms of a query that take part; a pasted page is searched by its first distinct words."""
+
+_WORD: Final = re.compile(r"\w+")
+_UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+
+# Words that name no subject. Dropped from queries only, so that the index still holds every word.
+STOP_WORDS: Final = frozenset(
+    """a about after all also am an and any are as at be because been before being but by can could did do
+    does doing for from had has have having he her here hers him his how i if in into is it its just me more
+    most my no not of on or our out over own she so some such than that the their them then there these they
+    this those to too under until up very was we were what when where which while who whom why will with
+    would you your""".split()  # noqa: SIM905
+)
+
+_own: Final = threading.local()
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, in order."""
+    words = _WORD.findall(_plain(text))
+    return words if text.isascii() else [part for word in words for part in _parts(word)]
+
+
+def stems_of(text: str) -> list[str]:
+    """Return the words of a text, in order, without their endings."""
+    return _stemmed(words_of(text))
+
+
+def terms_of(query: str) -> list[str]:
+    """Return the distinct stems that a query is looked up by, in order; none where it holds no word."""
+    words = words_of(query)
+    telling = [word for word in words if word not in STOP_WORDS] or words
+    longer = [word for word in telling if len(word) > 1 or word.isdigit() or not word.isascii()] or telling
+    return list(dict.fromkeys(_stemmed(longer)))[:TERMS_MAX]
+
+
+def _plain(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFC", "".join(c for c in apart if not unicodedata.combining(c))).lower()
+
+
+def _parts(word: str) -> list[str]:
+    """Return a word, or where it holds writing without spaces the pairs of characters of that, and what is between."""
+    parts, end = [], 0
+    for run in _UNSPACED.finditer(word):
+        if run.start() > end:
+            parts.append(word[end : run.start()])
+        text, end = run[0], run.end()
+        parts += [text[n : n + 2] for n in range(len(text) - 1)] or [text]
+    return [*parts, word[end:]] if end < len(word) else parts
+
+
+def _stemmed(words: list[str]) -> list[str]:
+    stemmer = getattr(_own, "stemmer", None)  # One for each thread: it is not safe for several.
+    if stemmer is None:
+        stemmer = _own.stemmer = Stemmer.Stemmer("english")
+    stems: list[str] = stemmer.stemWords(words)
+    return stems
