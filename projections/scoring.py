@@ -56,7 +56,7 @@ def score(
 ) -> Scored:
     """Return what rows, at least one and by place, are worth. `similarity` None: no vectors answered.
 
-    A row without a similarity has the lowest one. `now` is what "last week" and the age of a turn are told from.
+    A row without a similarity, one not embedded yet, is neither better nor worse for it. `now` is what "last week" and the age of a turn are told from.
     """
     places = np.array([row.place for row in rows], dtype=np.int64)
     at = np.array([row.at for row in rows], dtype=np.float64)
@@ -124,8 +124,8 @@ def _rarity(counts: Counts, term: str) -> float:
 
 
 def _near(rows: Sequence[Row], similarity: Mapping[Position, float]) -> Scores:
-    lowest = min(similarity.values(), default=0.0)
-    found = np.array([similarity.get(row.position, lowest) for row in rows])
+    usual = sum(similarity.values()) / len(similarity) if similarity else 0.0
+    found = np.array([similarity.get(row.position, usual) for row in rows])
     best = found.max()
     scaled: Scores = found / best if best > 0 else found
     return scaled

@@ -130,11 +130,12 @@ TEXT_INDEX: Final = "turns_text"
 TOKENIZER: Final = "ascii tokenchars '_'"
 """The words it gets are made already (`mnemolog.projections.words`): it only parts them at the spaces."""
 VOCABULARY: Final = "turns_vocabulary"
-_CREATE_TEXT_INDEX: Final = (
+CREATE_TEXT_INDEX: Final = (
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {TEXT_INDEX} USING fts5("
-    f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")"
+    f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")",
+    f"CREATE VIRTUAL TABLE IF NOT EXISTS {VOCABULARY} USING fts5vocab({TEXT_INDEX}, row)",
 )
-_CREATE_VOCABULARY: Final = f"CREATE VIRTUAL TABLE IF NOT EXISTS {VOCABULARY} USING fts5vocab({TEXT_INDEX}, row)"
+"""The index, and the table that tells how many turns hold a word."""
 
 
 class ViewsState(StrEnum):
@@ -218,8 +219,8 @@ class Views:
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         METADATA.drop_all(connection)
         METADATA.create_all(connection)
-        connection.exec_driver_sql(_CREATE_TEXT_INDEX)
-        connection.exec_driver_sql(_CREATE_VOCABULARY)
+        for made in CREATE_TEXT_INDEX:
+            connection.exec_driver_sql(made)
         genesis = self._log.digest_at(ORIGIN) or b""
         connection.execute(
             tracking.TRACKING.insert(),

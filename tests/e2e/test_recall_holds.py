@@ -25,33 +25,48 @@ MODES = ("hybrid", "vector", "text")
 many = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-# Against a model that knows BM25, cosine and the fusion, and nothing of indexes.
+# Against a program that knows the formulas of docs/recall.md, and nothing of indexes.
 
 
 def naive(turns, visible, query, k):
-    """The answer to a query from `visible`, where word counts are those of all `turns`."""
+    """The answer to a query from the `visible` positions, where words are counted in all `turns`."""
     terms = list(dict.fromkeys(query.split()))
-    counts = {position: Counter(text.split()) for position, text in turns}
-    average = sum(sum(count.values()) for count in counts.values()) / len(turns)
-    scores: dict[int, float] = {}
-    for term in terms:
-        having = [position for position, count in counts.items() if count[term]]
-        idf = max(math.log((len(turns) - len(having) + 0.5) / (len(having) + 0.5)), 1e-6)
-        for position in having:
-            frequency, length = counts[position][term], sum(counts[position].values())
-            part = frequency * 2.2 / (frequency + 1.2 * (0.25 + 0.75 * length / average))
-            scores[position] = scores.get(position, 0.0) + idf * part
-    seen = {position for position, _ in visible}
-    text = sorted((p for p in scores if p in seen), key=lambda p: (-round(scores[p], 12), p))
+    known = [term for term in terms if any(term in text.split() for _, text, _ in turns)]
+    place, counted = {}, Counter()
+    for position, _, session in turns:
+        place[position] = session, counted[session]
+        counted[session] += 1
+    seen = {place[p]: (p, text) for p, text, _ in turns if p in visible}
+    average = sum(len(text) + 2 for _, text in seen.values()) / max(len(seen), 1)
+
+    def own(at, term):
+        if at not in seen:
+            return 0.0
+        text = seen[at][1]
+        frequency = text.split().count(term)
+        return frequency * 2.2 / (frequency + 1.2 * (0.6 + 0.4 * (len(text) + 2) / average))
+
+    def best(at, term):
+        session, n = at
+        lent = {0: 1.0, -3: 0.4, -2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
+        return max(share * own((session, n + away), term) for away, share in lent.items())
+
+    words = dict.fromkeys(seen, 0.0)
+    for term in known:
+        having = sum(term in text.split() for _, text, _ in turns)
+        rarity = math.log(1 + (len(turns) - having + 0.5) / (having + 0.5))
+        for at in seen:
+            words[at] += rarity * best(at, term)
     encoder = HashEncoder(dimension=32)
     wanted = encoder.encode([query])[0].astype(np.float64)
-    near = {p: round(float(encoder.encode([said])[0].astype(np.float64) @ wanted), 6) for p, said in visible}
-    vector = sorted(near, key=lambda p: (-near[p], p))
-    fused: Counter[int] = Counter()
-    for leg in (text[:100], vector[:100]):
-        for rank, position in enumerate(leg, 1):
-            fused[position] += 1 / (5 + rank)
-    return sorted(fused, key=lambda p: (-fused[p], p))[:k]
+    near = {
+        at: round(float(encoder.encode([said])[0].astype(np.float64) @ wanted), 6) for at, (_, said) in seen.items()
+    }
+    most, nearest = max([*words.values(), 1e-9]), max(near.values(), default=0.0)
+    total = {at: words[at] / most + (near[at] / nearest if nearest > 0 else near[at]) for at in seen}
+    top = {session: max(total[at] for at in seen if at[0] == session) for session, _ in seen}
+    worth = {seen[at][0]: round(total[at] + 0.2 * top[at[0]], 9) for at in seen}
+    return sorted(worth, key=lambda p: (-worth[p], p))[:k]
 
 
 TURNS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(lambda words: " ".join(sorted(words)))
@@ -75,9 +90,9 @@ def test_an_answer_is_the_one_a_naive_program_gives(tmp_path_factory, steps, que
             elif step == "<branch":
                 at = at.branch()
             elif step == "<other":
-                turns.append((store.record("other", "user", "dog dog sun").position, "dog dog sun"))
+                turns.append((store.record("other", "user", "dog dog sun").position, "dog dog sun", "other"))
             else:
-                turn = (at.record("user", step).position, step)
+                turn = (at.record("user", step).position, step, at.id)
                 turns, visible = [*turns, turn], [*visible, turn]
             past[store.head().position] = (list(turns), {at.id: list(visible)}, at)
         if not turns:
@@ -87,9 +102,9 @@ def test_an_answer_is_the_one_a_naive_program_gives(tmp_path_factory, steps, que
             if not turns:
                 continue
             found = [hit.position for hit in store.recall(query, k=EVERYTHING, as_of=position).hits]
-            assert found == naive(turns, turns, query, EVERYTHING)
+            assert found == naive(turns, {turn[0] for turn in turns}, query, EVERYTHING)
             found = [hit.position for hit in at.recall(query, k=4, as_of=position).hits]
-            assert found == naive(turns, sessions[at.id], query, 4)
+            assert found == naive(turns, {turn[0] for turn in sessions[at.id]}, query, 4)
 
 
 ASK = """

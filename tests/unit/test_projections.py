@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from mnemolog import MemoryStore, ProjectionUnreadable
 from mnemolog.bootstrap import open_engine
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN
 from mnemolog.projections import text_search
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.database import ProjectionDatabase
-from mnemolog.projections.fusion import fuse
 from mnemolog.projections.queries import Filters
-from mnemolog.projections.views import TEXT_INDEX, TURNS, Views
+from mnemolog.projections.views import CREATE_TEXT_INDEX, SESSIONS, TEXT_INDEX, TURNS, Views
+from mnemolog.projections.words import stems_of, terms_of
 from tests.support import HashEncoder
 
 
@@ -97,7 +97,7 @@ def test_a_rebuild_of_views_removes_what_the_log_does_not_tell(views, log):
     assert views.rebuild(upto=log.head().position) == 40
     assert dump(views) == before
     with views.database.reading() as connection:
-        assert text_search.search(connection, "ghost", k=5, filters=Filters()) == []
+        assert text_search.search(connection, ["ghost"], k=5, filters=Filters()).positions == []
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db"])
@@ -118,11 +118,19 @@ def test_a_damaged_database_is_set_aside_and_made_anew(store, folder, encoder, n
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=200))
 def test_no_query_is_a_syntax_error(query):
-    """Whatever somebody types is words, not FTS5."""
+    """Whatever somebody types is words, not FTS5; and one who types a whole turn finds it."""
+    terms = terms_of(query)
     engine = sa.create_engine("sqlite://", module=__import__("pysqlite3").dbapi2)
     with engine.connect() as connection:
-        connection.exec_driver_sql(f"CREATE VIRTUAL TABLE {TEXT_INDEX} USING fts5(body)")
-        text_search.search(connection, query, k=5, filters=Filters())
+        for made in CREATE_TEXT_INDEX:
+            connection.exec_driver_sql(made)
+        SESSIONS.create(connection)
+        connection.exec_driver_sql(
+            f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", (7, " ".join(stems_of(query)))
+        )
+        found = text_search.search(connection, terms, k=5, filters=Filters())
+        assert found.positions == ([7] if terms else [])
+        assert dict(found.counts.holding) == dict.fromkeys(terms, 1)
     engine.dispose()
 
 
@@ -130,16 +138,7 @@ def test_no_query_is_a_syntax_error(query):
 def test_fts_syntax_in_a_query_is_only_words(views, query):
     """The usual traps, against the real index."""
     with views.database.reading() as connection:
-        text_search.search(connection, query, k=5, filters=Filters())
-
-
-def test_fusion_prefers_agreement_and_breaks_ties_by_position():
-    """1/(5+rank) summed over the legs; equal scores go to the earlier turn."""
-    first, second, third = Position(1), Position(2), Position(3)
-    fused = fuse({"text": [second, first], "vector": [first, third]}, k=3)
-    assert [position for position, _ in fused] == [1, 2, 3]
-    assert fused[0][1] == pytest.approx(1 / 7 + 1 / 6)
-    assert [p for p, _ in fuse({"text": [third], "vector": [second]}, k=2)] == [2, 3]
+        text_search.search(connection, terms_of(query), k=5, filters=Filters())
 
 
 def brute_force(store, encoder, query, k, allowed=None):

@@ -119,7 +119,7 @@ def test_the_filter_leaves_the_turns_of_the_spans_and_no_other(log, spans):
         for word in WORDS:
             found = text_search.search(connection, [word], k=100, filters=Filters(spans=spans)).positions
             assert sorted(found) == [position for position, text in visible if text == word]
-            unfiltered = text_search.search(connection, word, k=100, filters=Filters())
+            unfiltered = text_search.search(connection, [word], k=100, filters=Filters()).positions
             assert found == [position for position in unfiltered if position in found]
     views.database.engine.dispose()
 
@@ -200,7 +200,7 @@ def test_no_spans_are_not_the_same_as_no_filter():
             filters = Filters(spans=spans)
             assert filters.leave_everything is (spans is None)
             assert queries.positions_left(connection, filters) == expected
-            assert text_search.search(connection, "tea", k=5, filters=filters) == expected
+            assert text_search.search(connection, ["tea"], k=5, filters=filters).positions == expected
         assert queries.turns_in(connection, (), limit=5) == []
     views.database.engine.dispose()
 
@@ -215,7 +215,7 @@ def test_thousands_of_spans_are_one_statement(count):
     views = views_of(log)
     with views.database.reading() as connection:
         assert queries.positions_left(connection, Filters(spans=spans)) == expected
-        found = text_search.search(connection, "tea", k=10_000, filters=Filters(spans=spans))
+        found = text_search.search(connection, ["tea"], k=10_000, filters=Filters(spans=spans)).positions
         assert found == expected
         for newest_first in (False, True):
             pages = positions_in(connection, spans, newest_first=newest_first, limit=10_000)
@@ -231,9 +231,9 @@ def test_the_text_index_is_asked_once_and_spans_are_looked_up_by_index(count):
     with views.database.reading() as connection:
         asked = []
         sa.event.listen(connection, "before_cursor_execute", lambda *call: asked.append(call[2:4]))
-        text_search.search(connection, "tea", k=5, filters=filters)
+        text_search.search(connection, ["tea"], k=5, filters=filters)
         queries.positions_left(connection, filters)
-        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given).all() for sql, given in asked[:2]]
+        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given).all() for sql, given in asked[-2:]]
     text_plan, vector_plan = ([row.detail for row in plan] for plan in plans)
     assert text_plan[0] == f"SCAN {TEXT_INDEX} VIRTUAL TABLE INDEX 0:M1"
     assert sum(TEXT_INDEX in detail for detail in text_plan) == 1

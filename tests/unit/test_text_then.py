@@ -13,6 +13,7 @@ from pysqlite3 import dbapi2
 from mnemolog.projections import text_search, text_then
 from mnemolog.projections.queries import Filters
 from mnemolog.projections.views import TEXT_INDEX, TOKENIZER
+from mnemolog.projections.words import stems_of, terms_of
 
 WORDS = [
     "tea",
@@ -44,7 +45,8 @@ def index_of(texts):
             f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")"
         )
         for number, text in enumerate(texts, start=1):
-            connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", (2 * number, text))
+            row = (2 * number, " ".join(stems_of(text)))
+            connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", row)
         yield connection
     engine.dispose()
 
@@ -53,7 +55,7 @@ def scored_by_fts5(texts, query):
     with index_of(texts) as connection:
         matches = sa.text(
             f"SELECT rowid, -bm25({TEXT_INDEX}) FROM {TEXT_INDEX} WHERE {TEXT_INDEX} MATCH :expression"
-        ).bindparams(expression=text_search.match_expression(query))
+        ).bindparams(expression=" OR ".join(f'"{term}"' for term in terms_of(query)))
         return dict(connection.execute(matches).tuples().all())
 
 
@@ -62,11 +64,12 @@ def scored_by_fts5(texts, query):
 @example(["tea", LONG, "the"], 4, "tea the")
 def test_scores_are_those_of_an_index_that_ends_there(texts, upto, query):
     """To the last bit: words that share a stem, words of several tokens, words that every turn has, no words at all."""
-    words = text_search.words_of(query)
+    words = terms_of(query)
     if not words:
         return
     with index_of(texts) as connection:
-        found = text_then.scores(connection, words, upto=upto)
+        corpus, frequencies = text_then.count(connection, words, upto=upto)
+        found = text_then.scores(connection, corpus, list(frequencies.values()))
         assert connection.exec_driver_sql("SELECT count(*) FROM sqlite_temp_master").scalar() == 0
     assert found == pytest.approx(scored_by_fts5(texts[: upto // 2], query), rel=1e-12)
     assert sorted(found, key=lambda position: (-found[position], position)) == sorted(
@@ -91,4 +94,4 @@ def test_numbers_are_read_as_fts5_writes_them(number):
 def test_a_query_without_words_asks_nothing():
     """As at the head."""
     with index_of(["tea"]) as connection:
-        assert text_search.search(connection, "?!", k=5, filters=Filters(upto=1)) == []
+        assert text_search.search(connection, terms_of("?!"), k=5, filters=Filters(upto=1)).positions == []
