@@ -118,7 +118,7 @@ def gather(source: Source, query: str, *, mode: Mode, wanted: int) -> Candidates
     if source.fixed is not None and source.fixed.vectors_to is None:
         return _joined(source, text, legs, None, {VECTOR: "it did not answer when this was first asked"}, mode)
     try:
-        leg, answer = _ask_vectors(source, text.asked.about if mode != VECTOR else query, text.allowed, wanted)
+        leg, answer = _ask_vectors(source, text.asked.about, text.allowed, wanted)
     except errors.MnemologError as error:
         if mode == VECTOR or source.fixed is not None or not isinstance(error, _LEAVES_TEXT):
             raise

