@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from math import log2
 from typing import Final
 
@@ -12,17 +12,17 @@ CUT: Final = 10
 METRICS: Final = (*(f"hit@{cut}" for cut in HIT_CUTS), f"evidence recall@{CUT}", f"NDCG@{CUT}")
 
 
-def hit(ranking: Sequence[str], evidence: Set[str], *, cut: int) -> float:
+def hit(ranking: Sequence[str], evidence: frozenset[str], *, cut: int) -> float:
     """Return 1 where any evidence is among the first `cut`, else 0."""
     return float(any(item in evidence for item in ranking[:cut]))
 
 
-def evidence_recall(ranking: Sequence[str], evidence: Set[str], *, cut: int = CUT) -> float:
+def evidence_recall(ranking: Sequence[str], evidence: frozenset[str], *, cut: int = CUT) -> float:
     """Return which share of all evidence is among the first `cut`."""
     return len(evidence.intersection(ranking[:cut])) / len(evidence)
 
 
-def ndcg(ranking: Sequence[str], evidence: Set[str], *, cut: int = CUT) -> float:
+def ndcg(ranking: Sequence[str], evidence: frozenset[str], *, cut: int = CUT) -> float:
     """Return the discounted gain of the first `cut` over that of the best ranking that the corpus allows.
 
     Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", ACM TOIS 20(4), 2002, with a
@@ -39,7 +39,7 @@ def session_ranking(sessions_of_turns: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(sessions_of_turns))
 
 
-def scores(ranking: Sequence[str], evidence: Set[str]) -> list[float]:
+def scores(ranking: Sequence[str], evidence: frozenset[str]) -> list[float]:
     """Return every measure, in the order of `METRICS`. A ranking names no item twice; there is evidence."""
     return [
         *(hit(ranking, evidence, cut=cut) for cut in HIT_CUTS),

@@ -30,7 +30,12 @@ def draw(dataset: dict[str, Any], path: Path) -> None:
     settings = dataset["settings"]
     names = [setting["name"] for setting in settings]
     # Without a salt the ids in the file are random, and without a family the text depends on what is installed.
-    options = {"svg.hashsalt": "mnemolog", "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 8}
+    options: dict[Any, Any] = {
+        "svg.hashsalt": "mnemolog",
+        "svg.fonttype": "none",
+        "font.family": "DejaVu Sans",
+        "font.size": 8,
+    }
     with pyplot.rc_context(options):
         height = 0.9 + 0.24 * len(settings)
         figure, axes = pyplot.subplots(1, len(PANELS), sharey=True, figsize=(11, height), layout="constrained")
