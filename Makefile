@@ -18,7 +18,7 @@ SOURCES := $(shell find api domain infra projections -name '*.py' | sort)
 .PHONY: help install test lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
 
 help:  ## say what there is to make
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 install: $(VENV)/.installed  ## create the virtual environment and install everything
 
@@ -66,8 +66,8 @@ else
 endif
 
 bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/locomo path/to/longmemeval" [STORE=folder]
-	$(BIN)/python -m benchmarks.recall_quality $(DATA) --ablation --targets $(TUNED_ON:%=--tuned-on %) \
-		$(RERANKER:%=--reranker %) $(STORE:%=--store %) --json docs/recall-quality.json \
+	$(BIN)/python -m benchmarks.recall_quality $(DATA) --ablation --targets $(TUNED_ON:%=--tuned-on %) $(RERANKER:%=--reranker %) \
+		$(STORE:%=--store %) --json docs/recall-quality.json \
 		--write docs/recall-quality.md --plot docs/recall-ablation.svg
 
 faults: install  ## the fault suites at the larger scale, written to docs/faults.md; KILLS=50 is what CI does
