@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 import mnemolog
 
 ALL: Final = "all"
 """The setting that a user gets, and that the others are compared with."""
 
+INGREDIENTS: Final = ("vector", "neighbours", "speaker", "date", "question", "session")
+"""Fields of `mnemolog.Weights` that count in the default. What they measure beside the words of a query."""
+
 
 def settings() -> dict[str, dict[str, Any]]:
-    """Return named settings as arguments of `MemoryStore.recall`: first everything, then without each ingredient."""
+    """Return named settings as arguments of `MemoryStore.recall`: first all, then without each ingredient."""
     found: dict[str, dict[str, Any]] = {ALL: {}}
+    # Until the ranking has weights there are only its modes.
     if (weights := getattr(mnemolog, "Weights", None)) is not None:
-        default = weights()
-        for field in msgspec.structs.fields(weights):
-            value = getattr(default, field.name)
-            if isinstance(value, bool):
-                name = f"{'without' if value else 'with'} {field.name}"
-                found[name] = {"weights": weights(**{field.name: not value})}
-            elif value:
-                found[f"without {field.name}"] = {"weights": weights(**{field.name: 0.0})}
+        for name in INGREDIENTS:
+            found[f"without {name}"] = {"weights": weights(**{name: 0.0})}
+        found["words alone"] = {"weights": weights(**dict.fromkeys(INGREDIENTS, 0.0))}
     return found | {"text only": {"mode": "text"}, "vector only": {"mode": "vector"}}

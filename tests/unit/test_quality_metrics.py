@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.quality import bootstrap, metrics
+import mnemolog
+from benchmarks.quality import ablation, bootstrap, metrics
 from benchmarks.quality.plot import draw
 from benchmarks.quality.shapes import read_corpus, shape_of
 from benchmarks.recall_quality import command_line, main
@@ -238,6 +239,17 @@ def test_a_run_asks_every_question_in_its_own_conversation(locomo, longmemeval, 
     kept = json.loads(out.read_text())["datasets"][0]
     assert (kept["encoded_now"], kept["corpus_cost"]) == (0, talks["corpus_cost"])
     assert [setting["levels"] for setting in kept["settings"]] == [setting["levels"] for setting in talks["settings"]]
+
+
+def test_the_ablation_takes_away_one_ingredient_at_a_time():
+    """The first setting is what a user gets; each name is there once."""
+    first, *others = ablation.settings().items()
+    assert first == ("all", {})
+    assert [name for name, arguments in others if not arguments] == []
+    if (weights := getattr(mnemolog, "Weights", None)) is not None:
+        for name in ablation.INGREDIENTS:
+            assert getattr(weights(), name) > 0
+            assert ablation.settings()[f"without {name}"] == {"weights": weights(**{name: 0.0})}
 
 
 def test_the_command_in_a_report_names_no_place_on_this_machine():
