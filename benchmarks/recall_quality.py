@@ -39,28 +39,29 @@ def main(argv: Sequence[str] | None = None, *, encoder: Any = None) -> None:
         options["reranker"] = arguments.reranker
     with ExitStack() as stack:
         where = arguments.store or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        results = Results(
-            command=command_line(sys.argv[1:] if argv is None else argv),
-            model=arguments.model if encoder is None else encoder.name,
-            reranker=arguments.reranker,
-            retain_every=arguments.retain_every,
-            machine=f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
-            tuned_on=arguments.tuned_on,
-            depth=arguments.depth,
-            resamples=RESAMPLES,
-            seed=SEED,
-            datasets=tuple(
-                run(
-                    read_corpus(data),
-                    where / data.resolve().name,
-                    model=encoder or SentenceTransformerEncoder(arguments.model),
-                    settings=chosen,
-                    depth=arguments.depth,
-                    **options,
-                )
-                for data in arguments.data
-            ),
+        datasets = tuple(
+            run(
+                read_corpus(data),
+                where / data.resolve().name,
+                model=encoder or SentenceTransformerEncoder(arguments.model),
+                settings=chosen,
+                depth=arguments.depth,
+                **options,
+            )
+            for data in arguments.data
         )
+    results = Results(
+        command=command_line(sys.argv[1:] if argv is None else argv),
+        model=arguments.model if encoder is None else encoder.name,
+        reranker=arguments.reranker,
+        retain_every=arguments.retain_every,
+        machine=machine(),
+        tuned_on=arguments.tuned_on,
+        depth=arguments.depth,
+        resamples=RESAMPLES,
+        seed=SEED,
+        datasets=datasets,
+    )
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
     if arguments.write:
@@ -91,6 +92,14 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--write", type=Path, metavar="PAGE", help="write the report there")
     found.add_argument("--plot", type=Path, metavar="SVG", help="draw the ablation there; needs matplotlib")
     return found
+
+
+def machine() -> str:
+    """Say what times were measured on, and how busy it was at the end."""
+    return (
+        f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[0]:.1f} at the end"
+    )
 
 
 def command_line(argv: Sequence[str]) -> str:

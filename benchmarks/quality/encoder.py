@@ -37,7 +37,8 @@ class Remembering:
         self._vectors: dict[str, Any] = {}
 
     def ask(self) -> None:
-        """From now on the texts are questions."""
+        """From now on the texts are questions. The model is loaded here, so that no question pays for it."""
+        self._inner.encode(["warm up"])
         self._asking = True
 
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:

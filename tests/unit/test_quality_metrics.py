@@ -235,7 +235,9 @@ def test_a_run_asks_every_question_in_its_own_conversation(locomo, longmemeval, 
 
     embedded = encoder.texts_encoded
     main(arguments, encoder=encoder)
-    assert encoder.texts_encoded - embedded == 2 + 2  # Questions; the corpus is there.
+    assert (
+        encoder.texts_encoded - embedded == 2 + 2 + 2
+    )  # Questions, and a first text for each store; the corpora are there.
     kept = json.loads(out.read_text())["datasets"][0]
     assert (kept["encoded_now"], kept["corpus_cost"]) == (0, talks["corpus_cost"])
     assert [setting["levels"] for setting in kept["settings"]] == [setting["levels"] for setting in talks["settings"]]
