@@ -1,0 +1,1 @@
+"""How well recall answers questions whose evidence is known."""
