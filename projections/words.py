@@ -55,7 +55,12 @@ def _plain(text: str) -> str:
     if text.isascii():
         return text.lower()
     apart = unicodedata.normalize("NFKD", text)
-    return unicodedata.normalize("NFC", "".join(c for c in apart if not unicodedata.combining(c))).lower()
+    return unicodedata.normalize("NFC", "".join(c for c in apart if not _is_accent(c))).lower()
+
+
+def _is_accent(character: str) -> bool:
+    # The voice marks of Japanese make another letter of one, as our accents do not.
+    return unicodedata.combining(character) > 0 and character not in "\u3099\u309a"
 
 
 def _parts(word: str) -> list[str]:

@@ -1,0 +1,154 @@
+"""What each part of a turn's score does, by itself, through the store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from mnemolog import InvalidInput, Weights
+
+DAY = timedelta(days=1)
+FIRST = datetime(2023, 5, 1, 9, tzinfo=UTC)
+
+
+def only(**weights):
+    """Nothing but words and these."""
+    off = dict.fromkeys(("vector", "neighbours", "speaker", "date", "question", "session"), 0.0)
+    return Weights(**off | weights)
+
+
+def texts(store, query, **options):
+    return [hit.text for hit in store.recall(query, k=20, **options).hits]
+
+
+@pytest.fixture
+def session(store):
+    return store.start_session("s", session_id="s")
+
+
+def test_an_answer_is_found_by_the_words_of_its_question(store, session):
+    """It holds none of them itself, and stands first once its own question is taken back."""
+    for text in ("nice weather", "When does the ferry leave?", "At nine.", "fine then", "so be it"):
+        session.record("user", text)
+    plain = store.recall("when does the ferry leave", weights=only())
+    around = store.recall("when does the ferry leave", weights=only(neighbours=1.0, question=0.2))
+    assert plain.hits[0].text == "When does the ferry leave?"
+    assert around.hits[0].text == "At nine."
+    assert around.hits[0].parts["words"] == 1.0
+
+
+def test_no_neighbour_is_of_another_session(store, session):
+    """Turns recorded one behind the other lend one another nothing across sessions."""
+    session.record("user", "When does the ferry leave?")
+    store.start_session("t", session_id="t").record("user", "At nine.")
+    session.record("user", "At ten.")
+    hits = {hit.text: hit.parts["words"] for hit in store.recall("ferry leave", weights=only(neighbours=1.0)).hits}
+    assert hits["At ten."] > hits.get("At nine.", 0.0) == 0.0
+
+
+def test_who_is_named_has_said_it(store, session):
+    """By any word of the name, whatever the case, and the name is no word to look for."""
+    for speaker in ("Ann Lee", "Bob"):
+        session.record("user", "I like tea", speaker=speaker)
+    session.record("user", "ann ann ann", speaker="Bob")
+    for query in ("does ann like tea", "Lee's tea", "LEE: tea"):
+        (first, *_) = store.recall(query, weights=only(speaker=0.5)).hits
+        assert (first.text, first.speaker, first.parts["speaker"]) == ("I like tea", "Ann Lee", 0.5)
+    assert store.recall("tea", weights=only(speaker=0.5)).hits[0].speaker == "Ann Lee"
+    assert "speaker" not in store.recall("tea", weights=only(speaker=0.5)).hits[0].parts
+    assert texts(store, "ann")[0] == "ann ann ann"  # Nothing else was asked: then the name is the word.
+
+
+def test_a_speaker_of_another_scope_is_only_a_word(store):
+    """And so is one who speaks later than the offset that is asked about."""
+    store.start_session("a", session_id="a", scope="acme/a").record("user", "tea", speaker="Rose")
+    other = store.start_session("b", session_id="b", scope="acme/b")
+    other.record("user", "a rose and tea")
+    assert store.recall("rose tea", scope="acme/b").hits[0].parts["words"] == 1.0
+    assert "speaker" not in store.recall("rose tea", scope="acme/b").hits[0].parts
+    head = store.head().position
+    other.record("user", "hello", speaker="Rose")
+    assert "speaker" in store.recall("rose tea", scope="acme/b").hits[0].parts
+    assert "speaker" not in store.recall("rose tea", scope="acme/b", as_of=head).hits[0].parts
+
+
+def test_what_was_said_then_comes_before_what_was_said_at_another_time(store, session):
+    """And what was said near to it before what was not."""
+    for n in (0, 40, 80):
+        session.record("user", "I had tea", said_at=FIRST + n * DAY)
+    hits = store.recall("tea in July 2023", weights=only(date=1.0)).hits
+    assert [hit.said_at for hit in hits] == [FIRST + n * DAY for n in (80, 40, 0)]
+    assert hits[0].parts["date"] == 1.0 > hits[1].parts["date"] > hits[2].parts["date"] > 0
+
+
+def test_what_asks_counts_less_and_what_is_of_a_good_session_more(store, session):
+    """A little of each."""
+    session.record("user", "tea?")
+    session.record("user", "tea!")
+    assert texts(store, "tea", weights=only()) == ["tea?", "tea!"]
+    assert texts(store, "tea", weights=only(question=0.2)) == ["tea!", "tea?"]
+    other = store.start_session("t", session_id="t")
+    other.record("user", "green tea and a long walk to the harbour with friends")
+    other.record("user", "green tea")
+    found = store.recall("green tea", weights=only(session=0.2)).hits
+    assert found[0].parts["session"] == found[1].parts["session"] == 0.2
+    assert found[-1].parts["session"] < 0.2
+
+
+def test_recency_is_off_unless_asked_for(store, session):
+    """Then the latest of equal turns comes first."""
+    for n in (0, 10, 20):
+        session.record("user", "tea", said_at=FIRST + n * DAY)
+    assert [hit.said_at for hit in store.recall("tea").hits] == [FIRST + n * DAY for n in (0, 10, 20)]
+    hits = store.recall("tea", weights=Weights(recency=1.0, recency_days=365)).hits
+    assert [hit.said_at for hit in hits] == [FIRST + n * DAY for n in (20, 10, 0)]
+
+
+def test_distinct_leaves_out_turns_with_the_words_of_one_before_on_every_page(store, session):
+    """The best of them stays."""
+    for n in range(120):
+        session.record("user", f"tea number{n % 7}")
+    found, after = [], None
+    while True:
+        page = store.recall("tea", k=3, weights=Weights(distinct=True), after=after)
+        found += [hit.text for hit in page.hits]
+        if (after := page.next) is None:
+            break
+    assert sorted(found) == [f"tea number{n}" for n in range(7)]
+
+
+def test_turns_without_any_word_are_not_returned_for_words_alone(store, session):
+    """They stand beside one that has it, which is reason enough only where vectors answer as well."""
+    for text in ("hello", "tea", "goodbye"):
+        session.record("user", text)
+    assert texts(store, "tea", mode="text") == ["tea"]
+    assert len(texts(store, "tea")) == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"vector": -1.0},
+        {"date": float("nan")},
+        {"speaker": 1e9},
+        {"recency_days": 0.0},
+        {"session": True},
+        {"date": "x"},
+    ],
+)
+def test_weights_that_cannot_be_counted_with_are_refused(store, wrong):
+    """By name; nothing is read."""
+    with pytest.raises(InvalidInput, match=r"weights\."):
+        store.recall("tea", weights=Weights(**wrong))
+    with pytest.raises(InvalidInput, match="weights"):
+        store.recall("tea", weights={"vector": 1.0})
+
+
+def test_weights_are_part_of_receipts(store, session):
+    """An audit asks with the same ones."""
+    for text in ("tea?", "tea!"):
+        session.record("user", text)
+    store.recall("tea", weights=Weights(question=0.0, session=0.0), receipt=True)
+    audited = store.audit_recalls()
+    assert (audited.reproduced, audited.differing, audited.changed_today) == (1, 0, 0)

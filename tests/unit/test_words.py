@@ -1,0 +1,55 @@
+"""What search makes of a text: the same words for what is indexed and for what is asked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemolog.projections.words import TERMS_MAX, stems_of, terms_of, words_of
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The ferry's leaving", ["the", "ferry", "s", "leaving"]),
+        ("ERR_42 in src/app/main.py", ["err_42", "in", "src", "app", "main", "py"]),
+        ("Café, naïve, Ångström", ["cafe", "naive", "angstrom"]),
+        ("日本語です", ["日本", "本語", "語で", "です"]),
+        ("第5章", ["第", "5", "章"]),
+        ("GPT4を使う", ["gpt4", "を使", "使う"]),
+        ("чай и мёд", ["чаи", "и", "мед"]),
+        ("한국어 텍스트", ["한국어", "텍스트"]),
+        ("🍵 ?!", []),
+    ],
+)
+def test_words(text, words):
+    """Letters without accents in lower case; pairs of characters where there are no spaces."""
+    assert words_of(text) == words
+
+
+def test_endings_are_cut_off_alike_in_texts_and_queries():
+    """So that who asks for one finds the other."""
+    assert stems_of("She moved; they are moving, a move") == ["she", "move", "they", "are", "move", "a", "move"]
+    assert terms_of("who was moving to lisbon") == ["move", "lisbon"]
+
+
+def test_a_query_of_nothing_but_small_words_is_looked_up_by_them():
+    """Better some answer than none."""
+    assert terms_of("what is it") == ["what", "is", "it"]
+    assert terms_of("x") == ["x"]
+    assert terms_of("a 7 b ferry") == ["7", "ferri"]
+
+
+def test_a_pasted_page_is_looked_up_by_its_first_distinct_words():
+    """However long it is."""
+    assert terms_of(" ".join(f"w{n} w{n}" for n in range(1_000))) == [f"w{n}" for n in range(TERMS_MAX)]
+
+
+@given(st.text(max_size=80))
+def test_any_text_has_words_without_spaces_or_none(text):
+    """The index parts them at spaces, and must find as many."""
+    for word in (*words_of(text), *stems_of(text), *terms_of(text)):
+        assert word
+        assert not any(character.isspace() for character in word)
+        assert all(character == "_" or character.isalnum() or not character.isascii() for character in word)
