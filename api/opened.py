@@ -16,7 +16,7 @@ from mnemolog.infra.log import EventLog
 from mnemolog.models import Models
 from mnemolog.projections import queries
 from mnemolog.projections.catch_up import catch_up
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, Reranker
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.views import Views
 from mnemolog.projector import Projector
@@ -35,8 +35,10 @@ class OpenedProjections:
         every: int = 1,
         models: Sequence[Any] = (),
         background: bool = False,
+        reranker: Reranker | None = None,
     ) -> None:
         self._folder, self._log = folder, log
+        self.reranker = reranker
         self._opening = threading.Lock()
         self._views: Views | None = None
         self.models = Models(folder, log, model, every=every, others=models)

@@ -121,6 +121,7 @@ class Recalls:
             filters=question.filters(spans if question.lineage else None),
             head=basis.head,
             fixed=basis.fixed,
+            reranker=self._projections.reranker,
             settled=settled,
         )
         return recall(

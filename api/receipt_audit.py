@@ -136,14 +136,17 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
     page = Page(served.k, served.passed_over, served.candidates)
     basis = Basis(Position(served.head), page, fixed, model_of(served))
     try:
-        hits = recalls.answer(question_of(served), basis).recall.hits
+        answer = recalls.answer(question_of(served), basis).recall
     except errors.InvalidInput as error:
         return Verdict.UNKNOWN, f"it was asked as this mnemolog cannot ask: {error}"
     except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
         return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
-    difference = _difference(served, hits)
+    difference = _difference(served, answer.hits)
     if not difference:
         return Verdict.REPRODUCES, ""
+    if served.reranker != (answer.reranker or ""):
+        names = served.reranker or "no reranker", answer.reranker or "none"
+        return Verdict.UNKNOWN, f"{names[0]} looked at it then, {names[1]} does now: {difference}"
     if served.ranking != RANKING:
         why = f"it was ranked by {served.ranking}, this mnemolog ranks by {RANKING}: {difference}"
         return Verdict.UNKNOWN, why

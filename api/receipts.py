@@ -43,6 +43,7 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: bootstr
         candidates=page.offered,
         ranking=RANKING,
         weights=msgspec.to_builtins(question.weights),
+        reranker=answer.reranker or "",
         vectors_to=answer.vectors_to,
         model=answer.model,
         model_name="" if model is None else model.encoder.name,

@@ -20,6 +20,7 @@ from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
+from mnemolog.infra.reranker import make_reranker
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.model_change import ModelChange
 from mnemolog.opened import OpenedProjections
@@ -72,6 +73,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         limits: MemoryLimits = MEMORY_LIMITS,
         retain_every_n_turns: int = 1,
         background: bool = True,
+        reranker: Any = None,
     ) -> Self:
         """Open the store in the folder `path`, creating it there when the folder is new or empty.
 
@@ -86,15 +88,20 @@ class MemoryStore(Recalling, ModelChange, Operations):
         vectors and model calls, coarser hits. Every turn is committed and found at once all the same. It is
         part of the vectors' identity: with another number the store has other vectors (docs/recall.md).
 
+        `reranker` looks at the best turns of a recall once more (docs/recall.md): the name or folder of a CrossEncoder,
+        or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
+
         `background` embeds what is recorded in a thread of its own (docs/projector.md); `close` ends it.
 
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`,
         `InvalidInput`.
         """
-        every = checked_every(retain_every_n_turns)
+        every, second_look = checked_every(retain_every_n_turns), make_reranker(reranker)
         folder, clock = Path(path), clock or SystemClock()
         log = EventLog.open(folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
-        projections = OpenedProjections(folder, log, model, every=every, models=models, background=background)
+        projections = OpenedProjections(
+            folder, log, model, every=every, models=models, background=background, reranker=second_look
+        )
         return cls(folder, log, projections, clock=clock, limits=limits)
 
     def close(self) -> None:

@@ -212,6 +212,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Name and version of the ranking."""
     weights: dict[str, Any] = {}
     """What was other than it is by default in it."""
+    reranker: str = ""
+    """The name of the reranker that looked at the best turns."""
     vectors_to: int | None = None
     """Up to where the vectors covered the log; None where they did not answer."""
     model: str | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.queries import Filters, conditions, listed
-from mnemolog.projections.views import TURNS, WORDS
+from mnemolog.projections.views import TURNS
 
 BEFORE: Final = 2
 AFTER: Final = 3
@@ -31,12 +32,32 @@ class Row(NamedTuple):
     """Between spaces, one before the first and one behind the last."""
 
 
-def rows_around(connection: sa.Connection, offered: Iterable[Position], *, filters: Filters) -> list[Row]:
-    """Return what is around these turns, and they themselves, by place. No turn that `filters` leave out."""
-    own = sa.select(WORDS.c.place).where(WORDS.c.position.in_(listed(list(offered))))
-    places = {place + n for (place,) in connection.execute(own) for n in range(-BEFORE, AFTER + 1)}
-    columns = (WORDS.c.place, WORDS.c.position, WORDS.c.speaker, WORDS.c.at, WORDS.c.asks, WORDS.c.stems)
-    query = sa.select(*columns).where(WORDS.c.place.in_(listed(sorted(places)))).order_by(WORDS.c.place)
-    if not filters.leave_everything:
-        query = query.where(sa.exists().where(TURNS.c.position == WORDS.c.position, *conditions(filters)))
-    return [Row(*row) for row in connection.execute(query)]
+def rows_around(
+    connection: sa.Connection, offered: Iterable[Position], *, filters: Filters, upto: Position
+) -> list[Row]:
+    """Return what is around these turns, and they themselves, by place.
+
+    No turn that `filters` leave out, and none behind `upto`.
+    """
+    places = _ask(connection, "SELECT place FROM words WHERE position", sorted(offered))
+    near = {place + n for (place,) in places for n in range(-BEFORE, AFTER + 1)}
+    rows = [Row(*row) for row in _ask(connection, _SELECT, sorted(near)) if row[1] <= upto]
+    if filters.leave_everything:
+        return rows
+    positions = [row.position for row in rows]
+    query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(listed(positions)), *conditions(filters))
+    left = set(connection.execute(query).scalars())
+    return [row for row in rows if row.position in left]
+
+
+_SELECT: Final = "SELECT place, position, speaker, at, asks, stems FROM words WHERE place"
+
+
+def _ask(connection: sa.Connection, question: str, numbers: list[int] | list[Position]) -> list[Any]:
+    """Return what `question` gives for these numbers. By the driver: hundreds of rows for each recall."""
+    driver: Any = connection.connection.driver_connection
+    listed_here = msgspec.json.encode(numbers).decode()
+    found: list[Any] = driver.execute(
+        f"{question} IN (SELECT value FROM json_each(?)) ORDER BY place", (listed_here,)
+    ).fetchall()
+    return found

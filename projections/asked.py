@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, Scope
-from mnemolog.projections.queries import below
-from mnemolog.projections.views import SPEAKERS
+from mnemolog.projections.queries import NEXT_TO_SLASH
 from mnemolog.projections.words import TERMS_MAX, terms_of, words_of
 
+_SELECT: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
 _NAMED: Final = re.compile(r"(\w+)(?:['\u2019]s\b)?")
 
 
@@ -32,12 +32,9 @@ def take_apart(connection: sa.Connection, query: str, *, scope: Scope, upto: Pos
     """Take a query apart by the speakers of the turns at or below `scope` up to `upto`."""
     words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
     listed = msgspec.json.encode(words).decode()
-    statement = sa.select(SPEAKERS.c.word, SPEAKERS.c.speaker).where(
-        SPEAKERS.c.word.in_(sa.text("SELECT value FROM json_each(:words)").bindparams(words=listed)),
-        SPEAKERS.c.since <= upto,
-        *([] if scope == ROOT else [below(SPEAKERS.c.scope, scope)]),
-    )
-    found = connection.execute(statement).all()
+    query_text = _SELECT if scope == ROOT else f"{_SELECT} AND (scope = ? OR (scope >= ? AND scope < ?))"
+    under = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")
+    found = connection.exec_driver_sql(query_text, (listed, upto, *under)).all()
     names = {row.word for row in found}
     about = query
     if names:

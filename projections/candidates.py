@@ -12,6 +12,7 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.projections import queries, text_search
 from mnemolog.projections.around import Row, rows_around
 from mnemolog.projections.asked import Asked, take_apart
+from mnemolog.projections.ports import Reranker
 from mnemolog.projections.queries import Filters
 from mnemolog.projections.question import Mode
 from mnemolog.projections.text_search import Counts, Found
@@ -68,6 +69,7 @@ class Source(NamedTuple):
     filters: Filters
     head: Position
     fixed: Fixed | None = None
+    reranker: Reranker | None = None
     settled: bool = True
     """Whether it is this very offset that is asked about. Else a later head would do as well, and `MovedOn` says so."""
 
@@ -157,7 +159,7 @@ def _joined(
     if mode != VECTOR:
         with source.views.database.reading() as connection:
             offered = [position for leg in legs.values() for position in leg]
-            rows = rows_around(connection, offered, filters=replace(source.filters, upto=source.head))
+            rows = rows_around(connection, offered, filters=text.filters, upto=source.head)
     if answer is not None and similarity is not None and rows:
         unknown = sorted(row.position for row in rows if row.position not in similarity)
         similarity |= answer.look_up(unknown)

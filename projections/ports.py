@@ -143,3 +143,16 @@ class Encoder(Protocol):
         not a finite vector of the right shape.
         """
         ...
+
+
+class Reranker(Protocol):
+    """What tells how well texts answer a query."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in receipts."""
+        ...
+
+    def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """Return a number for each text, higher is better. The same for the same query and texts."""
+        ...

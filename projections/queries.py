@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -19,7 +19,8 @@ from mnemolog.projections.spans import in_spans, positions_in
 from mnemolog.projections.turn_metadata import with_value
 from mnemolog.projections.views import ACTIVATIONS, SESSIONS, SWITCHES, TURNS
 
-_AFTER_SLASH = "0"  # The character behind "/": a range over it is every path below.
+NEXT_TO_SLASH: Final = "0"
+"""The character behind "/": a range up to it is every path below."""
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +73,7 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
 
 def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
     """Return the condition that a scope is this one or below it."""
-    return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + _AFTER_SLASH))
+    return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + NEXT_TO_SLASH))
 
 
 def positions_left(connection: sa.Connection, filters: Filters) -> list[Position]:
@@ -83,14 +84,14 @@ def positions_left(connection: sa.Connection, filters: Filters) -> list[Position
 
 def said_last(connection: sa.Connection, upto: Position) -> Micros:
     """Return when the last turn up to a position was recorded; 0 where there is none."""
-    query = sa.select(TURNS.c.recorded_at).where(TURNS.c.position <= upto).order_by(TURNS.c.position.desc()).limit(1)
-    return Micros(connection.execute(query).scalar_one_or_none() or 0)
+    query = "SELECT recorded_at FROM turns WHERE position <= ? ORDER BY position DESC LIMIT 1"
+    return Micros(connection.exec_driver_sql(query, (upto,)).scalar_one_or_none() or 0)
 
 
 def any_turn_behind(connection: sa.Connection, position: Position) -> bool:
     """Whether there is a turn behind a position."""
-    query = sa.select(sa.literal(1)).select_from(TURNS).where(TURNS.c.position > position).limit(1)
-    return connection.execute(query).first() is not None
+    query = "SELECT 1 FROM turns WHERE position > ? LIMIT 1"
+    return connection.exec_driver_sql(query, (position,)).first() is not None
 
 
 def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:

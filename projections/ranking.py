@@ -7,7 +7,7 @@ what twice as many give and the first did not; and so on, until the legs have no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -54,41 +54,57 @@ class Ranking(NamedTuple):
         return sha256(b",".join(b"%d" % turn.position for turn in self.turns[:count])).digest()
 
 
-def rank(gather: Callable[[int], Candidates], *, query: str, weights: Weights, candidates: int, count: int) -> Ranking:
-    """Return the best `count` turns, or all there are. `gather` gives so many candidates of each leg."""
+def rank(
+    gather: Callable[[int], Candidates],
+    *,
+    query: str,
+    weights: Weights,
+    candidates: int,
+    count: int,
+    second_look: Callable[[list[Ranked]], list[Ranked]] | None = None,
+) -> Ranking:
+    """Return the best `count` turns, or all there are. `gather` gives so many candidates of each leg.
+
+    `second_look` may bring what the first candidates give into another order.
+    """
     turns: list[Ranked] = []
     seen: set[Position] = set()
     told: set[str] = set()
     while True:
-        found = gather(candidates)
+        found, stage, behind = gather(candidates), list[Ranked](), False
         for turn, words in _ordered(found, query, weights):
             if turn.position in seen:
                 continue
+            if second_look is None and len(turns) + len(stage) == count:
+                behind = True  # The rest is made when it is asked for.
+                break
             seen.add(turn.position)
             if weights.distinct and words is not None:
                 if words in told:
                     continue
                 told.add(words)
-            turns.append(turn)
+            stage.append(turn)
+        turns += stage if turns or second_look is None else second_look(stage)
         full = any(len(leg) >= candidates for leg in found.legs.values())
         if len(turns) >= count or not full:
-            return Ranking(turns[:count], found, full or len(turns) > count)
+            return Ranking(turns[:count], found, behind or full or len(turns) > count)
         candidates *= 2
 
 
-def _ordered(found: Candidates, query: str, weights: Weights) -> list[_Placed]:
-    """Return what was found, best first; ties by position."""
+def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[_Placed]:
+    """Yield what was found, best first; ties by position."""
     ranks = {leg: {position: rank for rank, position in enumerate(turns, 1)} for leg, turns in found.legs.items()}
+    similarity = found.similarity or {}
 
     def placed(position: Position, score: float, parts: dict[str, float], words: str | None) -> _Placed:
         places = {leg: where[position] for leg, where in ranks.items() if position in where}
-        return _Placed(Ranked(position, score, places, (found.similarity or {}).get(position), parts), words)
+        return _Placed(Ranked(position, score, places, similarity.get(position), parts), words)
 
     if TEXT not in found.legs:
-        similarity = found.similarity or {}
-        return [placed(position, similarity[position], {}, None) for position in found.legs.get(VECTOR, ())]
+        yield from (placed(position, similarity[position], {}, None) for position in found.legs.get(VECTOR, ()))
+        return
     if not found.rows:
-        return []
+        return
     from mnemolog.projections.scoring import score  # It needs numpy, which a store that is not asked does not.
 
     scored = score(
@@ -101,15 +117,9 @@ def _ordered(found: Candidates, query: str, weights: Weights) -> list[_Placed]:
         now=found.now,
         weights=weights,
     )
-    # Words alone: only turns that hold one, not those that stand beside them.
-    kept = [n for n in range(len(found.rows)) if VECTOR in found.legs or scored.direct[n]]
-    kept.sort(key=lambda n: (-scored.total[n], found.rows[n].position))
-    return [
-        placed(
-            (row := found.rows[n]).position,
-            float(scored.total[n]),
-            {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()},
-            row.stems,
-        )
-        for n in kept
-    ]
+    for n in scored.order():
+        if VECTOR not in found.legs and not scored.direct[n]:
+            continue  # Words alone: only turns that hold one, not those that stand beside them.
+        row = found.rows[n]
+        parts = {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()}
+        yield placed(row.position, float(scored.total[n]), parts, row.stems)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -16,10 +16,12 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, cut
 from mnemolog.projections import queries
-from mnemolog.projections.candidates import Source, gather
+from mnemolog.projections.candidates import VECTOR, Source, gather
+from mnemolog.projections.ports import Reranker
 from mnemolog.projections.question import Mode
 from mnemolog.projections.ranking import CANDIDATES_MIN, Ranked, Ranking, rank
 from mnemolog.projections.read_models import Turn
+from mnemolog.projections.reranking import RERANKED_MAX, rerank
 from mnemolog.projections.weights import DEFAULT, Weights
 
 
@@ -73,8 +75,14 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """The earlier offset that was asked for, None for the present."""
     next: str | None = None
     """What to give as `after` for the next page, None where there is none."""
+    reranker: str | None = None
+    """The reranker that looked at the best of them, None where there is none or it failed (`not_answering`)."""
     receipt: Position | None = None
     """Where the receipt of this answer stands in the log, if one was asked for."""
+
+
+RERANKER: Final = "reranker"
+"""What a reranker that fails is called in `not_answering`."""
 
 
 class Page(NamedTuple):
@@ -103,12 +111,16 @@ def recall(
     source: Source, query: str, *, page: Page, mode: Mode, neighbours: int = 0, weights: Weights = DEFAULT
 ) -> Answer:
     """Answer from the legs that `mode` names, as of the source's head. Raises as `gather` does."""
+    look = None
+    if source.reranker is not None and weights.reranker and mode != VECTOR:
+        look = _SecondLook(source, source.reranker, query, weights.reranker)
     ranking = rank(
         lambda wanted: gather(source, query, mode=mode, wanted=wanted),
         query=query,
         weights=weights,
         candidates=page.offered,
         count=page.passed_over + page.k,
+        second_look=look,
     )
     last = ranking.last
     answer = Recall(
@@ -117,11 +129,30 @@ def recall(
         head=source.head,
         vectors_to=last.vectors_to,
         legs=tuple(last.legs),
-        not_answering=last.not_answering,
+        not_answering=last.not_answering | ({} if look is None or not look.failed else {RERANKER: look.failed}),
         vectors_lag=last.vectors_lag,
         model=last.model,
+        reranker=None if look is None or look.failed else look.reranker.name,
     )
     return Answer(answer, ranking)
+
+
+class _SecondLook:
+    """Has a reranker look at turns. Where it fails, their order stays, with its reason."""
+
+    def __init__(self, source: Source, reranker: Reranker, query: str, weight: float) -> None:
+        self.source, self.reranker, self.query, self.weight = source, reranker, query, weight
+        self.failed = ""
+
+    def __call__(self, turns: list[Ranked]) -> list[Ranked]:
+        with self.source.views.database.reading() as connection:
+            found = queries.turns_at(connection, [turn.position for turn in turns[:RERANKED_MAX]])
+        texts = {position: turn.text for position, turn in found.items()}
+        try:
+            return rerank(self.reranker, self.query, turns, texts, weight=self.weight)
+        except Exception as error:  # Not loaded, out of memory, wrong scores: an answer without it is one all the same.
+            self.failed = str(error) or repr(error)
+            return turns
 
 
 def _hits(source: Source, ranked: Sequence[Ranked], neighbours: int) -> tuple[Hit, ...]:

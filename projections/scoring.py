@@ -37,10 +37,16 @@ Scores = NDArray[np.float64]
 class Scored(NamedTuple):
     """The worth of rows, shape (rows,), as a whole and by its parts."""
 
+    positions: NDArray[np.int64]
     total: Scores
     parts: dict[str, Scores]
     direct: NDArray[np.bool_]
     """Whether any word of the query is in the turn itself."""
+
+    def order(self) -> list[int]:
+        """Return the numbers of the rows, best first; ties by position."""
+        numbers: list[int] = np.lexsort((self.positions, -self.total)).tolist()
+        return numbers
 
 
 def score(
@@ -78,7 +84,8 @@ def score(
     if weights.session:
         parts["session"] = weights.session * _best_of_session(places, total)
         total = total + parts["session"]
-    return Scored(np.round(total, 9), parts, direct)
+    positions = np.array([row.position for row in rows], dtype=np.int64)
+    return Scored(positions, np.round(total, 9), parts, direct)
 
 
 def _words(

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from mnemolog.domain.position import Position
 from mnemolog.projections import text_then
 from mnemolog.projections.queries import Filters, conditions, positions_left
-from mnemolog.projections.views import SESSIONS, TEXT_INDEX, TURNS, VOCABULARY
+from mnemolog.projections.views import TEXT_INDEX, TURNS, VOCABULARY
 
 PLACES_MAX: Final = 10_000
 """Turns that may hold the words that candidates are made from, counted for each word; one word is always looked for."""
 
 _MATCHES: Final = sa.table(TEXT_INDEX, sa.column("rowid"))
+_BEST: Final = f"SELECT rowid FROM {TEXT_INDEX} WHERE {TEXT_INDEX} MATCH ? ORDER BY bm25({TEXT_INDEX}), rowid LIMIT ?"
 
 
 class Counts(NamedTuple):
@@ -52,23 +53,22 @@ def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: 
     expression = " OR ".join(f'"{term}"' for term in _rarest(counts.holding))
     if not expression:
         return Found([], counts)
-    statement = sa.select(_MATCHES.c.rowid).where(
-        sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
-    )
-    if not filters.leave_everything:
-        # Not a join: SQLite may turn that round and ask the text index once for every turn of a session.
-        left = sa.exists().where(TURNS.c.position == _MATCHES.c.rowid, *conditions(filters))
-        statement = statement.where(left)
+    if filters.leave_everything:
+        found = connection.exec_driver_sql(_BEST, (expression, k))
+        return Found([Position(row[0]) for row in found], counts)
+    # Not a join: SQLite may turn that round and ask the text index once for every turn of a session.
+    left = sa.exists().where(TURNS.c.position == _MATCHES.c.rowid, *conditions(filters))
+    matches = sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
     score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")
-    statement = statement.order_by(score, _MATCHES.c.rowid).limit(k)
+    statement = sa.select(_MATCHES.c.rowid).where(matches, left).order_by(score, _MATCHES.c.rowid).limit(k)
     return Found([Position(row[0]) for row in connection.execute(statement)], counts)
 
 
 def _counts(connection: sa.Connection, terms: Sequence[str]) -> Counts:
     listed = msgspec.json.encode(list(terms)).decode()
     query = f"SELECT term, doc FROM {VOCABULARY} WHERE term IN (SELECT value FROM json_each(?))"
-    holding: dict[str, int] = dict(connection.exec_driver_sql(query, (listed,)).tuples().all())
-    turns = connection.execute(sa.select(sa.func.coalesce(sa.func.sum(SESSIONS.c.turns), 0))).scalar_one()
+    holding: dict[str, int] = {term: count for term, count in connection.exec_driver_sql(query, (listed,))}  # noqa: C416
+    turns = connection.exec_driver_sql("SELECT coalesce(sum(turns), 0) FROM sessions").scalar_one()
     return Counts(turns, {term: holding[term] for term in terms if term in holding})
 
 

@@ -43,8 +43,9 @@ NOTHING_READ: Final = Tracked(ORIGIN, "", b"")
 
 def tracked(connection: sa.Connection, name: str) -> Tracked:
     """Return how far the projection `name` has read."""
-    row = connection.execute(sa.select(TRACKING).where(TRACKING.c.name == name)).first()
-    return NOTHING_READ if row is None else Tracked(Position(row.position), row.log_id, row.digest)
+    query = "SELECT position, log_id, digest FROM tracking WHERE name = ?"
+    row = connection.exec_driver_sql(query, (name,)).first()
+    return NOTHING_READ if row is None else Tracked(Position(row[0]), row[1], row[2])
 
 
 def track(connection: sa.Connection, name: str, to: Tracked) -> None:

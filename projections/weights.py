@@ -31,6 +31,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Taken off a turn that asks something itself."""
     session: float = 0.2
     """A share of the best score in its session."""
+    reranker: float = 2.0
+    """What the reranker says, where the store was opened with one: as much as words and similarity together."""
     recency: float = 0.0
     """Said lately: this much for the present, less by e for every `recency_days`."""
     recency_days: float = 30.0

@@ -25,7 +25,7 @@ from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
 from mnemolog.projections.vectors.members import Positions
-from mnemolog.projections.vectors.search import nearest
+from mnemolog.projections.vectors.search import nearest, similarities
 from mnemolog.projections.vectors.snapshot import Snapshot
 from mnemolog.projections.vectors.then import Then, as_of
 
@@ -155,7 +155,7 @@ class VectorProjection:
         if then.allowed is not None:
             allowed = np.intersect1d(allowed, then.allowed, assume_unique=True)
         try:
-            return dict(nearest(snapshot.segments, vector, k=len(wanted), allowed=allowed, instead=then.instead))
+            return similarities(snapshot.segments, vector, allowed, instead=then.instead)
         except Damaged as error:
             generation.set_aside(error.path.parent, why=error.cause)
             return {}

@@ -67,6 +67,29 @@ def nearest(
     return [(Position(turn), group.score) for group in found[:k] for turn in group.turns][:k]
 
 
+def similarities(
+    segments: Sequence[Segment], query: Vectors, wanted: Positions, *, instead: Segment | None = None
+) -> dict[Position, float]:
+    """Return the cosine similarity of the groups of these turns, which rise, by turn; those without are left out.
+
+    `query` and `instead` as for `nearest`. Raises `Damaged`.
+    """
+    elsewhere = wanted if instead is None else np.setdiff1d(wanted, instead.members.turns, assume_unique=True)
+    looked_in = [(segment, elsewhere) for segment in segments] + ([] if instead is None else [(instead, wanted)])
+    found: dict[Position, float] = {}
+    for segment, turns in looked_in:
+        groups = segment.groups_with(turns)
+        if not len(groups):
+            continue
+        scored = _all_of(segment, query, groups, k=len(groups)).scores.tolist()
+        if len(segment.members.ends) == len(segment.members.turns):
+            found.update(zip(map(Position, segment.members.turns[groups].tolist()), scored, strict=True))
+            continue
+        for group, score in zip(groups.tolist(), scored, strict=True):
+            found.update(dict.fromkeys(map(Position, _turns(segment, group, turns)), score))
+    return found
+
+
 def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> list[_Found]:
     groups = None if allowed is None else segment.groups_with(allowed)
     if segment.exact.count == 0 or (groups is not None and not len(groups)):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mnemolog import InvalidInput, Weights
+from mnemolog import InvalidInput, MemoryStore, Weights
 
 DAY = timedelta(days=1)
 FIRST = datetime(2023, 5, 1, 9, tzinfo=UTC)
@@ -152,3 +152,93 @@ def test_weights_are_part_of_receipts(store, session):
     store.recall("tea", weights=Weights(question=0.0, session=0.0), receipt=True)
     audited = store.audit_recalls()
     assert (audited.reproduced, audited.differing, audited.changed_today) == (1, 0, 0)
+
+
+class ByLength:
+    """Thinks that the longest text answers best."""
+
+    name = "by length"
+
+    def __init__(self):
+        self.asked = []
+
+    def score(self, query, texts):
+        self.asked.append((query, len(texts)))
+        return [len(text) for text in texts]
+
+
+def test_a_reranker_has_a_second_look_at_the_best_turns(folder, encoder):
+    """At so many and no more; what it says is one more part, and the same on every page."""
+    reranker = ByLength()
+    with MemoryStore.open(folder, model=encoder, reranker=reranker, background=False) as store:
+        session = store.start_session("s", session_id="s")
+        for n in range(80):
+            session.record("user", "tea " + "x" * (n % 60))
+        store.catch_up_vectors()
+        first = store.recall("tea", k=5)
+        assert first.reranker == "by length"
+        assert (first.hits[0].parts["reranker"], max(len(hit.text) for hit in first.hits)) == (
+            2.0,
+            len(first.hits[0].text),
+        )
+        assert reranker.asked == [("tea", 50)]
+        pages, after = list(first.hits), first.next
+        while after is not None:
+            page = store.recall("tea", k=5, after=after)
+            pages, after = pages + list(page.hits), page.next
+        scores = [hit.score for hit in pages[:50]]
+        assert scores == sorted(scores, reverse=True)
+        assert len({hit.position for hit in pages}) == 80
+        assert store.recall("tea", weights=Weights(reranker=0)).reranker is None
+        store.recall("tea", receipt=True)
+        assert store.audit_recalls().reproduced == 1
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
+        (item,) = store.audit_recalls().recalls
+        assert (item.verdict, "by length looked at it then" in item.why) == ("cannot-be-told", True)
+
+
+@pytest.mark.parametrize("scores", [[], [float("nan")] * 3, ["x"] * 3, MemoryError()])
+def test_a_reranker_that_fails_leaves_the_order_with_its_reason(folder, encoder, scores):
+    """Whatever goes wrong in it."""
+
+    class Broken(ByLength):
+        def score(self, query, texts):
+            if isinstance(scores, Exception):
+                raise scores
+            return scores
+
+    with MemoryStore.open(folder, model=encoder, reranker=Broken(), background=False) as store:
+        session = store.start_session("s", session_id="s")
+        for text in ("tea", "green tea", "no"):
+            session.record("user", text)
+        answer = store.recall("tea")
+        assert answer.not_answering["reranker"]
+        assert answer.reranker is None
+        assert answer.hits == store.recall("tea", weights=Weights(reranker=0)).hits
+
+
+def test_what_is_no_reranker_is_refused(folder):
+    """Before anything is opened for good."""
+    with pytest.raises(InvalidInput, match="reranker"):
+        MemoryStore.open(folder, model=None, reranker=7)
+
+
+def test_a_cross_encoder_is_loaded_from_a_folder_when_it_is_needed(folder, tmp_path, encoder):
+    """The real library, with a model of no weights worth the name."""
+    from sentence_transformers import CrossEncoder
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    words = tmp_path / "vocab.txt"
+    words.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "green", "no"]))
+    size = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertForSequenceClassification(BertConfig(**size, num_labels=1)).save_pretrained(tmp_path / "cross")
+    BertTokenizerFast(vocab_file=str(words)).save_pretrained(tmp_path / "cross")
+    expected = CrossEncoder(str(tmp_path / "cross")).predict([("tea", "green tea"), ("tea", "no tea")])
+    with MemoryStore.open(folder, model=encoder, reranker=tmp_path / "cross", background=False) as store:
+        session = store.start_session("s", session_id="s")
+        for text in ("green tea", "no tea"):
+            session.record("user", text)
+        hits = {hit.text: hit.parts["reranker"] for hit in store.recall("tea").hits}
+        assert hits == {"green tea": 2.0 * (expected[0] > expected[1]), "no tea": 2.0 * (expected[1] > expected[0])}
+    with MemoryStore.open(folder, model=encoder, reranker="no/such-reranker", background=False) as store:
+        assert "no/such-reranker" in store.recall("tea").not_answering["reranker"]

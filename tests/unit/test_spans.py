@@ -25,6 +25,7 @@ from mnemolog.projections.queries import Filters
 from mnemolog.projections.recall import Page, recall
 from mnemolog.projections.spans import SPANS_INLINE_MAX, positions_in
 from mnemolog.projections.views import TEXT_INDEX, Views
+from mnemolog.projections.words import terms_of
 from tests.support import EPOCH_2024, HashEncoder, started
 
 SESSIONS = ("a", "b", "c", "d'\"%")
@@ -117,9 +118,9 @@ def test_the_filter_leaves_the_turns_of_the_spans_and_no_other(log, spans):
         assert queries.positions_left(connection, Filters(spans=spans, session="a")) == of_a
         assert queries.positions_left(connection, Filters(spans=spans, roles=(Role.TOOL,))) == []
         for word in WORDS:
-            found = text_search.search(connection, [word], k=100, filters=Filters(spans=spans)).positions
+            found = text_search.search(connection, terms_of(word), k=100, filters=Filters(spans=spans)).positions
             assert sorted(found) == [position for position, text in visible if text == word]
-            unfiltered = text_search.search(connection, [word], k=100, filters=Filters()).positions
+            unfiltered = text_search.search(connection, terms_of(word), k=100, filters=Filters()).positions
             assert found == [position for position in unfiltered if position in found]
     views.database.engine.dispose()
 

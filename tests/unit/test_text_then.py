@@ -56,7 +56,7 @@ def scored_by_fts5(texts, query):
         matches = sa.text(
             f"SELECT rowid, -bm25({TEXT_INDEX}) FROM {TEXT_INDEX} WHERE {TEXT_INDEX} MATCH :expression"
         ).bindparams(expression=" OR ".join(f'"{term}"' for term in terms_of(query)))
-        return dict(connection.execute(matches).tuples().all())
+        return {position: score for position, score in connection.execute(matches)}  # noqa: C416
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
