@@ -19,7 +19,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.turn_metadata import TURN_METADATA, rows_of
-from mnemolog.projections.views import SESSIONS, SWITCHES, TEXT_INDEX, TURNS, turn_row
+from mnemolog.projections.views import PLACES, SESSIONS, SWITCHES, TEXT_INDEX, TURNS, WORDS, turn_row, words_row
 
 BATCH_MAX: Final = 500
 LISTED_MAX: Final = 10
@@ -79,6 +79,7 @@ class _Expected:
         self.sessions: dict[Any, dict[str, Any]] = {}
         self.switches: dict[Any, dict[str, Any]] = {}
         self.scopes: dict[str, str] = {}
+        self.places: dict[str, int] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
         for recorded in events:
@@ -94,6 +95,7 @@ class _Expected:
                 continue
             if isinstance(event, SessionStarted):
                 self.sessions[session], self.scopes[session] = _started(event), event.scope
+                self.places[session] = recorded.position * PLACES
             self._follow(session, recorded)
 
     def _follow(self, session: str, recorded: RecordedEvent) -> None:
@@ -132,6 +134,14 @@ def _compare_turns(
     within = TURNS.c.position.between(events[0].position, events[-1].position)
     held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(TURNS).where(within))}
     _compare(held, told, "turn", found)
+    words = {
+        recorded.position: words_row(recorded, recorded.event, expected.places)
+        for recorded in events
+        if isinstance(recorded.event, TurnRecorded)
+    }
+    within = WORDS.c.position.between(events[0].position, events[-1].position)
+    held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(WORDS).where(within))}
+    _compare(held, words, "words of turn", found)
     _compare_metadata(connection, events, found)
 
 

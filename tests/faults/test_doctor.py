@@ -113,6 +113,7 @@ FOUND_BY_A_LOOK = {
 FOUND_BY_READING = {
     "another text": ("views", lambda p: execute(p / "views.db", "UPDATE turns SET text = 'forged' WHERE position = 5")),
     "another role": ("views", lambda p: execute(p / "views.db", "UPDATE turns SET role = 'tool' WHERE position = 5")),
+    "other words": ("views", lambda p: execute(p / "views.db", "UPDATE words SET stems = ' x ' WHERE position = 5")),
     "a turn less": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns WHERE position = 5")),
     "a ghost turn": (
         "views",
