@@ -17,7 +17,7 @@ from mnemolog.domain.spans import Span
 from mnemolog.projections.read_models import SessionSummary, Switch, Turn
 from mnemolog.projections.spans import in_spans, positions_in
 from mnemolog.projections.turn_metadata import with_value
-from mnemolog.projections.views import ACTIVATIONS, SESSIONS, SWITCHES, TURNS
+from mnemolog.projections.views import SESSIONS, SWITCHES, TURNS
 
 NEXT_TO_SLASH: Final = "0"
 """The character behind "/": a range up to it is every path below."""
@@ -96,8 +96,9 @@ def any_turn_behind(connection: sa.Connection, position: Position) -> bool:
 
 def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:
     """Return the turns at `positions`, by position. Positions without a turn are left out."""
-    query = sa.select(TURNS).where(TURNS.c.position.in_(listed(positions)))
-    return {Position(row.position): _turn(row) for row in connection.execute(query)}
+    query = "SELECT * FROM turns WHERE position IN (SELECT value FROM json_each(?))"
+    found = connection.exec_driver_sql(query, (msgspec.json.encode(positions).decode(),))
+    return {Position(row.position): _turn(row) for row in found}
 
 
 def turns_in(
@@ -152,10 +153,8 @@ def switches_of(
 
 def active_model(connection: sa.Connection, *, upto: Position | None = None) -> Activation | None:
     """Return the last model that was activated, at or before position `upto` if that is given; None before any."""
-    query = sa.select(ACTIVATIONS).order_by(ACTIVATIONS.c.position.desc()).limit(1)
-    if upto is not None:
-        query = query.where(ACTIVATIONS.c.position <= upto)
-    row = connection.execute(query).first()
+    query = "SELECT * FROM activations WHERE ? IS NULL OR position <= ? ORDER BY position DESC LIMIT 1"
+    row = connection.exec_driver_sql(query, (upto, upto)).first()
     if row is None:
         return None
     return Activation(

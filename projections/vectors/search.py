@@ -166,6 +166,8 @@ def _best(scored: NDArray[np.float32], ids: Positions, k: int) -> list[int]:
 
 
 def _turns(segment: Segment, group: int, allowed: Positions | None) -> list[int]:
+    if len(segment.members.ends) == len(segment.members.turns):
+        return [int(segment.members.turns[group])]  # A group of one turn, which is allowed, or it was not scored.
     turns = segment.members.turns[segment.members.turns_of(group)]
     found: list[int] = (turns if allowed is None else turns[positions_of(allowed, turns)]).tolist()
     return found
