@@ -58,9 +58,12 @@ class OpenedProjections:
 
     def current_views(self, progress: Progress | None = None) -> Views:
         """Return the views, brought up to the head of the log."""
+        return self.caught_up(progress)[0]
+
+    def caught_up(self, progress: Progress | None = None) -> tuple[Views, Position]:
+        """Return the views, brought up to the head of the log, and how far they have read."""
         views = self.views()
-        catch_up(self._log, views, upto=self._log.head().position, progress=progress)
-        return views
+        return views, catch_up(self._log, views, upto=self._log.head().position, progress=progress)
 
     def vectors(self) -> bootstrap.Vectors:
         """Return the vectors of the active model; before any activation, of the one the store was opened with.

@@ -61,8 +61,7 @@ class Recalls:
         """Answer a question. See `MemoryStore.recall`."""
         if question.session is not None:
             self._sessions.state(question.session)
-        views = self._projections.current_views()
-        newest = views.position()
+        views, newest = self._projections.caught_up()
         basis, asked = Basis(newest, Page(question.k)), as_of
         if after is not None:
             if at_least is not None:
@@ -92,8 +91,8 @@ class Recalls:
 
     def today(self, question: Question, page: Page) -> Recall:
         """Return a page of what a question is answered with now."""
-        views = self._projections.current_views()
-        return self.answer(question, Basis(views.position(), page), views=views).recall
+        views, newest = self._projections.caught_up()
+        return self.answer(question, Basis(newest, page), views=views).recall
 
     def _at_the_head(self, question: Question, basis: Basis, views: Views) -> tuple[Answer, Basis]:
         """Answer as of the basis' head, or of a later one where others go on recording meanwhile."""

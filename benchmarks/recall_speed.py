@@ -1,12 +1,12 @@
 """Speed of recall among real messages, as ratios to a bare FTS5 query of the same words in the same run.
 
-    python -m benchmarks.recall_speed MESSAGES.jsonl.gz [--write docs/bench-recall.md]
+    python -m benchmarks.recall_speed MESSAGES.jsonl.gz --model all-MiniLM-L6-v2 [--write docs/bench-recall.md]
 
 Messages are JSON Lines {conversation, turn_id, time, speaker, text}. Queries are messages of the same source that
-are not in the store. Their vectors are known beforehand: what is measured is recall, not the model. The vectors come
-from hashed words, so that texts which share words are similar (Weinberger et al., "Feature hashing for large scale
-multitask learning", ICML 2009). All ways of asking take turns query by query, so that a change in the machine's load
-meets them all.
+are not in the store. Their vectors are known beforehand: what is measured is recall, not the model. Without a model the
+vectors come from hashed words, so that texts which share words are similar (Weinberger et al., "Feature hashing for
+large scale multitask learning", ICML 2009): they crowd less than those of a model, and an index has to look at nearly
+all of them. All ways of asking take turns query by query, so that a change in the machine's load meets them all.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pysqlite3 import dbapi2
 from benchmarks.quality.encoder import Remembering
 from mnemolog import MemoryStore
 from mnemolog.cli.progress import bar
+from mnemolog.infra.encoder import SentenceTransformerEncoder
 
 FIELDS: Final = "text=text,session=conversation,scope=conversation,speaker=speaker,key=turn_id,time=time"
 DIMENSION, COMPONENTS_OF_A_WORD = 384, 8
@@ -131,11 +132,13 @@ def bare_index(messages: Sequence[dict[str, Any]]) -> Iterator[Any]:
             connection.close()
 
 
-def measure(folder: Path, messages: Sequence[dict[str, Any]], queries: Sequence[str], *, scoped: str) -> list[Measured]:
+def measure(
+    folder: Path, messages: Sequence[dict[str, Any]], queries: Sequence[str], *, model: str | None, scoped: str
+) -> list[Measured]:
     """Measure recalls in a store of these messages. `scoped` is the conversation that is also asked by itself."""
     source = folder / "messages.jsonl"
     source.write_text("".join(json.dumps(message) + "\n" for message in messages), encoding="utf-8")
-    encoder = Remembering(HashedWords())
+    encoder = Remembering(HashedWords() if model is None else SentenceTransformerEncoder(model))
     options: dict[str, Any] = {"model": encoder, "synchronous": "NORMAL", "background": False}
     with MemoryStore.open(folder / "store", **options) as store, bare_index(messages) as bare:
         with bar("import") as progress:
@@ -200,15 +203,16 @@ def _turns_of(messages: Sequence[dict[str, Any]], conversation: str) -> int:
     return sum(message["conversation"] == conversation for message in messages)
 
 
-def as_page(figures: Sequence[Measured]) -> str:
+def as_page(figures: Sequence[Measured], *, model: str | None) -> str:
     """Return the report as a page."""
     lines = [
         "# Speed of recall",
         "",
         f"Written by `make bench` (`benchmarks/recall_speed.py`): {K} turns are asked for with {QUERIES} messages of",
-        "the source that are not in the store, their vectors known beforehand, so that no model is measured. Bare is",
-        "FTS5's `bm25()` over the same texts with the same words of the query, through pysqlite3, in the same run.",
-        "Times on shared machines are noisy: read the ratio.",
+        "the source that are not in the store. Their vectors are known beforehand, so that no model is measured;",
+        f"they are those of {'hashed words' if model is None else model}. Bare is FTS5's `bm25()` over the same texts",
+        "with the same words of the query, through pysqlite3, in the same run. Times on shared machines are noisy: read",
+        "the ratio.",
         "",
         f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
         f"SQLite {dbapi2.sqlite_version}, load {os.getloadavg()[0]:.1f} at the end.",
@@ -231,7 +235,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("messages", type=Path, help="JSON Lines of chat messages, gzipped")
     parser.add_argument("--turns", type=int, nargs="+", default=list(SIZES), help="sizes of the store")
+    parser.add_argument("--model", help="a SentenceTransformer model; hashed words without one")
     parser.add_argument("--folder", type=Path, help="where to put the stores, a file system in memory for instance")
+    parser.add_argument("--keep", action="store_true", help="leave the stores there, and take those that are")
     parser.add_argument("--write", type=Path, help="write the report there")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -240,11 +246,25 @@ def main() -> None:
     figures: list[Measured] = []
     for turns in arguments.turns:
         some = messages[:turns]
-        with tempfile.TemporaryDirectory(dir=arguments.folder) as where:
-            figures += measure(Path(where), some, queries, scoped=largest_conversation(some, turns_max=turns // 10))
-    print(json.dumps([item._asdict() for item in figures], indent=2) if arguments.json else as_page(figures))
+        with folder_for(turns, inside=arguments.folder, keep=arguments.keep) as where:
+            scoped = largest_conversation(some, turns_max=turns // 10)
+            figures += measure(where, some, queries, model=arguments.model, scoped=scoped)
+    page = as_page(figures, model=arguments.model)
+    print(json.dumps([item._asdict() for item in figures], indent=2) if arguments.json else page)
     if arguments.write:
-        arguments.write.write_text(as_page(figures), encoding="utf-8")
+        arguments.write.write_text(page, encoding="utf-8")
+
+
+@contextmanager
+def folder_for(turns: int, *, inside: Path | None, keep: bool) -> Iterator[Path]:
+    """Give a folder for a store of so many turns, which is deleted afterwards unless it is kept."""
+    if keep:
+        kept = (inside or Path()) / f"recall-speed-{turns}"
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(dir=inside) as where:
+        yield Path(where)
 
 
 if __name__ == "__main__":

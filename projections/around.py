@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.queries import Filters, conditions, listed
+from mnemolog.projections.database import fetch, listed
+from mnemolog.projections.queries import Filters, conditions, one_of
 from mnemolog.projections.views import TURNS
 
 BEFORE: Final = 2
@@ -39,25 +39,19 @@ def rows_around(
 
     No turn that `filters` leave out, and none behind `upto`.
     """
-    places = _ask(connection, "SELECT place FROM words WHERE position", sorted(offered))
+    places = fetch(connection, _SELECT_PLACES, listed(sorted(offered)))
     near = {place + n for (place,) in places for n in range(-BEFORE, AFTER + 1)}
-    rows = [Row(*row) for row in _ask(connection, _SELECT, sorted(near)) if row[1] <= upto]
+    rows = [Row(*row) for row in fetch(connection, _SELECT_ROWS, listed(sorted(near))) if row[1] <= upto]
     if filters.leave_everything:
         return rows
     positions = [row.position for row in rows]
-    query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(listed(positions)), *conditions(filters))
+    query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(positions)), *conditions(filters))
     left = set(connection.execute(query).scalars())
     return [row for row in rows if row.position in left]
 
 
-_SELECT: Final = "SELECT place, position, speaker, at, asks, stems FROM words WHERE place"
-
-
-def _ask(connection: sa.Connection, question: str, numbers: list[int] | list[Position]) -> list[Any]:
-    """Return what `question` gives for these numbers. By the driver: hundreds of rows for each recall."""
-    driver: Any = connection.connection.driver_connection
-    listed_here = msgspec.json.encode(numbers).decode()
-    found: list[Any] = driver.execute(
-        f"{question} IN (SELECT value FROM json_each(?)) ORDER BY place", (listed_here,)
-    ).fetchall()
-    return found
+_SELECT_PLACES: Final = "SELECT place FROM words WHERE position IN (SELECT value FROM json_each(?))"
+_SELECT_ROWS: Final = (
+    "SELECT place, position, speaker, at, asks, stems FROM words "
+    "WHERE place IN (SELECT value FROM json_each(?)) ORDER BY place"
+)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.projections.database import fetch, listed
 from mnemolog.projections.queries import NEXT_TO_SLASH
 from mnemolog.projections.words import TERMS_MAX, terms_of, words_of
 
@@ -31,13 +31,12 @@ class Asked(NamedTuple):
 def take_apart(connection: sa.Connection, query: str, *, scope: Scope, upto: Position) -> Asked:
     """Take a query apart by the speakers of the turns at or below `scope` up to `upto`."""
     words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
-    listed = msgspec.json.encode(words).decode()
     query_text = _SELECT if scope == ROOT else f"{_SELECT} AND (scope = ? OR (scope >= ? AND scope < ?))"
     under = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")
-    found = connection.exec_driver_sql(query_text, (listed, upto, *under)).all()
-    names = {row.word for row in found}
+    found = fetch(connection, query_text, listed(words), upto, *under)
+    names = {word for word, _ in found}
     about = query
     if names:
         rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], query).split())
         about = rest if words_of(rest) else query
-    return Asked(about, tuple(terms_of(about)), frozenset(row.speaker for row in found))
+    return Asked(about, tuple(terms_of(about)), frozenset(speaker for _, speaker in found))

@@ -41,10 +41,10 @@ def catch_up(
     progress: Progress | None = None,
 ) -> Position:
     """Apply every event of `(projection.position(), upto]`, in order. Return where it stands then."""
-    start, reached = projection.position(), None
+    start, moved = projection.position(), False
     for events in log.read(after=start, upto=upto, batch_max=batch_max):
         projection.apply(events)
         if progress is not None:
             progress(events[-1].position - start, upto - start)
-        reached = events
-    return start if reached is None else projection.position()
+        moved = True
+    return projection.position() if moved else start

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
+from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import unfit
@@ -29,11 +31,12 @@ class ProjectionDatabase(NamedTuple):
     def reading(self) -> Iterator[sa.Connection]:
         """Give a connection for reads; they see one state of the database."""
         with self._mapped(), self.engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN")
+            driver: Any = connection.connection.driver_connection
+            driver.execute("BEGIN")
             try:
                 yield connection
             finally:
-                connection.exec_driver_sql("ROLLBACK")
+                driver.execute("ROLLBACK")
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -64,7 +67,7 @@ class ProjectionDatabase(NamedTuple):
             yield
         except (UnicodeEncodeError, OverflowError) as error:
             raise unfit(error) from error
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, dbapi2.Error) as error:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
             code = getattr(cause, "sqlite_errorcode", None)
             if code is not None and code & 0xFF == _FULL:
@@ -72,3 +75,15 @@ class ProjectionDatabase(NamedTuple):
             raise errors.ProjectionUnreadable(self.path, str(cause)) from error
         except UnicodeDecodeError as error:  # The driver's, of a message that quotes a damaged schema.
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
+
+
+def fetch(connection: sa.Connection, statement: str, *parameters: Any) -> list[Any]:
+    """Return the rows of a query, as tuples. By the driver: a recall asks twenty, most of them for a row or two."""
+    driver: Any = connection.connection.driver_connection
+    rows: list[Any] = driver.execute(statement, parameters).fetchall()
+    return rows
+
+
+def listed(values: Sequence[Any]) -> str:
+    """Return values as one parameter for `json_each`: SQLite has a limit on parameters, a page has not."""
+    return msgspec.json.encode(values).decode()

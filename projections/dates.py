@@ -5,9 +5,9 @@ from __future__ import annotations
 import calendar
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.position import Micros
 
 _MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
@@ -25,14 +25,12 @@ _RELATIVE: Final = re.compile(
 )
 
 
-class Dates(NamedTuple):
-    """Days, months or years: spans of time `[from, to)`, in microseconds since 1970."""
-
-    spans: tuple[tuple[int, int], ...]
+Dates = tuple[tuple[Micros, Micros], ...]
+"""Days, months or years: spans of time `[from, to)`."""
 
 
-def dates_of(query: str, *, now: Micros, first: Micros, last: Micros) -> Dates | None:
-    """Return when a query asks about, None where it does not say.
+def dates_of(query: str, *, now: Micros, first: Micros, last: Micros) -> Dates:
+    """Return when a query asks about: no span where it does not say.
 
     `now` is what its words are in relation to. A month without a year is that of every year from `first` to `last`.
     Only English is understood; in other languages nothing is, apart from numbers.
@@ -41,7 +39,7 @@ def dates_of(query: str, *, now: Micros, first: Micros, last: Micros) -> Dates |
         return _relative(query, now)
     year, month, day = named
     years = [year] if year else range(max(1, _year_of(first) - 1), min(9_998, _year_of(last) + 1) + 1)
-    return Dates(tuple(span for each in years if (span := _span(each, month, day)) is not None))
+    return tuple(span for each in years if (span := _span(each, month, day)) is not None)
 
 
 def _named(query: str) -> tuple[int | None, int | None, int | None] | None:
@@ -64,7 +62,7 @@ def _named(query: str) -> tuple[int | None, int | None, int | None] | None:
     return None if year is None and month is None else (year, month, day)
 
 
-def _span(year: int, month: int | None, day: int | None) -> tuple[int, int] | None:
+def _span(year: int, month: int | None, day: int | None) -> tuple[Micros, Micros] | None:
     try:
         if month is None:
             start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
@@ -76,23 +74,21 @@ def _span(year: int, month: int | None, day: int | None) -> tuple[int, int] | No
             end = start + timedelta(days=1)
     except ValueError:  # No such day in that year.
         return None
-    return _micros(start), _micros(end)
+    return to_micros("start", start), to_micros("end", end)
 
 
-def _relative(query: str, now: Micros) -> Dates | None:
+def _relative(query: str, now: Micros) -> Dates:
     found = _RELATIVE.search(query)
-    if found is None:
-        return None
-    read = _read(found[0], to_datetime(now))
+    read = None if found is None else _read(found[0], to_datetime(now))
     if read is None:
-        return None
+        return ()
     at, period = read
     day = at.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC)
     if period == "week":
         start = day - timedelta(days=day.weekday())
-        return Dates(((_micros(start), _micros(start + timedelta(days=7))),))
+        return ((to_micros("start", start), to_micros("end", start + timedelta(days=7))),)
     span = _span(at.year, None if period == "year" else at.month, at.day if period not in ("year", "month") else None)
-    return None if span is None else Dates((span,))
+    return () if span is None else (span,)
 
 
 def _read(words: str, present: datetime) -> tuple[datetime, str] | None:
@@ -107,6 +103,3 @@ def _read(words: str, present: datetime) -> tuple[datetime, str] | None:
 def _year_of(moment: Micros) -> int:
     return to_datetime(moment).year
 
-
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp() * 1e6)

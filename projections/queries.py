@@ -14,6 +14,7 @@ from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.domain.spans import Span
+from mnemolog.projections.database import fetch, listed
 from mnemolog.projections.read_models import SessionSummary, Switch, Turn
 from mnemolog.projections.spans import in_spans, positions_in
 from mnemolog.projections.turn_metadata import with_value
@@ -59,7 +60,7 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
     if filters.roles:
         found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
     if filters.speakers:
-        found.append(TURNS.c.speaker.in_(listed(filters.speakers)))
+        found.append(TURNS.c.speaker.in_(one_of(filters.speakers)))
     if filters.upto is not None:
         found.append(TURNS.c.position <= filters.upto)
     found += [TURNS.c.position.in_(with_value(key, value)) for key, value in filters.metadata.items()]
@@ -85,20 +86,23 @@ def positions_left(connection: sa.Connection, filters: Filters) -> list[Position
 def said_last(connection: sa.Connection, upto: Position) -> Micros:
     """Return when the last turn up to a position was recorded; 0 where there is none."""
     query = "SELECT recorded_at FROM turns WHERE position <= ? ORDER BY position DESC LIMIT 1"
-    return Micros(connection.exec_driver_sql(query, (upto,)).scalar_one_or_none() or 0)
+    return next((Micros(moment) for (moment,) in fetch(connection, query, upto)), Micros(0))
 
 
 def any_turn_behind(connection: sa.Connection, position: Position) -> bool:
     """Whether there is a turn behind a position."""
-    query = "SELECT 1 FROM turns WHERE position > ? LIMIT 1"
-    return connection.exec_driver_sql(query, (position,)).first() is not None
+    return bool(fetch(connection, "SELECT 1 FROM turns WHERE position > ? LIMIT 1", position))
 
 
 def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:
     """Return the turns at `positions`, by position. Positions without a turn are left out."""
-    query = "SELECT * FROM turns WHERE position IN (SELECT value FROM json_each(?))"
-    found = connection.exec_driver_sql(query, (msgspec.json.encode(positions).decode(),))
-    return {Position(row.position): _turn(row) for row in found}
+    return {Position(row[0]): _turn(row) for row in fetch(connection, _SELECT_TURNS, listed(positions))}
+
+
+_SELECT_TURNS: Final = (
+    "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra FROM turns "
+    "WHERE position IN (SELECT value FROM json_each(?))"
+)
 
 
 def turns_in(
@@ -153,17 +157,19 @@ def switches_of(
 
 def active_model(connection: sa.Connection, *, upto: Position | None = None) -> Activation | None:
     """Return the last model that was activated, at or before position `upto` if that is given; None before any."""
-    query = "SELECT * FROM activations WHERE ? IS NULL OR position <= ? ORDER BY position DESC LIMIT 1"
-    row = connection.exec_driver_sql(query, (upto, upto)).first()
-    if row is None:
-        return None
-    return Activation(
-        position=Position(row.position),
-        fingerprint=row.fingerprint,
-        model=row.model,
-        dimension=row.dimension,
-        retain_every_n_turns=row.every,
+    query = (
+        "SELECT position, fingerprint, model, dimension, every FROM activations "
+        "WHERE ? IS NULL OR position <= ? ORDER BY position DESC LIMIT 1"
     )
+    for position, fingerprint, model, dimension, every in fetch(connection, query, upto, upto):
+        return Activation(
+            position=Position(position),
+            fingerprint=fingerprint,
+            model=model,
+            dimension=dimension,
+            retain_every_n_turns=every,
+        )
+    return None
 
 
 def counts(connection: sa.Connection) -> tuple[int, int]:
@@ -175,25 +181,25 @@ def counts(connection: sa.Connection) -> tuple[int, int]:
     )
 
 
-def listed(values: Sequence[Any]) -> sa.Select[Any]:
+def one_of(values: Sequence[Any]) -> sa.Select[Any]:
     """Return values as what a column may be compared with."""
-    # One variable, however many values: SQLite has a limit on variables, a page has not.
-    return sa.select(sa.func.json_each(msgspec.json.encode(values).decode()).table_valued("value").c.value)
+    return sa.select(sa.func.json_each(listed(values)).table_valued("value").c.value)
 
 
-def _turn(row: sa.Row[Any]) -> Turn:
-    extra = msgspec.msgpack.decode(row.extra) if row.extra is not None else {"tool_calls": [], "metadata": {}}
+def _turn(row: tuple[Any, ...]) -> Turn:
+    position, session, scope, version, role, text, speaker, key, said_at, recorded_at, packed = row
+    extra = msgspec.msgpack.decode(packed) if packed is not None else {"tool_calls": [], "metadata": {}}
     return Turn(
-        position=Position(row.position),
-        session=row.session,
-        scope=row.scope,
-        version=Version(row.version),
-        role=Role(row.role),
-        text=row.text,
-        speaker=row.speaker,
-        key=row.key,
-        said_at=to_datetime(Micros(row.recorded_at if row.said_at is None else row.said_at)),
-        recorded_at=to_datetime(Micros(row.recorded_at)),
+        position=Position(position),
+        session=session,
+        scope=scope,
+        version=Version(version),
+        role=Role(role),
+        text=text,
+        speaker=speaker,
+        key=key,
+        said_at=to_datetime(Micros(recorded_at if said_at is None else said_at)),
+        recorded_at=to_datetime(Micros(recorded_at)),
         tool_calls=extra["tool_calls"],
         metadata=extra["metadata"],
     )

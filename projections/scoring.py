@@ -74,7 +74,7 @@ def score(
         parts["vector"] = weights.vector * _near(rows, similarity)
     if speakers and weights.speaker:
         parts["speaker"] = weights.speaker * np.array([float(row.speaker in speakers) for row in rows])
-    if weights.date and (dates := dates_of(query, now=now, first=_micros(at.min()), last=_micros(at.max()))):
+    if weights.date and (dates := dates_of(query, now=now, first=Micros(int(at.min())), last=Micros(int(at.max())))):
         parts["date"] = weights.date * _then(at, dates)
     if weights.question:
         parts["question"] = -weights.question * asks
@@ -142,7 +142,7 @@ def _near(rows: Sequence[Row], similarity: Mapping[Position, float]) -> Scores:
 def _then(at: Scores, dates: Dates) -> Scores:
     """Return 1 within the time asked for, and less the further away."""
     away = np.full(len(at), np.inf)
-    for start, end in dates.spans:
+    for start, end in dates:
         away = np.minimum(away, np.where(at < start, start - at, np.maximum(at - end, 0)))
     near: Scores = np.exp(-away / _DAY / NEAR_DAYS)
     return near
@@ -160,6 +160,3 @@ def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Scores
     where = np.minimum(np.searchsorted(places, places + away), len(places) - 1)
     return where, (places[where] == places + away).astype(np.float64)
 
-
-def _micros(moment: float) -> Micros:
-    return Micros(int(moment))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.spans import Span
+from mnemolog.projections.database import fetch, listed
 from mnemolog.projections.views import TURNS
 
 SPANS_INLINE_MAX: Final = 16
@@ -39,7 +39,7 @@ def in_spans(spans: Sequence[Span]) -> sa.ColumnElement[bool]:
     if not spans:
         return sa.false()
     if len(spans) > SPANS_INLINE_MAX:
-        return TURNS.c.position.in_(_listed(spans))
+        return TURNS.c.position.in_(_positions(spans))
     return sa.or_(
         *(
             sa.and_(
@@ -52,13 +52,13 @@ def in_spans(spans: Sequence[Span]) -> sa.ColumnElement[bool]:
     )
 
 
-def _listed(spans: Sequence[Span]) -> sa.Select[tuple[int]]:
-    rows = msgspec.json.encode([(span.session, span.after, _end(span)) for span in spans]).decode()
-    listed = sa.func.json_each(rows).table_valued("value", name="span")
+def _positions(spans: Sequence[Span]) -> sa.Select[tuple[int]]:
+    rows = listed([(span.session, span.after, _end(span)) for span in spans])
+    each = sa.func.json_each(rows).table_valued("value", name="span")
     part = TURNS.alias("part")
-    session, after, upto = (sa.func.json_extract(listed.c.value, f"$[{n}]") for n in range(3))
+    session, after, upto = (sa.func.json_extract(each.c.value, f"$[{n}]") for n in range(3))
     lies_in = sa.and_(part.c.session == session, part.c.position > after, part.c.position <= upto)
-    return sa.select(part.c.position).select_from(listed).join(part, lies_in)
+    return sa.select(part.c.position).select_from(each).join(part, lies_in)
 
 
 def positions_in(
@@ -84,7 +84,7 @@ def positions_in(
             found = sorted(set(found), reverse=newest_first)[:limit]
             if len(found) == limit and (part.upto <= found[-1] if newest_first else part.after >= found[-1]):
                 break
-        found.extend(row[0] for row in connection.exec_driver_sql(statement, (*part, limit)))
+        found.extend(row[0] for row in fetch(connection, statement, *part, limit))
     return [Position(position) for position in sorted(set(found), reverse=newest_first)[:limit]]
 
 

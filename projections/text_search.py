@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 from msgspec.structs import replace
 
 from mnemolog.domain.position import Position
 from mnemolog.projections import text_then
+from mnemolog.projections.database import fetch, listed
 from mnemolog.projections.queries import Filters, conditions, positions_left
 from mnemolog.projections.views import TEXT_INDEX, TURNS, VOCABULARY
 
@@ -54,8 +54,7 @@ def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: 
     if not expression:
         return Found([], counts)
     if filters.leave_everything:
-        found = connection.exec_driver_sql(_BEST, (expression, k))
-        return Found([Position(row[0]) for row in found], counts)
+        return Found([Position(row[0]) for row in fetch(connection, _BEST, expression, k)], counts)
     # Not a join: SQLite may turn that round and ask the text index once for every turn of a session.
     left = sa.exists().where(TURNS.c.position == _MATCHES.c.rowid, *conditions(filters))
     matches = sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
@@ -65,10 +64,9 @@ def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: 
 
 
 def _counts(connection: sa.Connection, terms: Sequence[str]) -> Counts:
-    listed = msgspec.json.encode(list(terms)).decode()
     query = f"SELECT term, doc FROM {VOCABULARY} WHERE term IN (SELECT value FROM json_each(?))"
-    holding: dict[str, int] = {term: count for term, count in connection.exec_driver_sql(query, (listed,))}  # noqa: C416
-    turns = connection.exec_driver_sql("SELECT coalesce(sum(turns), 0) FROM sessions").scalar_one()
+    holding: dict[str, int] = dict(fetch(connection, query, listed(terms)))
+    ((turns,),) = fetch(connection, "SELECT coalesce(sum(turns), 0) FROM sessions")
     return Counts(turns, {term: holding[term] for term in terms if term in holding})
 
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from math import log
 from typing import Final, NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
+from mnemolog.projections.database import fetch, listed
 from mnemolog.projections.views import TEXT_INDEX, TOKENIZER
 
 K1: Final = 1.2
@@ -105,9 +105,8 @@ def _corpus(connection: sa.Connection, upto: Position) -> Corpus:
 
 
 def _lengths(connection: sa.Connection, positions: Iterable[Position]) -> dict[Position, int]:
-    listed = msgspec.json.encode(sorted(positions)).decode()
     query = f"SELECT id, sz FROM {TEXT_INDEX}_docsize WHERE id IN (SELECT value FROM json_each(?))"
-    return {row[0]: _number(row[1]) for row in connection.exec_driver_sql(query, (listed,))}
+    return {position: _number(size) for position, size in fetch(connection, query, listed(sorted(positions)))}
 
 
 def _number(stored: bytes) -> int:

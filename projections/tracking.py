@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from eventsourcing.persistence import IntegrityError, Tracking, TrackingRecorder
 
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.database import ProjectionDatabase, fetch
 
 METADATA: Final = sa.MetaData()
 
@@ -44,8 +44,7 @@ NOTHING_READ: Final = Tracked(ORIGIN, "", b"")
 def tracked(connection: sa.Connection, name: str) -> Tracked:
     """Return how far the projection `name` has read."""
     query = "SELECT position, log_id, digest FROM tracking WHERE name = ?"
-    row = connection.exec_driver_sql(query, (name,)).first()
-    return NOTHING_READ if row is None else Tracked(Position(row[0]), row[1], row[2])
+    return next((Tracked(*row) for row in fetch(connection, query, name)), NOTHING_READ)
 
 
 def track(connection: sa.Connection, name: str, to: Tracked) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from mnemolog.projections.embeddings import Vectors
 from mnemolog.projections.vectors.rows import ExactRows, Rows
 
-COARSE_ROWS_MIN: Final = 16_384
+COARSE_ROWS_MIN: Final = 4_096
 """Rows from which on a segment has an index. Fewer are read through in about the same time."""
 METRIC: Final = "inner-product"
 CANDIDATES_MIN: Final = 400

@@ -7,10 +7,10 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import faiss
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -98,8 +98,7 @@ class _CheckedFile(ABC):
             self._unchecked[:] = True
             self._stamp = stamp
         blocks = rows // BLOCK_ROWS
-        blocks = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))]
-        for block in blocks[self._unchecked[blocks]].tolist():
+        for block in np.unique(blocks[self._unchecked[blocks]]).tolist():
             start = block * BLOCK_ROWS
             self._compare(block, self._read(start, min(start + BLOCK_ROWS, self._count)))
 
@@ -159,11 +158,14 @@ class ReadRows(_CheckedFile):
     def take(self, rows: Rows) -> Vectors:
         """Return the rows of these numbers, which rise. Raises `Damaged`, `ProjectionUnreadable`."""
         self._check(rows)
-        taken = np.empty((len(rows), self._width), dtype=self._kind)
-        starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1).tolist()
-        for start, end in pairwise([*starts, len(rows)]):
-            self._fill(taken[start:end], int(rows[start]))
-        return taken
+        size, descriptor = self._row_bytes, self._descriptor
+        try:
+            read = b"".join([os.pread(descriptor, size, row * size) for row in rows.tolist()])
+        except OSError as error:
+            raise errors.ProjectionUnreadable(self.path, str(error)) from error
+        if len(read) != len(rows) * size:
+            raise Damaged(self.path, "it ends before its last row")
+        return np.frombuffer(read, dtype=self._kind).reshape(len(rows), self._width)
 
     def pieces(self) -> Iterator[Vectors]:
         """Yield all rows in order, at most `PIECE_ROWS` at once. Raises `Damaged`, `ProjectionUnreadable`."""
@@ -207,10 +209,25 @@ def scores(rows: ExactRows, query: Vectors, *, at: Rows | None = None) -> NDArra
     """
     made: Sequence[Vectors] | Iterator[Vectors]
     made = rows.pieces() if at is None else (rows.take(at[n : n + PIECE_ROWS]) for n in range(0, len(at), PIECE_ROWS))
-    products = [piece @ query[0] for piece in made]
+    products = [inner_products(piece, query[0]) for piece in made]
     if not products:
         return np.empty(0, dtype=np.float32)
     return np.round(np.concatenate(products), 6).astype(np.float32)
+
+
+def inner_products(rows: Vectors, query: Vectors) -> NDArray[np.float32]:
+    """Return the product of each row with `query`. Shapes (n, dimension), (dimension,), (n,).
+
+    By FAISS, in the calling thread: for as few rows as these numpy's BLAS wakes threads, which costs more than the
+    products, and far more where other work is going on (measured: 8 ms instead of 0.3 for 2,000 rows).
+    """
+    rows, query = np.ascontiguousarray(rows, dtype=np.float32), np.ascontiguousarray(query, dtype=np.float32)
+    made = np.empty(len(rows), dtype=np.float32)
+    if len(rows):
+        library: Any = faiss
+        where = [library.swig_ptr(array) for array in (made, query, rows)]
+        library.fvec_inner_products_ny(*where, rows.shape[1], len(rows))
+    return made
 
 
 def _open(path: Path) -> int:

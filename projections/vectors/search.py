@@ -1,12 +1,13 @@
 """Nearest neighbours over segments, with or without a filter: groups are scored, turns returned.
 
 Every score is exact. In a segment with a coarse index that proposes the rows to score; a filter that leaves
-few rows is answered from just these, without the index.
+few rows is answered from just these, without the index. Of what all segments offer, only the rows are read whose
+sketch does not say that others are better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,26 +19,46 @@ from mnemolog.projections.vectors.coarse import Coarse
 from mnemolog.projections.vectors.members import Positions
 from mnemolog.projections.vectors.rows import Rows, scores
 from mnemolog.projections.vectors.segment import Segment, positions_of
+from mnemolog.projections.vectors.sketch import Sketch
 
 FILTERED_ROWS_MAX: Final = 12_000
 """Rows that a filter may leave to be scored one and all: as quick as asking the index for more."""
 WIDER: Final = 4
 """How many times more candidates are asked for when those before did not suffice."""
 
+Scores = NDArray[np.float32]
 
-class _Scored(NamedTuple):
-    """Groups with the score of their best row. Shapes (n,)."""
+
+class _Part(NamedTuple):
+    """Groups with their rows, which lie one group behind the other: those of a group from its start to the next."""
 
     groups: Rows
-    scores: NDArray[np.float32]
+    rows: Rows
+    starts: Rows
+
+    def kept(self, those: NDArray[np.bool_]) -> _Part:
+        """Return the part of these groups."""
+        sizes = np.diff(self.starts, append=len(self.rows))
+        left = sizes[those]
+        return _Part(self.groups[those], self.rows[np.repeat(those, sizes)], np.cumsum(left) - left)
 
 
-class _Found(NamedTuple):
-    """A group that may be among the best, with the turns of it to return: at least one, in order."""
+class _Offer(NamedTuple):
+    """What a segment offers: groups, and what the score of their best row is at least and at most. Shapes (n,)."""
 
-    score: float
-    id: int
-    turns: list[int]
+    segment: Segment
+    groups: Rows
+    least: Scores
+    most: Scores
+    part: _Part | None
+    """Where to score them; None where that is done, and `least` is the score."""
+
+    def settled(self, query: Vectors, floor: float) -> tuple[Rows, Scores]:
+        """Return the groups that may reach `floor`, with their scores."""
+        if self.part is None:
+            return self.groups, self.least
+        kept = self.part.kept(self.most >= floor)
+        return kept.groups, _exactly(self.segment, query, kept)
 
 
 def nearest(
@@ -59,12 +80,25 @@ def nearest(
     elsewhere = allowed
     if instead is not None and allowed is not None:
         elsewhere = np.setdiff1d(allowed, instead.members.turns, assume_unique=True)
-    found = [group for segment in segments for group in _nearest_in(segment, query, k=k, allowed=elsewhere)]
+    offers = [offer for segment in segments for offer in _offers(segment, query, k=k, allowed=elsewhere)]
     if instead is not None:
-        found += _nearest_in(instead, query, k=k, allowed=allowed)
-    found.sort(key=lambda group: (-group.score, group.id))
-    # Every group has a turn to return, so k groups are enough.
-    return [(Position(turn), group.score) for group in found[:k] for turn in group.turns][:k]
+        offers += _offers(instead, query, k=k, allowed=allowed)
+    if not offers:
+        return []
+    floor = _best_but(k, np.concatenate([offer.least for offer in offers]))
+    settled = [offer.settled(query, floor) for offer in offers]
+    found = np.concatenate([scored for _, scored in settled])
+    ids = np.concatenate(
+        [offer.segment.members.ids_of(groups) for offer, (groups, _) in zip(offers, settled, strict=True)]
+    )
+    ends = np.cumsum([len(groups) for groups, _ in settled])
+    best: list[tuple[Position, float]] = []
+    for n in _best(found, ids, k):  # Every group has a turn to return, so k groups are enough.
+        which = int(np.searchsorted(ends, n, side="right"))
+        groups = settled[which][0]
+        turns = _turns(offers[which].segment, int(groups[n - ends[which]]), allowed)
+        best += [(Position(turn), float(found[n])) for turn in turns]
+    return best[:k]
 
 
 def similarities(
@@ -81,8 +115,8 @@ def similarities(
         groups = segment.groups_with(turns)
         if not len(groups):
             continue
-        scored = _all_of(segment, query, groups, k=len(groups)).scores.tolist()
-        if len(segment.members.ends) == len(segment.members.turns):
+        scored = _exactly(segment, query, _part(segment, groups)).tolist()
+        if segment.of_single_turns:
             found.update(zip(map(Position, segment.members.turns[groups].tolist()), scored, strict=True))
             continue
         for group, score in zip(groups.tolist(), scored, strict=True):
@@ -90,38 +124,38 @@ def similarities(
     return found
 
 
-def _nearest_in(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> list[_Found]:
+def _offers(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> Iterator[_Offer]:
+    """Yield what a segment offers, if anything."""
     groups = None if allowed is None else segment.groups_with(allowed)
     if segment.exact.count == 0 or (groups is not None and not len(groups)):
-        return []
+        return
     rows_left = segment.exact.count if groups is None else _rows_of(segment, groups)
-    if segment.coarse is None or (groups is not None and rows_left <= FILTERED_ROWS_MAX):
-        scored = _all_of(segment, query, groups, k=k)
-    else:
-        scored = _proposed(segment, segment.coarse, query, groups, k=k, rows_left=rows_left)
-    ids = segment.members.ids_of(scored.groups)
-    return [
-        _Found(float(scored.scores[n]), int(ids[n]), _turns(segment, int(scored.groups[n]), allowed))
-        for n in _best(scored.scores, ids, k)
-    ]
+    part = None
+    if segment.coarse is not None and (groups is None or rows_left > FILTERED_ROWS_MAX):
+        part = _proposed(segment, segment.coarse, query, groups, k=k, rows_left=rows_left)
+    if part is None and groups is None:
+        scored = _best_of_each(scores(segment.exact, query), segment.row_starts[:-1])
+        yield _Offer(segment, np.arange(len(scored)), scored, scored, None)
+        return
+    if part is None and groups is not None:
+        part = _part(segment, groups)
+    if part is None:
+        raise AssertionError("unreachable")
+    yield _bounded(segment, segment.sketch, query, part, k=k)
 
 
-def _all_of(segment: Segment, query: Vectors, groups: Rows | None, *, k: int) -> _Scored:
-    """Score every row of `groups`, or of all."""
-    if groups is None:
-        made = scores(segment.exact, query)
-        return _Scored(np.arange(len(segment.members.ends)), _best_of_each(made, segment.row_starts[:-1]))
-    first = segment.row_starts[groups]
-    sizes = segment.row_starts[groups + 1] - first
-    starts = np.cumsum(sizes) - sizes
-    rows = first if len(first) == sizes.sum() else np.repeat(first - starts, sizes) + np.arange(sizes.sum())
-    return _exactly(segment, query, groups, rows, starts, k=k)
+def _bounded(segment: Segment, sketch: Sketch | None, query: Vectors, part: _Part, *, k: int) -> _Offer:
+    if sketch is None or len(part.groups) <= k:
+        scored = _exactly(segment, query, part)
+        return _Offer(segment, part.groups, scored, scored, None)
+    least, most = (_best_of_each(bound, part.starts) for bound in sketch.scores(query, part.rows))
+    return _Offer(segment, part.groups, least, most, part)
 
 
 def _proposed(
     segment: Segment, coarse: Coarse, query: Vectors, groups: Rows | None, *, k: int, rows_left: int
-) -> _Scored:
-    """Score the rows that the index proposes, more of them where a filter or chunks leave too few groups."""
+) -> _Part | None:
+    """Return what the index proposes, more where a filter or chunks leave too few groups. None: better score all."""
     count = segment.exact.count
     wanted = coarse.wanted(k) * count // rows_left
     while wanted < count // 2:
@@ -130,24 +164,25 @@ def _proposed(
             rows = rows[np.isin(segment.rows[rows], groups, assume_unique=False)]
         numbers = segment.rows[rows]
         if len(starts := np.flatnonzero(np.diff(numbers, prepend=-1))) >= k:
-            return _exactly(segment, query, numbers[starts], rows, starts, k=k)
+            return _Part(numbers[starts], rows, starts)
         wanted *= WIDER
-    return _all_of(segment, query, groups, k=k)
+    return None
 
 
-def _exactly(segment: Segment, query: Vectors, groups: Rows, rows: Rows, starts: Rows, *, k: int) -> _Scored:
-    """Score the rows of groups; `starts` says where in `rows` each begins. Leaves out who cannot be among the best."""
-    if segment.sketch is not None and len(groups) > k:
-        least, most = (_best_of_each(bound, starts) for bound in segment.sketch.scores(query, rows))
-        kept = most >= np.partition(least, len(least) - k)[len(least) - k]
-        ends = np.append(starts[1:], len(rows))
-        rows, groups = rows[np.repeat(kept, ends - starts)], groups[kept]
-        sizes = (ends - starts)[kept]
-        starts = np.cumsum(sizes) - sizes
-    return _Scored(groups, _best_of_each(scores(segment.exact, query, at=rows), starts))
+def _part(segment: Segment, groups: Rows) -> _Part:
+    """Return groups with all their rows."""
+    first = segment.row_starts[groups]
+    sizes = segment.row_starts[groups + 1] - first
+    starts = np.cumsum(sizes) - sizes
+    rows = first if len(first) == sizes.sum() else np.repeat(first - starts, sizes) + np.arange(sizes.sum())
+    return _Part(groups, rows, starts)
 
 
-def _best_of_each(made: NDArray[np.float32], starts: Rows) -> NDArray[np.float32]:
+def _exactly(segment: Segment, query: Vectors, part: _Part) -> Scores:
+    return _best_of_each(scores(segment.exact, query, at=part.rows), part.starts)
+
+
+def _best_of_each(made: Scores, starts: Rows) -> Scores:
     return made if len(made) == len(starts) else np.maximum.reduceat(made, starts)
 
 
@@ -155,18 +190,20 @@ def _rows_of(segment: Segment, groups: Rows) -> int:
     return int((segment.row_starts[groups + 1] - segment.row_starts[groups]).sum())
 
 
-def _best(scored: NDArray[np.float32], ids: Positions, k: int) -> list[int]:
+def _best_but(k: int, scored: Scores) -> float:
+    """Return the score that the best `k` reach, whatever it is where there are no more."""
+    return -np.inf if len(scored) <= k else float(np.partition(scored, len(scored) - k)[len(scored) - k])
+
+
+def _best(scored: Scores, ids: Positions, k: int) -> list[int]:
     """Return where the best `k` are, ties by id."""
-    where = np.arange(len(scored))
-    if len(scored) > k:
-        least = np.partition(scored, len(scored) - k)[len(scored) - k]
-        where = np.flatnonzero(scored >= least)
+    where = np.flatnonzero(scored >= _best_but(k, scored))
     best: list[int] = where[np.lexsort((ids[where], -scored[where]))][:k].tolist()
     return best
 
 
 def _turns(segment: Segment, group: int, allowed: Positions | None) -> list[int]:
-    if len(segment.members.ends) == len(segment.members.turns):
+    if segment.of_single_turns:
         return [int(segment.members.turns[group])]  # A group of one turn, which is allowed, or it was not scored.
     turns = segment.members.turns[segment.members.turns_of(group)]
     found: list[int] = (turns if allowed is None else turns[positions_of(allowed, turns)]).tolist()

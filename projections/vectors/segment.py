@@ -53,6 +53,11 @@ class Segment:
         return self.members.ids[self.rows]
 
     @cached_property
+    def of_single_turns(self) -> bool:
+        """Whether every group is one turn."""
+        return len(self.members.ends) == len(self.members.turns)
+
+    @cached_property
     def row_starts(self) -> Rows:
         """The first row of each group, and the number of rows behind the last. Shape (groups + 1,)."""
         return np.searchsorted(self.rows, np.arange(len(self.members.ends) + 1))
@@ -72,7 +77,7 @@ class Segment:
         where = positions_of(allowed, turns)
         if order is not None:
             where = order[where]
-        if order is None and len(self.members.ends) == len(turns):
+        if order is None and self.of_single_turns:
             return where
         return np.unique(np.searchsorted(self.members.ends, where, side="right"))
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.projections.embeddings import Vectors
-from mnemolog.projections.vectors.rows import PIECE_ROWS, ExactRows, MappedRows, Rows
+from mnemolog.projections.vectors.rows import PIECE_ROWS, ExactRows, MappedRows, Rows, inner_products
 
 KIND: Final = "|u1"
 STEPS: Final = 127
@@ -63,7 +63,8 @@ class Sketch:
         taken = self._rows.take(rows)
         steps = np.ascontiguousarray(taken[:, self._dimension :]).view("<f4")[:, 0]
         whole = taken[:, : self._dimension].view(np.int8).astype(np.float32)
-        return (whole @ query) * steps, steps * np.float32(math.sqrt(self._dimension) / 2) + np.float32(SLACK)
+        off = steps * np.float32(math.sqrt(self._dimension) / 2) + np.float32(SLACK)
+        return inner_products(whole, query) * steps, off
 
 
 def sketched(rows: ExactRows) -> Iterator[NDArray[np.uint8]]:
