@@ -211,8 +211,8 @@ def as_page(figures: Sequence[Measured], *, model: str | None) -> str:
         f"Written by `make bench` (`benchmarks/recall_speed.py`): {K} turns are asked for with {QUERIES} messages of",
         "the source that are not in the store. Their vectors are known beforehand, so that no model is measured;",
         f"they are those of {'hashed words' if model is None else model}. Bare is FTS5's `bm25()` over the same texts",
-        "with the same words of the query, through pysqlite3, in the same run. Times on shared machines are noisy: read",
-        "the ratio.",
+        "with the same words of the query, through pysqlite3, in the same run. Times on shared machines are noisy:",
+        "read the ratio.",
         "",
         f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
         f"SQLite {dbapi2.sqlite_version}, load {os.getloadavg()[0]:.1f} at the end.",

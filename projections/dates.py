@@ -102,4 +102,3 @@ def _read(words: str, present: datetime) -> tuple[datetime, str] | None:
 
 def _year_of(moment: Micros) -> int:
     return to_datetime(moment).year
-

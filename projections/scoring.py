@@ -159,4 +159,3 @@ def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Scores
     """Return for each row which one is so many places away, and 1 where there is one, else 0."""
     where = np.minimum(np.searchsorted(places, places + away), len(places) - 1)
     return where, (places[where] == places + away).astype(np.float64)
-
