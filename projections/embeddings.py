@@ -14,12 +14,13 @@ import sqlalchemy as sa
 import xxhash
 from numpy.typing import NDArray
 
-from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.database import ProjectionDatabase, fetch
 
 Vectors = NDArray[np.float32]
 
 LOOKUP_MAX: Final = 500
 _STORED: Final = np.dtype("<f4")
+_xxh3: Final = xxhash.xxh3_128_digest
 DELETED_TOGETHER_MAX: Final = 2_000
 """Texts that are deleted in one transaction."""
 _METADATA: Final = sa.MetaData()
@@ -65,11 +66,7 @@ class EmbeddingCache:
             for start in range(0, len(wanted), LOOKUP_MAX):
                 some = wanted[start : start + LOOKUP_MAX]
                 query = _SELECT.format(",".join("?" * len(some)))
-                for content, chunks, blob, stored in connection.exec_driver_sql(
-                    query, (self._fingerprint, *some)
-                ).fetchall():
-                    if self._is_whole(content, chunks, blob, stored):
-                        found[content] = np.frombuffer(blob, dtype=_STORED).reshape(chunks, self._dimension)
+                found |= self._whole(fetch(connection, query, self._fingerprint, *some))
         return found
 
     def store(self, vectors_by_content: Mapping[bytes, Vectors]) -> None:
@@ -89,8 +86,16 @@ class EmbeddingCache:
                 list(rows),
             )
 
-    def _is_whole(self, content: bytes, chunks: int, blob: bytes, stored: bytes) -> bool:
-        return bool(len(blob) == chunks * self._dimension * 4 and stored == checksum(content, blob))
+    def _whole(self, rows: list[tuple[bytes, int, bytes, bytes]]) -> dict[bytes, Vectors]:
+        """Return the vectors of the rows whose bytes fit their checksum, as parts of one array."""
+        size = self._dimension * _STORED.itemsize
+        rows = [row for row in rows if len(row[2]) == row[1] * size and checksum(row[0], row[2]) == row[3]]
+        vectors = np.frombuffer(b"".join([row[2] for row in rows]), dtype=_STORED).reshape(-1, self._dimension)
+        found, start = dict[bytes, Vectors](), 0
+        for content, chunks, _, _ in rows:
+            found[content] = vectors[start : start + chunks]
+            start += chunks
+        return found
 
 
 def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
@@ -132,4 +137,4 @@ def checksum(content: bytes, blob: bytes) -> bytes:
 
     Against damage, not against forgers: XXH3 is as quick as reading.
     """
-    return xxhash.xxh3_128_digest(content + blob)
+    return _xxh3(content + blob)

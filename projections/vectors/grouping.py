@@ -50,7 +50,7 @@ class Group(NamedTuple):
     @property
     def text(self) -> str:
         """What is embedded."""
-        return _BETWEEN_TURNS.join(self.texts)
+        return self.texts[0] if len(self.texts) == 1 else _BETWEEN_TURNS.join(self.texts)
 
 
 class Closed(NamedTuple):
@@ -72,8 +72,8 @@ class Folded(NamedTuple):
 def fold(opened: Mapping[str, Group], events: Iterable[RecordedEvent], *, every: int) -> Folded:
     """Return the groups after `events`, which follow those that left `opened`. A group holds `every` turns."""
     if every == 1 and not opened:  # Each turn closes its own group; what a rebuild does most should be quick.
-        turns = ((item.position, item.event) for item in events if isinstance(item.event, TurnRecorded))
-        return Folded({}, [Closed(position, _grown(None, position, render(turn))) for position, turn in turns])
+        turns = [(item.position, item.event) for item in events if isinstance(item.event, TurnRecorded)]
+        return Folded({}, [Closed(position, Group((position,), (render(turn),))) for position, turn in turns])
     now, closed = dict(opened), list[Closed]()
     for recorded in events:
         event, position = recorded.event, recorded.position
