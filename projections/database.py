@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
-from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import unfit
@@ -61,13 +60,19 @@ class ProjectionDatabase(NamedTuple):
                 seal(connection, self.path)
         self.engine.dispose()
 
+    @property
+    def _driver_error(self) -> type[Exception]:
+        """What the driver raises where it is asked without SQLAlchemy (`fetch`)."""
+        raised: type[Exception] = self.engine.dialect.loaded_dbapi.Error
+        return raised
+
     @contextmanager
     def _mapped(self) -> Iterator[None]:
         try:
             yield
         except (UnicodeEncodeError, OverflowError) as error:
             raise unfit(error) from error
-        except (sa.exc.SQLAlchemyError, dbapi2.Error) as error:
+        except (sa.exc.SQLAlchemyError, self._driver_error) as error:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
             code = getattr(cause, "sqlite_errorcode", None)
             if code is not None and code & 0xFF == _FULL:

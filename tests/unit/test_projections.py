@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from mnemolog import MemoryStore, ProjectionUnreadable
 from mnemolog.bootstrap import open_engine
+from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections import text_search
 from mnemolog.projections.catch_up import catch_up
-from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.database import ProjectionDatabase, fetch
 from mnemolog.projections.queries import Filters
 from mnemolog.projections.views import CREATE_TEXT_INDEX, SESSIONS, TEXT_INDEX, TURNS, Views
 from mnemolog.projections.words import stems_of, terms_of
@@ -69,6 +70,12 @@ def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, m
     assert dump(views) == before
     views.apply(events)
     assert views.position() == log.head().position
+
+
+def test_what_the_driver_raises_is_an_error_of_ours(views):
+    """Also where it is asked without SQLAlchemy, as a recall does."""
+    with pytest.raises(errors.ProjectionUnreadable), views.database.reading() as connection:
+        fetch(connection, "SELECT * FROM no_such_table")
 
 
 def test_views_of_another_log_are_begun_anew(views, tmp_path, log):
