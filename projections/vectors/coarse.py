@@ -8,7 +8,7 @@ on the rows it is of. Built by the same steps from the same rows: nothing is ran
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import faiss
 import numpy as np
@@ -16,32 +16,43 @@ import numpy as np
 from mnemolog.projections.embeddings import Vectors
 from mnemolog.projections.vectors.rows import ExactRows, Rows
 
-COARSE_ROWS_MIN: Final = 4_096
+COARSE_ROWS_MIN: Final = 8_192
 """Rows from which on a segment has an index. Fewer are read through in about the same time."""
 METRIC: Final = "inner-product"
-CANDIDATES_MIN: Final = 400
-CANDIDATES_PER_HIT: Final = 10
+CANDIDATES_PER_HIT: Final = 6
 TRAINED_WITH_MAX: Final = 100
 """Rows for each list that the lists are trained with. With 40 and half the rounds, eight times as many lists had to
 be probed for the same recall."""
 TRAINED_TIMES: Final = 10
 
 TRIED_ROWS: Final = 48
-"""Rows whose nearest neighbours are looked for to find how many lists it takes."""
+"""Rows whose nearest neighbours are looked for to find out how thorough a search has to be."""
 TRIED_K: Final = 10
+TRIED_CANDIDATES: Final = (100, 200, 400)
 FOUND_MIN: Final = 0.995
 """The part of these neighbours that must be found."""
-MARGIN: Final = 4
-"""How many times more lists are looked at than that took: queries are less like the rows than these are."""
-PROBED_MIN: Final = 1 / 8
+GAIN_MIN: Final = 0.005
+"""What twice the lists must find more. Rows that are near to nothing would have all of them looked at for little."""
+MARGIN: Final = 2
+"""How many times more is looked at, and asked for, than that took: queries are less like the rows than these are."""
+PROBED_MIN: Final = 1 / 16
 """The part of the lists that is looked at in any case."""
+
+
+class Effort(NamedTuple):
+    """How thorough a search is."""
+
+    probes: int
+    """Lists it looks at."""
+    candidates: int
+    """Rows it asks for at least."""
 
 
 class Coarse:
     """Proposes rows for a query. Never changed once it is built; may be searched by several threads at once."""
 
-    def __init__(self, index: Any, *, probes: int) -> None:
-        self._index, self.probes = index, probes
+    def __init__(self, index: Any, effort: Effort) -> None:
+        self._index, self.effort = index, effort
 
     @property
     def dimension(self) -> int:
@@ -55,11 +66,11 @@ class Coarse:
 
     def wanted(self, k: int) -> int:
         """Return how many rows to ask for, so that the best `k` are among them."""
-        return max(CANDIDATES_MIN, CANDIDATES_PER_HIT * k)
+        return max(self.effort.candidates, CANDIDATES_PER_HIT * k)
 
     def candidates(self, query: Vectors, wanted: int) -> Rows:
         """Return up to `wanted` different rows that may be near `query`, shape (1, dimension)."""
-        found = _searched(self._index, query, wanted, probes=self.probes)
+        found = _searched(self._index, query, wanted, probes=self.effort.probes)
         rows: Rows = found[0][found[0] >= 0]
         return rows
 
@@ -76,13 +87,13 @@ def build(rows: ExactRows, *, dimension: int) -> Coarse:
     index.train(rows.take(_spread(rows.count, index.nlist * TRAINED_WITH_MAX)))
     for piece in rows.pieces():
         index.add(np.ascontiguousarray(piece))
-    return Coarse(index, probes=_probes_for(index, rows))
+    return Coarse(index, _effort_for(index, rows))
 
 
-def parse(data: bytes, *, probes: int) -> Coarse:
+def parse(data: bytes, effort: Effort) -> Coarse:
     """Return the index in `data`, whose bytes were checked before. Raises `ValueError`."""
     try:
-        return Coarse(faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8)), probes=probes)
+        return Coarse(faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8)), effort)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(str(error)) from error
 
@@ -97,20 +108,27 @@ def version() -> str:
     return str(faiss.__version__)
 
 
-def _probes_for(index: Any, rows: ExactRows) -> int:
-    """Return how many lists to look at, so that the neighbours of some of the rows, without these, are found."""
+def _effort_for(index: Any, rows: ExactRows) -> Effort:
+    """Return how thorough to be, so that the neighbours of some of the rows, without these, are found."""
     tried = _spread(rows.count, TRIED_ROWS)
     queries = rows.take(tried)
     scored = np.concatenate([queries @ piece.T for piece in rows.pieces()], axis=1)
     scored[np.arange(len(tried)), tried] = -np.inf
     nearest = np.argpartition(-scored, TRIED_K, axis=1)[:, :TRIED_K]
-    probes = 2
-    while probes < index.nlist:
-        found = _searched(index, queries, CANDIDATES_MIN, probes=probes)
-        if np.mean([np.isin(near, got).mean() for near, got in zip(nearest, found, strict=True)]) >= FOUND_MIN:
+
+    def found(probes: int, candidates: int) -> float:
+        got = _searched(index, queries, candidates, probes=probes)
+        return float(np.mean([np.isin(near, some).mean() for near, some in zip(nearest, got, strict=True)]))
+
+    least = max(2, int(index.nlist * PROBED_MIN))
+    probes, best = least, found(least, TRIED_CANDIDATES[-1])
+    while best < FOUND_MIN and probes < index.nlist:
+        before, probes = best, min(probes * 2, index.nlist)
+        best = found(probes, TRIED_CANDIDATES[-1])
+        if best - before < GAIN_MIN:
             break
-        probes *= 2
-    return int(min(index.nlist, max(probes * MARGIN, index.nlist * PROBED_MIN)))
+    candidates = next((n for n in TRIED_CANDIDATES if found(probes, n) >= FOUND_MIN * best), TRIED_CANDIDATES[-1])
+    return Effort(min(index.nlist, probes * MARGIN), candidates * MARGIN)
 
 
 def _searched(index: Any, queries: Vectors, wanted: int, *, probes: int) -> Rows:

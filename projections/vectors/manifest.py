@@ -24,7 +24,7 @@ from mnemolog.projections.ports import Log
 Kept = TypeVar("Kept")
 
 MANIFEST_FILE: Final = "manifest.json"
-FORMAT: Final = 4
+FORMAT: Final = 5
 NO_INDEX: Final = "exact"
 """What a manifest says of a segment that is small enough to be read through for every answer."""
 
@@ -74,6 +74,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How the FAISS index was made, or `exact` where there is none."""
     probes: int
     """How many of its lists a search looks at; 0 where there is no index."""
+    candidates: int
+    """How many rows a search asks it for at least; 0 where there is no index."""
     block_rows: int
     """Rows of the exact vectors that share a checksum."""
     files: dict[str, FileTag]

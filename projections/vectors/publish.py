@@ -116,7 +116,8 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         open_turns=len(last.open_turns),
         skipped=skipped,
         index=NO_INDEX if proposing is None else coarse.factory_for(len(rows)),
-        probes=0 if proposing is None else proposing.probes,
+        probes=0 if proposing is None else proposing.effort.probes,
+        candidates=0 if proposing is None else proposing.effort.candidates,
         block_rows=BLOCK_ROWS,
         files=tags | {name: tag_of(data) for name, data in files.items()},
         faiss_version=coarse.version(),
@@ -149,7 +150,8 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     rows, open_turns = numbered(ids), _numbers(data[OPEN_FILE])
     try:
         members = from_table(_numbers(data[MEMBERS_FILE]).reshape(-1, 2)) if MEMBERS_FILE in data else _singles(ids)
-        index = coarse.parse(data[INDEX_FILE], probes=manifest.probes) if INDEX_FILE in data else None
+        effort = coarse.Effort(manifest.probes, manifest.candidates)
+        index = coarse.parse(data[INDEX_FILE], effort) if INDEX_FILE in data else None
     except ValueError as error:
         raise Damaged(folder, str(error)) from error
     counts = len(members.turns), len(members.ends), len(rows), len(open_turns)

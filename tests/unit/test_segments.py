@@ -235,7 +235,7 @@ def test_an_index_is_made_of_the_same_bytes_from_the_same_rows():
     """Nothing in it is random, so that two processes build the same."""
     rows = MemoryRows(unit_rows(2_000, dimension=64))
     one, two = (coarse.build(rows, dimension=64) for _ in range(2))
-    assert (one.serialised(), one.probes) == (two.serialised(), two.probes)
+    assert (one.serialised(), one.effort) == (two.serialised(), two.effort)
 
 
 def test_a_held_lock_names_its_holder_and_frees_itself(tmp_path):
