@@ -71,6 +71,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Clock | None = None,
         limits: MemoryLimits = MEMORY_LIMITS,
+        encrypt: bool | None = None,
         retain_every_n_turns: int = 1,
         background: bool = True,
         reranker: Any = None,
@@ -82,6 +83,8 @@ class MemoryStore(Recalling, ModelChange, Operations):
         a vector is first needed. `models` are further ones that this process can answer with: once a model has
         been activated, by whichever process, that one answers or none (docs/models.md).
         `synchronous="NORMAL"` trades the newest turns at a power cut for speed.
+        A store that is created encrypts its content, with keys in `keys.db`, so that content can be forgotten
+        (docs/forgetting.md), unless `encrypt` is False. A store that is there stays as it was created.
         `limits` says how much the working memory of one session may hold; what exceeds it is refused.
 
         `retain_every_n_turns` (1 to 32) makes one vector of that many turns of a session in a row: fewer
@@ -98,7 +101,14 @@ class MemoryStore(Recalling, ModelChange, Operations):
         """
         every, second_look = checked_every(retain_every_n_turns), make_reranker(reranker)
         folder, clock = Path(path), clock or SystemClock()
-        log = EventLog.open(folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
+        log = EventLog.open(
+            folder,
+            clock=clock,
+            create=create,
+            synchronous=synchronous,
+            busy_timeout_s=busy_timeout_s,
+            encrypt=encrypt,
+        )
         projections = OpenedProjections(
             folder, log, model, every=every, models=models, background=background, reranker=second_look
         )
