@@ -325,6 +325,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         """Return what the stamp of a prefetch must hold against: any switch, rewind or restore of the session."""
         return Moment(
             generation=self._sessions.generation(session_id),
+            epoch=self._log.epoch(),
             head=self._log.head().position,
             model=self._projections.known_fingerprint(),
         )

@@ -68,7 +68,7 @@ def _counts(connection: sa.Connection, terms: Sequence[str]) -> Counts:
     listed = msgspec.json.encode(list(terms)).decode()
     query = f"SELECT term, doc FROM {VOCABULARY} WHERE term IN (SELECT value FROM json_each(?))"
     holding: dict[str, int] = {term: count for term, count in connection.exec_driver_sql(query, (listed,))}  # noqa: C416
-    turns = connection.exec_driver_sql("SELECT coalesce(sum(turns), 0) FROM sessions").scalar_one()
+    turns = connection.exec_driver_sql("SELECT coalesce(sum(turns - forgotten), 0) FROM sessions").scalar_one()
     return Counts(turns, {term: holding[term] for term in terms if term in holding})
 
 
