@@ -59,6 +59,7 @@ from mnemolog.domain.errors import (
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.domain.values import MISSING
+from mnemolog.forgetting_results import Erasure, ForgetReport, ForgettingStatus, ForgottenEvent, ReapplyReport
 from mnemolog.projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Hit, Recall
@@ -111,7 +112,11 @@ __all__ = [
     "Diagnosis",
     "DuplicateKey",
     "EncodingFailed",
+    "Erasure",
     "Finding",
+    "ForgetReport",
+    "ForgettingStatus",
+    "ForgottenEvent",
     "FormatTooNew",
     "GenerationStatus",
     "HeadAt",
@@ -151,6 +156,7 @@ __all__ = [
     "Quarantine",
     "QuarantineStatus",
     "QuarantinedItem",
+    "ReapplyReport",
     "RebuildReport",
     "Recall",
     "RecallAudit",

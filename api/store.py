@@ -18,6 +18,8 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.forget_face import Forgets
+from mnemolog.forgetting import Forgetting
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.reranker import make_reranker
@@ -44,7 +46,7 @@ from mnemolog.tickets import Moment, Request
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
 
-class MemoryStore(Recalling, ModelChange, Operations):
+class MemoryStore(Recalling, ModelChange, Operations, Forgets):
     """An agent's memory: an append-only log in a folder, and what is read from it.
 
     Safe for many threads and many processes at once. Not to be carried across a fork.
@@ -58,6 +60,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._recalls = Recalls(log, self._sessions, projections)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
+        self._forgetting = Forgetting(folder, log, projections, self._snapshots)
 
     @classmethod
     def open(
@@ -112,7 +115,9 @@ class MemoryStore(Recalling, ModelChange, Operations):
         projections = OpenedProjections(
             folder, log, model, every=every, models=models, background=background, reranker=second_look
         )
-        return cls(folder, log, projections, clock=clock, limits=limits)
+        store = cls(folder, log, projections, clock=clock, limits=limits)
+        store._forgetting.resume()
+        return store
 
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`.

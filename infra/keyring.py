@@ -173,7 +173,9 @@ class Keyring:
                 for series in range(upto + 1):
                     self._puncture(driver, stream, series, 0 if first == 1 else first, last, erasure.request)
             driver.execute(
-                "INSERT OR IGNORE INTO requests (request, position, recorded_at, event) VALUES (?, ?, ?, ?)", erasure
+                "INSERT INTO requests (request, position, recorded_at, event) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (request) DO UPDATE SET position = excluded.position",
+                erasure,
             )
             self._streams.clear()
 

@@ -215,6 +215,22 @@ class EventLog:
             ).fetchone()
         return None if row is None else self._codec.recorded_event(*row)
 
+    def last_event(self, stream: str) -> RecordedEvent | None:
+        """Return the event that a stream ends with, None if nothing was appended to it."""
+        query = f"SELECT {_COLUMNS} FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
+        return next((self._codec.recorded_event(*row) for row in self.ask(query, (stream,))), None)
+
+    def event_at(self, position: Position) -> RecordedEvent | None:
+        """Return the event at a position, None if there is none."""
+        query = f"SELECT {_COLUMNS} FROM events WHERE position = ?"
+        return next((self._codec.recorded_event(*row) for row in self.ask(query, (position,))), None)
+
+    def ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return the rows that a query finds: where something lies, nothing of what was said."""
+        with self._reading() as driver:
+            found: list[tuple[Any, ...]] = driver.execute(query, parameters).fetchall()
+        return found
+
     def fold(
         self,
         stream: str,

@@ -120,6 +120,18 @@ class SnapshotStore:
             pass
         return None
 
+    def forget(self) -> bool:
+        """Delete all of them, down to their bytes. False where another connection does not let that happen.
+
+        Raises `ProjectionError`.
+        """
+        if not self._path.exists():
+            return True
+        database = self._database()
+        with database.writing() as connection:
+            connection.execute(SNAPSHOTS.delete())
+        return database.scrub()
+
     def _is_of_this_history(self, row: sa.Row[Any]) -> bool:
         same = row.log_id == self._log.log_id and row.format == SNAPSHOT_FORMAT
         return same and bool(self._log.digest_at(Position(row.position)) == row.digest)

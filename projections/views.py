@@ -29,7 +29,7 @@ from mnemolog.domain.session import session_of
 from mnemolog.projections import speakers, tracking, turn_metadata
 from mnemolog.projections.catch_up import BATCH_MAX
 from mnemolog.projections.database import ProjectionDatabase
-from mnemolog.projections.erasing import erase, passing_over
+from mnemolog.projections.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.tracking import METADATA, Tracked
 from mnemolog.projections.words import stems_of
@@ -204,6 +204,12 @@ class Views:
                 if progress is not None:
                     progress(events[-1].position, upto)
             return connection.execute(sa.select(sa.func.count()).select_from(TURNS)).scalar_one()
+
+    def scrub(self) -> bool:
+        """Take what was forgotten out of the file. False where another connection does not let that happen."""
+        with self.database.writing() as connection:
+            merge_text_index(connection)
+        return self.database.scrub()
 
     def _start_over(self, connection: sa.Connection) -> None:
         for table in (VOCABULARY, TEXT_INDEX):
