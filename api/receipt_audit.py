@@ -21,7 +21,7 @@ from mnemolog.projections.recall import Hit, Page
 from mnemolog.recalling import Basis, Recalls
 from mnemolog.receipts import RECALLS_STREAM, model_of, question_of
 
-Gone = Mapping[int, str]
+Gone = Mapping[Position, str]
 """Topics of what was forgotten, by position."""
 
 LIMIT = 1_000
@@ -143,7 +143,7 @@ def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed, go
 
 def _lost(served: RecallServed, gone: Gone) -> str:
     """Return what was forgotten of what a receipt was answered from; nothing where nothing was."""
-    if hits := [position for position in served.hits if position in gone]:
+    if hits := [position for position in served.hits if Position(position) in gone]:
         return f"turns that it was answered with are forgotten since ({_listed(hits)})"
     if any(position <= served.head and topic == TurnRecorded.topic for position, topic in gone.items()):
         return "turns that it was ranked among are forgotten since"

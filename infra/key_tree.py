@@ -3,7 +3,7 @@
 The construction of Goldreich, Goldwasser and Micali ("How to construct random functions", 1986): a node's two children
 are the halves of its hash, the leaf of a number is reached by its bits. Whoever has a node has every leaf below it and
 no other. To destroy leaves, the nodes above them give way to what is left beside (a puncturable pseudorandom function:
-Boneh and Waters, 2013): at most `DEPTH` nodes for one leaf, whatever the number of leaves.
+Boneh and Waters, 2013): at most `DEPTH` nodes for one leaf, twice as many for a range, whatever the number of leaves.
 """
 
 from __future__ import annotations
