@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from mnemolog import AsyncMemoryStore, ContentForgotten, InvalidInput, MemoryStore, NewTurn, UnknownSession
+from mnemolog import AsyncMemoryStore, ContentForgotten, InvalidInput, MemoryStore, NewTurn, NoTask, UnknownSession
 from mnemolog.cli.app import application
 from mnemolog.domain.events import Forgotten, TurnRecorded
 from mnemolog.receipt_audit import Verdict
-from tests.support import HashEncoder
+from tests.support import HashEncoder, decided_on
 
 TURN = TurnRecorded.topic
 
@@ -154,6 +154,21 @@ def test_a_restore_still_counts_where_its_checkpoint_is_forgotten(told):
             store.close()
 
 
+def test_what_is_decided_after_forgetting_is_decided_on_what_is_left(told):
+    """By a writer that knew the state before, in this process and in another that had the store open."""
+    with MemoryStore.open(told.path, model=None) as other:
+        for store in (told, other):
+            store.session("a").set("k", "to be forgotten")
+            store.session("a").set_task("to be forgotten")
+        told.forget(session="a")
+        for store in (other, told):
+            one, anew = decided_on(store, "a")
+            assert one == anew
+            assert store.session("a").delete("k") is False
+            with pytest.raises(NoTask):
+                store.session("a").update_task(step=1)
+
+
 def test_a_retry_with_the_key_of_a_forgotten_turn_is_refused(told):
     """It would bring back what was to go; other keys go on as before."""
     told.forget(session="a")
@@ -256,7 +271,8 @@ def test_vectors_of_what_is_left_answer_as_before(folder, clock, every):
         assert not {hit.position for hit in found.hits} & set(gone)
         if every == 1:
             assert encoder.texts_encoded == encoded + 1, "only the query"
-        store.catch_up_vectors()
+        report = store.catch_up_vectors()
+        assert report.encoded_texts <= (0 if every == 1 else 3), "groups behind those that changed are what they were"
         assert len(store.recall("number4", mode="vector", k=50).hits) == 18
         scores = {hit.position: round(hit.similarity, 5) for hit in store.recall("topic2", mode="vector", k=50).hits}
         store.rebuild("vectors", from_scratch=True)

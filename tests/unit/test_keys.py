@@ -140,6 +140,22 @@ def test_nothing_of_a_destroyed_key_stays_in_the_files(keyring, tmp_path):
     assert keyring.key_to_open("s", 0, 6)[1] in (leaves_near(Node(0, 0, root), 6)[6],)
 
 
+def test_no_copy_of_a_destroyed_key_is_left_by_how_pages_were_split(keyring, tmp_path, rng):
+    """Many streams in any order move rows from page to page; `secure_delete` alone does not reach what they leave."""
+    streams = [f"{rng.randrange(10**9)}{'x' * rng.randrange(60)}" for _ in range(400)]
+    for stream in streams:
+        keyring.key_to_seal(stream, 1, never)
+    with keyring._driver() as driver:
+        roots = {row[0]: bytes(row[1]) for row in driver.execute("SELECT stream, material FROM nodes")}
+    gone = rng.sample(streams, 60)
+    for number, stream in enumerate(gone):
+        keyring.destroy(erasure(number), [Doomed(stream, 0, rng.randrange(1, 50), 50)])
+    assert keyring.wipe()
+    raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert not [stream for stream in gone if roots[stream] in raw]
+    assert all(roots[stream] in raw for stream in set(streams) - set(gone))
+
+
 def test_keys_of_another_log_are_refused(keyring, tmp_path):
     """They would take every content for damaged."""
     wrong = Keyring(keyring.path, log_id="another")
