@@ -17,12 +17,14 @@ from mnemolog.domain.errors import (
     AppendError,
     AppendOnly,
     CheckpointExists,
+    ContentForgotten,
     DuplicateKey,
     EncodingFailed,
     FormatTooNew,
     ImportRefused,
     IndexerBusy,
     InvalidInput,
+    KeysMissing,
     LimitExceeded,
     LogBusy,
     LogDamaged,
@@ -57,6 +59,7 @@ from mnemolog.domain.errors import (
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.domain.values import MISSING
+from mnemolog.forgetting_results import Erasure, ForgetReport, ForgettingStatus, ForgottenEvent, ReapplyReport
 from mnemolog.projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Hit, Recall
@@ -105,10 +108,15 @@ __all__ = [
     "CacheStatus",
     "CheckpointAt",
     "CheckpointExists",
+    "ContentForgotten",
     "Diagnosis",
     "DuplicateKey",
     "EncodingFailed",
+    "Erasure",
     "Finding",
+    "ForgetReport",
+    "ForgettingStatus",
+    "ForgottenEvent",
     "FormatTooNew",
     "GenerationStatus",
     "HeadAt",
@@ -117,6 +125,7 @@ __all__ = [
     "ImportReport",
     "IndexerBusy",
     "InvalidInput",
+    "KeysMissing",
     "LimitExceeded",
     "LogBusy",
     "LogDamaged",
@@ -147,6 +156,7 @@ __all__ = [
     "Quarantine",
     "QuarantineStatus",
     "QuarantinedItem",
+    "ReapplyReport",
     "RebuildReport",
     "Recall",
     "RecallAudit",

@@ -126,7 +126,10 @@ class Vectors:
                 def open_cache(database: ProjectionDatabase) -> EmbeddingCache:
                     self._engine = database.engine
                     return EmbeddingCache(
-                        database, fingerprint=self.encoder.fingerprint, dimension=self.encoder.dimension
+                        database,
+                        fingerprint=self.encoder.fingerprint,
+                        dimension=self.encoder.dimension,
+                        epoch=self._log.epoch,
                     )
 
                 quarantine = self._folder / QUARANTINE

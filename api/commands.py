@@ -6,12 +6,13 @@ Each runs alone, so its decision is made on the state it is written to: no confl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from mnemolog.domain import checkpoints, errors, lineage, model, session, switching
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
-from mnemolog.domain.events import Event, ModelActivated, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.events import Event, Forgotten, ModelActivated, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.folding import Known, Past
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
@@ -78,6 +79,8 @@ def record_turn(
         scope = "" if state is None else state.started.scope
         # A retry finds its turn even if the session has ended since.
         if key is not None and (known := tx.find(stream, key)) is not None:
+            if isinstance(known.event, Forgotten):
+                raise errors.ContentForgotten(stream=stream, key=key, position=known.position)
             if known.event != turn:
                 raise errors.DuplicateKey(stream=stream, key=key, position=known.position)
             return Recorded(known, session_id, scope, True)
@@ -90,14 +93,21 @@ def record_turn(
 def record_behind(
     session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], states: SessionStates, *, expected: Version
 ) -> Callable[[Transaction], list[Recorded]]:
-    """Record turns if nothing was appended to the session since `expected`, else raise `WrongExpectedVersion`."""
+    """Record turns if nothing was appended to the session since `expected`, else raise `WrongExpectedVersion`.
+
+    A turn whose key belongs to content that was forgotten is passed over.
+    """
     stream = session.session_stream(session_id)
 
     def work(tx: Transaction) -> list[Recorded]:
         actual = tx.version(stream)
         if actual != expected:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=actual)
-        return [record_turn(session_id, turn, states, key=key)(tx) for turn, key in turns]
+        made: list[Recorded] = []
+        for turn, key in turns:
+            with suppress(errors.ContentForgotten):  # What was forgotten is not missing.
+                made.append(record_turn(session_id, turn, states, key=key)(tx))
+        return made
 
     return work
 

@@ -43,14 +43,16 @@ def import_files(
 ) -> ImportReport:
     """Record the turns of `paths`. `scope` and `agent` stand in where a file names none.
 
-    A turn whose key is there with the same content is passed over, so an import that was cut off may
-    simply be run again. The first line that cannot be recorded raises `ImportRefused` (lines before it
-    are recorded), or with `skip_bad` is listed in the report. `progress` is told bytes read and in all.
+    A turn whose key is there with the same content is passed over, and one that was forgotten is counted only; so an
+    import that was cut off may simply be run again. The first line that cannot be recorded raises `ImportRefused`
+    (lines before it are recorded), or with `skip_bad` is listed in the report. `progress` is told bytes read, and in
+    all.
     """
     refused: list[str] = []
     on_refused: OnRefused | None = (lambda error: refused.append(str(error))) if skip_bad else None
     total = sum(path.stat().st_size for path in paths if path.exists())
-    turns = recorded = done = 0
+    secret = b"" if log.keyring is None else log.keyring.secret()
+    turns = recorded = forgotten = done = 0
     sessions: set[str] = set()
     for path in paths:
         before = done
@@ -59,19 +61,21 @@ def import_files(
             if progress is not None:
                 progress(before + read, total)
 
-        source = read_turns(path, format=format, fields=fields, progress=tell, on_refused=on_refused)
+        source = read_turns(path, format=format, fields=fields, progress=tell, on_refused=on_refused, secret=secret)
         for batch in _batches(_with_defaults(source, scope=scope, agent=agent)):
             stopping.check()
             outcome = _record_batch(log, states, batch, on_refused)
             turns += len(outcome)
-            recorded += sum(not item.deduplicated for item in outcome)
+            recorded += sum(item is not None and not item.deduplicated for item in outcome)
+            forgotten += outcome.count(None)
             sessions.update(turn.session for turn in batch)
         done += path.stat().st_size
     return ImportReport(
         files=len(paths),
         turns=turns,
         recorded=recorded,
-        already_there=turns - recorded,
+        already_there=turns - recorded - forgotten,
+        forgotten=forgotten,
         sessions=len(sessions),
         refused=tuple(refused),
     )
@@ -108,13 +112,16 @@ def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
 
 def _record_batch(
     log: EventLog, states: SessionStates, batch: list[ImportedTurn], on_refused: OnRefused | None
-) -> list[Recorded]:
-    """Record a batch in one transaction; if a turn is refused, those before it in one of their own."""
-    recorded: list[Recorded] = []
+) -> list[Recorded | None]:
+    """Record a batch in one transaction; if a turn is refused, those before it in one of their own.
+
+    None stands for a turn that was forgotten, and stays so.
+    """
+    recorded: list[Recorded | None] = []
     while batch:
         reached = 0
 
-        def work(tx: Transaction, batch: list[ImportedTurn] = batch) -> list[Recorded]:
+        def work(tx: Transaction, batch: list[ImportedTurn] = batch) -> list[Recorded | None]:
             nonlocal reached
             made = []
             for reached, turn in enumerate(batch):  # noqa: B007
@@ -132,7 +139,7 @@ def _record_batch(
     return recorded
 
 
-def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recorded:
+def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recorded | None:
     try:
         _start_if_new(tx, states, turn)
         new = session.new_turn(
@@ -144,6 +151,8 @@ def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recor
             metadata=turn.metadata,
         )
         return record_turn(turn.session, new, states, key=session.checked_key(turn.key))(tx)
+    except errors.ContentForgotten:
+        return None
     except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:
         raise errors.ImportRefused(turn.path, turn.line, str(error)) from error
 

@@ -11,11 +11,12 @@ from typing import Final, Literal, get_args
 
 from pysqlite3 import dbapi2
 
-from mnemolog import bootstrap
+from mnemolog import bootstrap, forgetting_record
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.forgetting_results import ForgettingStatus
 from mnemolog.indexing import Indexing
 from mnemolog.infra.log import EventLog
 from mnemolog.opened import OpenedProjections
@@ -49,6 +50,7 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
     views, sessions, turns = views_status(projections / bootstrap.VIEWS_FILE, log)
     vectors = tuple(generations(projections / bootstrap.VECTORS, log, active=active))
     quarantine = bootstrap.open_quarantine(folder).status()
+    forgetting = forgetting_record.status(log)
     return Status(
         path=str(folder),
         log_id=log.log_id,
@@ -65,18 +67,21 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         projector=projector,
         quarantined=quarantine.items,
         quarantine=quarantine,
-        warnings=tuple(_warnings(views, vectors, quarantine, head=head.position)),
+        forgetting=forgetting,
+        warnings=tuple(_warnings(views, vectors, quarantine, forgetting, head=head.position)),
         sqlite_version=dbapi2.sqlite_version,
     )
 
 
-def verify_store(folder: Path, log: EventLog, *, expect_head: str | None, progress: Progress | None) -> Verification:
+def verify_store(
+    folder: Path, log: EventLog, *, expect_head: str | None, progress: Progress | None, contents: bool = False
+) -> Verification:
     """Verify the log against every witness there is: the segments' manifests, and a head noted elsewhere."""
     witnesses = list(witnesses_of(folder, log))
     if expect_head is not None:
         position, digest = parse_head(expect_head)
         witnesses.append(Witness("the expected head", position, digest))
-    return verify(log, witnesses=witnesses, progress=progress)
+    return verify(log, witnesses=witnesses, contents=contents, progress=progress)
 
 
 def parse_head(value: str) -> tuple[Position, bytes]:
@@ -184,8 +189,16 @@ def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
 
 
 def _warnings(
-    views: ViewsStatus, vectors: Iterable[GenerationStatus], quarantine: QuarantineStatus, *, head: Position
+    views: ViewsStatus,
+    vectors: Iterable[GenerationStatus],
+    quarantine: QuarantineStatus,
+    forgetting: ForgettingStatus,
+    *,
+    head: Position,
 ) -> Iterator[str]:
+    if forgetting.pending:
+        which = ", ".join(forgetting.pending)
+        yield f"requests to forget are not done yet: {which}; they are gone on with whenever the store is opened"
     if views.state in LOST_HISTORY:
         yield f"the log has lost history: the views have read to {views.position}, the log ends at {head}"
     for item in vectors:

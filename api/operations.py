@@ -26,12 +26,17 @@ class Operations:
     _projections: OpenedProjections
     _snapshots: SnapshotStore
 
-    def verify(self, *, expect_head: str | None = None, progress: Progress | None = None) -> Verification:
+    def verify(
+        self, *, expect_head: str | None = None, contents: bool = False, progress: Progress | None = None
+    ) -> Verification:
         """Check the whole history. `expect_head` is a `position:digest` that was noted down before.
 
-        What is wrong is in `Verification.findings`; nothing raises for it.
+        The chain is over what is stored, and needs no keys. With `contents` everything encrypted is opened as well,
+        which takes longer. What is wrong is in `Verification.findings`; nothing raises for it but `KeysMissing`.
         """
-        return maintenance.verify_store(self.path, self._log, expect_head=expect_head, progress=progress)
+        return maintenance.verify_store(
+            self.path, self._log, expect_head=expect_head, contents=contents, progress=progress
+        )
 
     def status(self) -> Status:
         """Return the state of log, projections and projector. Quick, and changes nothing."""

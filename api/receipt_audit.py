@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from mnemolog import forgetting_record
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import RecallServed, RecordedEvent
+from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position
 from mnemolog.infra.log import EventLog
 from mnemolog.projections.candidates import VECTOR, Fixed
@@ -19,6 +20,9 @@ from mnemolog.projections.ranking import RANKING
 from mnemolog.projections.recall import Hit, Page
 from mnemolog.recalling import Basis, Recalls
 from mnemolog.receipts import RECALLS_STREAM, model_of, question_of
+
+Gone = Mapping[Position, str]
+"""Topics of what was forgotten, by position."""
 
 LIMIT = 1_000
 """Receipts that one audit asks again, unless told otherwise."""
@@ -67,6 +71,8 @@ class RecallAudit(msgspec.Struct, frozen=True, kw_only=True):
     differing: int
     unknown: int
     changed_today: int
+    forgotten: int
+    """Receipts whose query is forgotten: they are not asked again."""
     more: bool
     """Whether there are receipts behind these: go on with `after` the last one's position."""
 
@@ -94,10 +100,11 @@ def audit_recalls(
             chosen.append(recorded)
             if len(chosen) > limit:
                 break
+    gone = {item.position: item.topic for item in forgetting_record.forgotten(log)}
     audited: list[AuditedRecall] = []
     for recorded in chosen[:limit]:
         if isinstance(recorded.event, RecallServed):
-            audited.append(_audited(recalls, recorded, recorded.event))
+            audited.append(_audited(recalls, recorded, recorded.event, gone))
         if progress is not None:
             progress(len(audited), min(limit, len(chosen)))
     verdicts = [item.verdict for item in audited]
@@ -107,6 +114,7 @@ def audit_recalls(
         differing=verdicts.count(Verdict.DIFFERS),
         unknown=verdicts.count(Verdict.UNKNOWN),
         changed_today=sum(item.would_differ_today is True for item in audited),
+        forgotten=sum(topic == RecallServed.topic for topic in gone.values()),
         more=len(chosen) > limit,
     )
 
@@ -116,8 +124,10 @@ def _receipts(log: EventLog) -> Iterator[RecordedEvent]:
         yield from (recorded for recorded in batch if isinstance(recorded.event, RecallServed))
 
 
-def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed) -> AuditedRecall:
+def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed, gone: Gone) -> AuditedRecall:
     verdict, why = _asked_again(recalls, served)
+    if verdict is Verdict.DIFFERS and (lost := _lost(served, gone)):
+        verdict, why = Verdict.UNKNOWN, f"{lost}: {why}"
     found = AuditedRecall(
         position=recorded.position,
         served_at=to_datetime(recorded.recorded_at),
@@ -129,6 +139,15 @@ def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed) ->
         why=why,
     )
     return _compared_with_today(recalls, served, found)
+
+
+def _lost(served: RecallServed, gone: Gone) -> str:
+    """Return what was forgotten of what a receipt was answered from; nothing where nothing was."""
+    if hits := [position for position in served.hits if Position(position) in gone]:
+        return f"turns that it was answered with are forgotten since ({_listed(hits)})"
+    if any(position <= served.head and topic == TurnRecorded.topic for position, topic in gone.items()):
+        return "turns that it was ranked among are forgotten since"
+    return ""
 
 
 def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:

@@ -12,6 +12,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import Checkpoint, Note, Task
+from mnemolog.forgetting_results import ForgettingStatus
 from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus
 from mnemolog.projector_state import ProjectorStatus
@@ -76,6 +77,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: int
     """Things in quarantine."""
     quarantine: QuarantineStatus
+    forgetting: ForgettingStatus
     warnings: tuple[str, ...]
     """What must not be overlooked: lost history, a full quarantine."""
     sqlite_version: str
@@ -171,6 +173,8 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """Turns read from the files."""
     recorded: int
     already_there: int
+    forgotten: int = 0
+    """Turns whose keys belong to content that was forgotten. They are not recorded again."""
     sessions: int
     """Sessions the turns belong to."""
     refused: tuple[str, ...]

@@ -18,6 +18,8 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.forget_face import Forgets
+from mnemolog.forgetting import Forgetting
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.reranker import make_reranker
@@ -44,7 +46,7 @@ from mnemolog.tickets import Moment, Request
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
 
-class MemoryStore(Recalling, ModelChange, Operations):
+class MemoryStore(Recalling, ModelChange, Operations, Forgets):
     """An agent's memory: an append-only log in a folder, and what is read from it.
 
     Safe for many threads and many processes at once. Not to be carried across a fork.
@@ -58,6 +60,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._recalls = Recalls(log, self._sessions, projections)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
+        self._forgetting = Forgetting(folder, log, projections, self._snapshots)
 
     @classmethod
     def open(
@@ -71,6 +74,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Clock | None = None,
         limits: MemoryLimits = MEMORY_LIMITS,
+        encrypt: bool | None = None,
         retain_every_n_turns: int = 1,
         background: bool = True,
         reranker: Any = None,
@@ -82,6 +86,8 @@ class MemoryStore(Recalling, ModelChange, Operations):
         a vector is first needed. `models` are further ones that this process can answer with: once a model has
         been activated, by whichever process, that one answers or none (docs/models.md).
         `synchronous="NORMAL"` trades the newest turns at a power cut for speed.
+        A store that is created encrypts its content, with keys in `keys.db`, so that content can be forgotten
+        (docs/forgetting.md), unless `encrypt` is False. A store that is there stays as it was created.
         `limits` says how much the working memory of one session may hold; what exceeds it is refused.
 
         `retain_every_n_turns` (1 to 32) makes one vector of that many turns of a session in a row: fewer
@@ -98,11 +104,20 @@ class MemoryStore(Recalling, ModelChange, Operations):
         """
         every, second_look = checked_every(retain_every_n_turns), make_reranker(reranker)
         folder, clock = Path(path), clock or SystemClock()
-        log = EventLog.open(folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
+        log = EventLog.open(
+            folder,
+            clock=clock,
+            create=create,
+            synchronous=synchronous,
+            busy_timeout_s=busy_timeout_s,
+            encrypt=encrypt,
+        )
         projections = OpenedProjections(
             folder, log, model, every=every, models=models, background=background, reranker=second_look
         )
-        return cls(folder, log, projections, clock=clock, limits=limits)
+        store = cls(folder, log, projections, clock=clock, limits=limits)
+        store._forgetting.resume()
+        return store
 
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`.
@@ -315,6 +330,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         """Return what the stamp of a prefetch must hold against: any switch, rewind or restore of the session."""
         return Moment(
             generation=self._sessions.generation(session_id),
+            epoch=self._log.epoch(),
             head=self._log.head().position,
             model=self._projections.known_fingerprint(),
         )

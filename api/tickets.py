@@ -26,6 +26,8 @@ class PrefetchReason(StrEnum):
     """The agent switched after it was asked for, in this process or another."""
     OTHER_MODEL = "other-model"
     """The model that answered, or was to answer, is not the one in use now."""
+    FORGOTTEN = "forgotten"
+    """Content was forgotten since: the answer might hold some of it."""
     BEHIND = "behind"
     """More was recorded since than the caller allows."""
     REPLACED = "replaced"
@@ -60,6 +62,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """The last position of the log."""
     model: str | None = None
     """Fingerprint of the model; None where it is not known (yet), or there is none."""
+    epoch: int = 0
+    """The forgetting epoch."""
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +86,8 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
             return PrefetchReason.SWITCHED
         if len({self.asked.model, answered_by, now.model} - {None}) > 1:
             return PrefetchReason.OTHER_MODEL
+        if now.epoch != self.asked.epoch:
+            return PrefetchReason.FORGOTTEN
         if max_behind is not None and now.head - self.asked.head > max_behind:
             return PrefetchReason.BEHIND
         return None

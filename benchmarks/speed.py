@@ -80,8 +80,8 @@ class Bare:
 
 
 def measure_single(folder: Path) -> Figure:
-    """One turn appended, against one INSERT in autocommit: p50."""
-    with scratch_store(folder) as (store, session):
+    """One turn appended, against one INSERT in autocommit: p50. Neither encrypts."""
+    with scratch_store(folder, encrypt=False) as (store, session):
         bare = Bare(store, session)
         handle = store.session(session)
         ours: list[float] = []
@@ -91,12 +91,12 @@ def measure_single(folder: Path) -> Figure:
             rows = iter([bare.row() for _ in range(BLOCK)])
             theirs += timed(lambda rows=rows: bare.connection.execute(BARE_INSERT, next(rows)), BLOCK)
     a, b = median(ours) * 1e6, median(theirs) * 1e6
-    return Figure("one turn, synchronous=FULL, p50", a, b, "us", a / b, "<= 1.5", a / b <= 1.5)
+    return Figure("one turn in the clear, synchronous=FULL, p50", a, b, "us", a / b, "<= 1.5", a / b <= 1.5)
 
 
 def measure_batch(folder: Path) -> Figure:
-    """Batches of 100 turns, against executemany in one transaction: turns per second."""
-    with scratch_store(folder) as (store, session):
+    """Batches of 100 turns, against executemany in one transaction: turns per second. Neither encrypts."""
+    with scratch_store(folder, encrypt=False) as (store, session):
         bare = Bare(store, session)
         turns = [NewTurn(session=session, role="user", text=TEXT) for _ in range(100)]
         ours: list[float] = []
@@ -107,7 +107,28 @@ def measure_batch(folder: Path) -> Figure:
                 rows = [bare.row() for _ in range(100)]
                 theirs += timed(lambda rows=rows: insert_many(bare.connection, rows), 1)
     a, b = 100 / median(ours), 100 / median(theirs)
-    return Figure("batches of 100", a, b, "turns/s", a / b, ">= 0.5", a / b >= 0.5)
+    return Figure("batches of 100 in the clear", a, b, "turns/s", a / b, ">= 0.5", a / b >= 0.5)
+
+
+def measure_encryption(folder: Path) -> list[Figure]:
+    """Turns appended to a store that encrypts, against one that does not: p50 of one, and batches of 100."""
+    with scratch_store(folder) as sealed, scratch_store(folder, encrypt=False) as clear:
+        stores = sealed, clear
+        handles = [store.session(session) for store, session in stores]
+        single: list[list[float]] = [[], []]
+        batch: list[list[float]] = [[], []]
+        for _ in range(BLOCKS):
+            for (store, session), handle, ones, many in zip(stores, handles, single, batch, strict=True):
+                ones += timed(lambda handle=handle: handle.record("user", TEXT), BLOCK)
+                turns = [NewTurn(session=session, role="user", text=TEXT) for _ in range(100)]
+                many += timed(lambda store=store, turns=turns: store.record_many(turns), 5)
+    one, clear_one = (median(times) * 1e6 for times in single)
+    many_s, clear_many_s = (100 / median(times) for times in batch)
+    ratio = one / clear_one
+    return [
+        Figure("one turn encrypted, against in the clear, p50", one, clear_one, "us", ratio, "<= 1.2", ratio <= 1.2),
+        Figure("batches of 100 encrypted", many_s, clear_many_s, "turns/s", many_s / clear_many_s, "", True),
+    ]
 
 
 def measure_threads(folder: Path) -> Figure:
@@ -123,16 +144,22 @@ def measure_threads(folder: Path) -> Figure:
     return Figure("8 threads, against one thread", a, b, "turns/s", a / b, ">= 3", a / b >= 3)
 
 
-def measure_verify(folder: Path, store: MemoryStore) -> Figure:
-    """Verification, against a bare loop over the rows with SHA-256 and msgpack decode: events per second."""
+def measure_verify(folder: Path, store: MemoryStore) -> list[Figure]:
+    """Verification, against a bare loop over the same rows in the clear with SHA-256 and msgpack decode."""
     ours: list[float] = []
+    opening: list[float] = []
     theirs: list[float] = []
     events = store.head().position
-    for _ in range(5):
-        ours += timed(store.verify, 1)
-        theirs += timed(lambda: bare_verify(store.path / "log.db"), 1)
-    a, b = events / median(ours), events / median(theirs)
-    return Figure(f"verify, {events:,} events", a, b, "events/s", a / b, ">= 0.5", a / b >= 0.5)
+    with filled_store(folder, events - 100, encrypt=False) as clear:
+        for _ in range(5):
+            ours += timed(store.verify, 1)
+            opening += timed(lambda: store.verify(contents=True), 1)
+            theirs += timed(lambda: bare_verify(clear.path / "log.db"), 1)
+    a, b, c = (events / median(times) for times in (ours, theirs, opening))
+    return [
+        Figure(f"verify, {events:,} events", a, b, "events/s", a / b, ">= 0.5", a / b >= 0.5),
+        Figure("verify, everything encrypted opened too", c, b, "events/s", c / b, "", True),
+    ]
 
 
 def measure_status(folder: Path, store: MemoryStore) -> Figure:
@@ -194,15 +221,18 @@ def bare_verify(path: Path) -> int:
 
 
 @contextmanager
-def scratch_store(folder: Path) -> Iterator[tuple[MemoryStore, str]]:
+def scratch_store(folder: Path, *, encrypt: bool = True) -> Iterator[tuple[MemoryStore, str]]:
     """Give an empty store with one session, deleted afterwards."""
-    with tempfile.TemporaryDirectory(dir=folder) as inner, MemoryStore.open(Path(inner) / "store", model=None) as store:
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as inner,
+        MemoryStore.open(Path(inner) / "store", model=None, encrypt=encrypt) as store,
+    ):
         yield store, store.start_session("bench", scope="bench").id
 
 
-def filled_store(folder: Path, turns: int) -> MemoryStore:
+def filled_store(folder: Path, turns: int, *, encrypt: bool = True) -> MemoryStore:
     """Return a store of so many turns in 100 sessions, its views caught up."""
-    store = MemoryStore.open(folder / "filled", model=None)
+    store = MemoryStore.open(folder / ("filled" if encrypt else "filled-in-the-clear"), model=None, encrypt=encrypt)
     sessions = [store.start_session(f"s{n}", scope=f"bench/{n % 10}").id for n in range(100)]
     for start in range(0, turns, 10_000):
         store.record_many(
@@ -221,12 +251,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        figures = []
-        for measure in (measure_single, measure_batch, measure_threads):
-            figures.append(measure(folder))
+        figures = [measure_single(folder), measure_batch(folder), *measure_encryption(folder), measure_threads(folder)]
         with filled_store(folder, arguments.turns) as store:
-            for measure_filled in (measure_verify, measure_status):
-                figures.append(measure_filled(folder, store))
+            figures += [*measure_verify(folder, store), measure_status(folder, store)]
     report(figures, arguments)
 
 
@@ -239,8 +266,9 @@ def report(figures: list[Figure], arguments: argparse.Namespace) -> None:
             f" run. {machine()}. Absolute numbers are this machine's; the ratios are what counts.\n\n"
             f"{table(figures)}\n\n"
             "`bare` is, line by line: one INSERT in autocommit through pysqlite3 into the same table with"
-            " synchronous=FULL; executemany of 100 rows in one transaction; one thread of mnemolog; a loop over"
-            " the rows with SHA-256 and msgpack decode; `python -c 'import sqlalchemy'`; both from bytecode.\n"
+            " synchronous=FULL; executemany of 100 rows in one transaction; a store with `encrypt=False`, twice; one"
+            " thread of mnemolog; a loop over the rows, in the clear, with SHA-256 and msgpack decode, twice;"
+            " `python -c 'import sqlalchemy'`; both from bytecode.\n"
         )
         arguments.write.write_text(text)
 

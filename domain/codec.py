@@ -21,7 +21,7 @@ STATE_FORMAT: Final = 1
 """Rises with every change of the bytes. A snapshot of another format is folded anew."""
 
 
-class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A state in the order of its bytes: values by key, notes by place, checkpoints by position and id."""
 
     format: int
@@ -35,6 +35,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     task: Task | None
     notes: list[Note]
     checkpoints: list[Checkpoint]
+    lost_checkpoints: list[tuple[Position, str]] = []
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -56,6 +57,7 @@ def encode_state(state: SessionState) -> bytes:
             task=state.task,
             notes=[state.notes[place] for place in range(len(state.notes))],
             checkpoints=sorted(state.checkpoints.values(), key=lambda found: (found.position, found.id)),
+            lost_checkpoints=sorted(state.lost_checkpoints.items()),
         )
     )
 
@@ -82,6 +84,7 @@ def decode_state(stored: bytes) -> SessionState:
         notes_bytes=sum(len(note.text.encode()) for note in found.notes),
         checkpoints=Map((checkpoint.id, checkpoint) for checkpoint in found.checkpoints),
         checkpoint_names=Map((checkpoint.name, checkpoint.id) for checkpoint in found.checkpoints),
+        lost_checkpoints=Map(found.lost_checkpoints),
     )
 
 

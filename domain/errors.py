@@ -6,6 +6,7 @@
     │   ├── NotAStore              .path                 a folder, but not one of ours; left as it was
     │   ├── StoreNotWritable       .path                 nothing was written
     │   ├── FormatTooNew           .path .found .supported
+    │   ├── KeysMissing            .path                 content cannot be read; nothing is lost
     │   ├── StoreClosed
     │   └── StoreForked                                  opened in another process
     ├── InvalidInput (ValueError)  .field                nothing was written
@@ -25,6 +26,7 @@
     │   ├── WrongExpectedVersion   .stream .expected .actual
     │   ├── DuplicateKey           .stream .key .position    same key, other content
     │   ├── LogBusy                .waited_s             safe to retry
+    │   ├── ContentForgotten       .stream .key .position    same key, content that was forgotten
     │   ├── AppendOnly                                   somebody tried to change history
     │   ├── StorageFull
     │   └── LogWriteFailed                               outcome unknown: reopen the store
@@ -103,6 +105,16 @@ class FormatTooNew(StoreError):
     def __init__(self, path: Path, *, found: int, supported: int) -> None:
         super().__init__(f"{path} has log format {found}; this mnemolog reads formats up to {supported}")
         self.path, self.found, self.supported = path, found, supported
+
+
+class KeysMissing(StoreError):
+    """The keys of the log's content are not there, or are not those of this log. Nothing was lost or written."""
+
+    hint = "put the store's own keys.db back beside log.db; nothing was written, and nothing counts as forgotten"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} does not have the keys that are needed: {why}")
+        self.path = path
 
 
 class StoreClosed(StoreError):
@@ -265,6 +277,16 @@ class DuplicateKey(AppendError):
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
         super().__init__(f"key {key!r} in {stream!r} belongs to other content, recorded at position {position}")
+        self.stream, self.key, self.position = stream, key, position
+
+
+class ContentForgotten(AppendError):
+    """The idempotency key belongs to an event whose content was forgotten."""
+
+    hint = "nothing was written; leave it forgotten, or record it anew under a new key"
+
+    def __init__(self, *, stream: str, key: str, position: int) -> None:
+        super().__init__(f"key {key!r} in {stream!r} belongs to content that was forgotten, at position {position}")
         self.stream, self.key, self.position = stream, key, position
 
 

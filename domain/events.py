@@ -27,13 +27,15 @@ class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "session.started.v1"
 
     name: str
-    """A label for people; not unique."""
+    """A label for people; not unique. Empty where it was forgotten."""
     agent: str
     scope: str = ""
     reason: str = "new"
     parent: str | None = None
     """The session this one was branched from, with the position it was branched at."""
     branched_at: int | None = None
+    sealed_name: bytes = b""
+    """The name as it is stored where content is encrypted. Empty in memory: who reads the log opens it."""
 
 
 class TurnRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -228,6 +230,57 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of one stream whose content is to be forgotten."""
+
+    stream: str
+    versions: list[tuple[int, int]]
+    """Ranges, both ends included, rising."""
+    series: int = 0
+    """The newest series of the stream's keys then; with it all before."""
+    counts: dict[str, int]
+    """How many events with content that makes, by topic."""
+
+
+class ForgetRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Content is to be forgotten. Lies in the stream of forgetting, and is recorded before anything is destroyed."""
+
+    topic: ClassVar[str] = "forget.requested.v1"
+
+    id: str
+    targets: list[Target]
+    reason: str = ""
+
+
+class ContentErased(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Content is gone: the keys of these versions are destroyed. Lies in the stream that held it.
+
+    A copy without versions closes it in the stream of forgetting.
+    """
+
+    topic: ClassVar[str] = "content.forgotten.v1"
+
+    request: str
+    versions: list[tuple[int, int]] = []
+
+
+class ForgetCompleted(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """No file of the store holds what was requested to be forgotten any more."""
+
+    topic: ClassVar[str] = "forget.completed.v1"
+
+    requests: list[str]
+
+
+class Forgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What is read where content was forgotten. It is never stored."""
+
+    topic: ClassVar[str] = "forgotten"
+
+    was: str
+    """The topic of the event that stands there."""
+
+
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
     event_type.topic: event_type
     for event_type in (
@@ -248,6 +301,9 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         SessionSwitched,
         ModelActivated,
         RecallServed,
+        ForgetRequested,
+        ContentErased,
+        ForgetCompleted,
     )
 }
 """Every topic this version can read and write."""

@@ -18,6 +18,7 @@ from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,
     CheckpointRestored,
+    Forgotten,
     NoteAdded,
     NotesCleared,
     RecordedEvent,
@@ -30,6 +31,7 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
+from mnemolog.domain.forgetting import was_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.state import Note, SessionState, checkpoint_of, entry_bytes, new_value, task_of
@@ -57,6 +59,8 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past) -> S
             return _replace(state, ended=False)
         case CheckpointCreated() | CheckpointDeleted():
             return _with_checkpoints(state, recorded, event)
+        case Forgotten() if was_checkpoint(event):
+            return _replace(state, lost_checkpoints=state.lost_checkpoints.set(position, state.session))
         case CheckpointRestored():
             return _restore(state, recorded, event, past)
         case TurnsRewound(to=to):
@@ -128,14 +132,14 @@ def _with_checkpoints(
 
 
 def _restore(state: SessionState, recorded: RecordedEvent, event: CheckpointRestored, past: Past) -> SessionState:
-    checkpoint = state.checkpoints.get(event.id)
-    if checkpoint is None or checkpoint.position != event.position:
+    created_in, at = _created_in(state, event), Position(event.position)
+    if created_in is None:
         why = f"session {state.session!r} restores a checkpoint {event.id!r} that it does not have"
         raise errors.LogDamaged(why, position=recorded.position)
-    if checkpoint.position >= recorded.position:
+    if at >= recorded.position:
         why = f"session {state.session!r} restores what comes after it"
         raise errors.LogDamaged(why, position=recorded.position)
-    then = past(checkpoint.session, checkpoint.position)
+    then = past(created_in, at)
     return _replace(
         state,
         values=then.values,
@@ -143,8 +147,16 @@ def _restore(state: SessionState, recorded: RecordedEvent, event: CheckpointRest
         task=then.task,
         notes=then.notes,
         notes_bytes=then.notes_bytes,
-        spans=spans.rewound(state.spans, to=checkpoint.position, session=state.session, at=recorded.position),
+        spans=spans.rewound(state.spans, to=at, session=state.session, at=recorded.position),
     )
+
+
+def _created_in(state: SessionState, event: CheckpointRestored) -> str | None:
+    """Return the session that created the checkpoint of a restore, None where there is no such checkpoint."""
+    checkpoint = state.checkpoints.get(event.id)
+    if checkpoint is None:
+        return state.lost_checkpoints.get(Position(event.position))
+    return checkpoint.session if checkpoint.position == event.position else None
 
 
 class Histories:

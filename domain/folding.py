@@ -1,7 +1,7 @@
 """Folding a stream into a state, from any state of it that is known already.
 
 A state that was true at a version stays true of that version, because events are never changed: whoever
-has one needs only what came after it.
+has one needs only what came after it. That ends when content is forgotten: a state of an earlier epoch may hold it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from mnemolog.domain.events import CheckpointCreated, RecordedEvent
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Position, Version
 
 State = TypeVar("State")
@@ -27,13 +28,15 @@ class Folded(NamedTuple, Generic[State]):
     version: Version
     position: Position
     state: State | None
+    epoch: int = 0
+    """The forgetting epoch (`mnemolog.domain.forgetting`) in which its events were read."""
 
     def through(self, events: Iterable[RecordedEvent], evolve: Evolve[State], past: Past[State]) -> Folded[State]:
         """Return what follows when `events`, which come behind this one in its stream, have happened."""
-        version, position, state = self
+        version, position, state, epoch = self
         for recorded in events:
             version, position, state = recorded.version, recorded.position, evolve(state, recorded, past)
-        return Folded(version, position, state)
+        return Folded(version, position, state, epoch)
 
 
 Read = Callable[[str, Version, Position | None], Sequence[RecordedEvent]]
@@ -43,14 +46,19 @@ Known = Callable[[str, Position | None], Folded[State] | None]
 """Says what is known of a stream at or before a position; at the latest, if that is None."""
 
 
-def nothing_folded() -> Folded[State]:
+def nothing_folded(epoch: int = 0) -> Folded[State]:
     """Return the state of a stream before its first event."""
-    return Folded(NO_STREAM, ORIGIN, None)
+    return Folded(NO_STREAM, ORIGIN, None, epoch)
 
 
 def nothing_known(_stream: str, _position: Position | None) -> None:
     """Know nothing: fold from the beginning."""
     return
+
+
+def of_epoch(folded: Folded[State] | None, epoch: int) -> Folded[State] | None:
+    """Return what was folded if that was in this epoch."""
+    return folded if folded is not None and folded.epoch == epoch else None
 
 
 class _Needed(Exception):
@@ -80,15 +88,18 @@ class _Fold(Generic[State]):
 
         for recorded in self._events[self._done :]:
             state = evolve(self.reached.state, recorded, past)
-            self.reached, self._done = Folded(recorded.version, recorded.position, state), self._done + 1
-            if isinstance(recorded.event, CheckpointCreated):
+            self.reached = Folded(recorded.version, recorded.position, state, self.reached.epoch)
+            self._done += 1
+            if is_checkpoint(recorded.event):
                 pasts[self.stream, recorded.position] = state  # A restore will ask for it.
 
 
 def fold_stream(
-    stream: str, upto: Position | None, evolve: Evolve[State], *, read: Read, known: Known[State]
+    stream: str, upto: Position | None, evolve: Evolve[State], *, read: Read, known: Known[State], epoch: int
 ) -> Folded[State]:
     """Return the state of a stream as of a position; its latest, if that is None.
+
+    `epoch` is the one that everything is read in, sampled before: what is known of another is of no use.
 
     A past is folded once, however many restores and branches ask for it: each of them folding its own, and in
     it those before, would be 2^n folds. Whose past is missing waits on a stack of ours and not on the
@@ -97,7 +108,7 @@ def fold_stream(
     pasts: dict[tuple[str, Position], State | None] = {}
 
     def begin(stream: str, upto: Position | None) -> _Fold[State]:
-        base = known(stream, upto) or nothing_folded()
+        base = of_epoch(known(stream, upto), epoch) or nothing_folded(epoch)
         return _Fold(stream, upto, base, read(stream, base.version, upto))
 
     waiting = [begin(stream, upto)]

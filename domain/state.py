@@ -111,3 +111,5 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """By id, inherited ones included."""
     checkpoint_names: Map[str, str] = Map()
     """The ids of the checkpoints by their names."""
+    lost_checkpoints: Map[Position, str] = Map()
+    """The sessions of checkpoints whose name is forgotten, by position: what was restored from them still counts."""

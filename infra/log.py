@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
-from urllib.parse import quote
-
-import sqlalchemy as sa
-from pysqlite3 import dbapi2
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.folding import Evolve, Folded, Known, State, fold_stream, nothing_known
+from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.infra import forks, sqlite
-from mnemolog.infra.mapper import recorded_event
+from mnemolog.infra import forks, keys_file, sqlite
+from mnemolog.infra.event_codec import EventCodec
+from mnemolog.infra.keyring import Keyring
+from mnemolog.infra.log_file import LOG_FILE as LOG_FILE
+from mnemolog.infra.log_file import Identity, find_or_create
 from mnemolog.infra.recorder import SqliteRecorder
-from mnemolog.infra.schema import (
-    APPLICATION_ID,
-    LOG_FORMAT,
-    SELECT_TRIGGERS,
-    create_schema,
-    forbid_rewriting,
-    unlike_ours,
-)
+from mnemolog.infra.schema import SELECT_TRIGGERS, forbid_rewriting, unlike_ours
+from mnemolog.infra.sealing import Sealer
 from mnemolog.infra.sparse import read_sparse
 from mnemolog.infra.transaction import Transaction
 
 Result = TypeVar("Result")
-
-LOG_FILE: Final = "log.db"
 
 _COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
 _SELECT_RANGE: Final = f"SELECT {_COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
@@ -54,14 +45,6 @@ class Transact(Protocol):
         ...
 
 
-class Identity(NamedTuple):
-    """What a log says of itself."""
-
-    log_id: str
-    log_format: int
-    created_at: Micros
-
-
 class LogHead(NamedTuple):
     """The end of the log."""
 
@@ -76,8 +59,11 @@ class _Undone(Exception):
 class EventLog:
     """One log file. Safe for many threads and many processes; not to be carried across a fork."""
 
-    def __init__(self, path: Path, identity: Identity, recorder: SqliteRecorder, genesis: bytes) -> None:
+    def __init__(
+        self, path: Path, identity: Identity, recorder: SqliteRecorder, genesis: bytes, codec: EventCodec
+    ) -> None:
         self.path, self.identity, self.recorder, self.genesis = path, identity, recorder, genesis
+        self._codec = codec
         self.transact: Transact = recorder.transact
         """Run a unit of work alone under the write lock; return its result when it is durable.
 
@@ -96,21 +82,38 @@ class EventLog:
         create: bool,
         synchronous: sqlite.Synchronous = "FULL",
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+        encrypt: bool | None = None,
     ) -> Self:
         """Open the log in `folder`, creating both when `create` is set and nothing is there.
 
-        Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable` or `FormatTooNew`; a folder that is no
-        store is left as it was.
+        A log that is created encrypts its content unless `encrypt` is False. What a log that is there does was
+        settled then; `InvalidInput` if it is not what `encrypt` says. Raises `StoreNotFound`, `NotAStore`,
+        `StoreNotWritable` or `FormatTooNew`; a folder that is no store is left as it was.
         """
         path = folder / LOG_FILE
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
-            identity = _find(folder) or _create(folder, clock=clock, create=create)
+            identity = find_or_create(folder, clock=clock, create=create, encrypt=encrypt)
             engine = sqlite.create_engine(
                 path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
             )
         genesis = digest.genesis(log_id=identity.log_id, log_format=identity.log_format)
-        recorder = SqliteRecorder(engine, path=path, clock=clock, genesis=genesis, busy_timeout_s=busy_timeout_s)
-        return cls(path, identity, recorder, genesis)
+        codec = EventCodec()
+        if identity.is_sealed:
+            keys = Keyring(folder / keys_file.KEYS_FILE, log_id=identity.log_id, busy_timeout_s=busy_timeout_s)
+            codec = EventCodec(Sealer(keys))
+        recorder = SqliteRecorder(
+            engine, path=path, clock=clock, genesis=genesis, codec=codec, busy_timeout_s=busy_timeout_s
+        )
+        return cls(path, identity, recorder, genesis, codec)
+
+    @property
+    def keyring(self) -> Keyring | None:
+        """The keys of its content, None where that is stored plain."""
+        return None if self._codec.sealer is None else self._codec.sealer.keyring
+
+    def epoch(self) -> int:
+        """Return the forgetting epoch. What is read after it was sampled holds nothing forgotten up to there."""
+        return self.version(FORGETTING_STREAM)
 
     @property
     def log_id(self) -> str:
@@ -122,6 +125,8 @@ class EventLog:
         if not self._closed and self._origin.is_here:
             self._closed = True
             self.recorder.close()
+            if self.keyring is not None:
+                self.keyring.close()
 
     def forked(self) -> None:
         """Refuse appends as well from now on: they are not asked where they are made."""
@@ -165,11 +170,20 @@ class EventLog:
         Raises `UndecodableEvent`, naming the position.
         """
         for rows in self._pages(_SELECT_RANGE, after=after, upto=upto, batch_max=batch_max):
-            yield [recorded_event(*row) for row in rows]
+            yield [self._codec.recorded_event(*row) for row in rows]
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the stored bytes of `(after, upto]` undecoded: every column of the table in its order."""
         return self._pages(_SELECT_BYTES, after=after, upto=upto, batch_max=batch_max)
+
+    def encode(self, stream: str, version: int, event: Event) -> bytes:
+        """Return the bytes of an event as they are to be stored. Raises `InvalidInput`, `KeysMissing`."""
+        with self._reading() as driver:
+            return self._codec.encode(stream, version, event, driver.execute)
+
+    def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
+        """Return the event of stored bytes. Raises `UndecodableEvent`, `LogDamaged`, `KeysMissing`."""
+        return self._codec.decode(stream, version, topic, state, position=position)
 
     def _pages(self, query: str, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         # Each page is a read transaction of its own, so that a long reading does not hold the WAL.
@@ -190,7 +204,7 @@ class EventLog:
                 rows = driver.execute(_SELECT_STREAM, (stream, after, upto, batch_max)).fetchall()
             if not rows:
                 return
-            yield [recorded_event(*row) for row in rows]
+            yield [self._codec.recorded_event(*row) for row in rows]
             after = Version(rows[-1][2])
 
     def first_event(self, stream: str) -> RecordedEvent | None:
@@ -199,7 +213,23 @@ class EventLog:
             row = driver.execute(
                 f"SELECT {_COLUMNS} FROM events WHERE stream = ? AND version = 1", (stream,)
             ).fetchone()
-        return None if row is None else recorded_event(*row)
+        return None if row is None else self._codec.recorded_event(*row)
+
+    def last_event(self, stream: str) -> RecordedEvent | None:
+        """Return the event that a stream ends with, None if nothing was appended to it."""
+        query = f"SELECT {_COLUMNS} FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
+        return next((self._codec.recorded_event(*row) for row in self.ask(query, (stream,))), None)
+
+    def event_at(self, position: Position) -> RecordedEvent | None:
+        """Return the event at a position, None if there is none."""
+        query = f"SELECT {_COLUMNS} FROM events WHERE position = ?"
+        return next((self._codec.recorded_event(*row) for row in self.ask(query, (position,))), None)
+
+    def ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return the rows that a query finds: where something lies, nothing of what was said."""
+        with self._reading() as driver:
+            found: list[tuple[Any, ...]] = driver.execute(query, parameters).fetchall()
+        return found
 
     def fold(
         self,
@@ -208,17 +238,20 @@ class EventLog:
         *,
         upto: Position | None = None,
         known: Known[State] = nothing_known,
+        epoch: int | None = None,
     ) -> Folded[State]:
         """Return the state of `stream`, now or as of position `upto`. `evolve` must not depend on turns.
 
-        `known` may know a state to begin with, which saves reading what is before it.
+        `known` may know a state to begin with, which saves reading what is before it. `epoch` is the forgetting epoch,
+        where it was sampled already.
         """
 
         def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
             with self._reading() as driver:
-                return read_sparse(driver.execute, stream, after=after, upto=upto)
+                return read_sparse(driver.execute, self._codec, stream, after=after, upto=upto)
 
-        return fold_stream(stream, upto, evolve, read=read, known=known)
+        sampled = self.epoch() if epoch is None else epoch
+        return fold_stream(stream, upto, evolve, read=read, known=known, epoch=sampled)
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, 0 if nothing was appended to it."""
@@ -253,6 +286,7 @@ class EventLog:
     @contextmanager
     def _reading(self) -> Iterator[Any]:
         self._require_usable()
+        self._codec.refresh()
         with sqlite.mapped_errors(self.path), self.recorder.engine.connect() as connection:
             yield connection.connection.driver_connection
 
@@ -264,72 +298,3 @@ class EventLog:
     def _refuse(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()
         raise AssertionError("unreachable")
-
-
-def _find(folder: Path) -> Identity | None:
-    """Return the identity of the log in `folder`, or None where a new one may be created.
-
-    Looks through a connection that changes nothing: the file may be somebody else's database.
-    """
-    path = folder / LOG_FILE
-    if not folder.exists():
-        return None
-    if not folder.is_dir():
-        raise errors.NotAStore(folder, "it is a file; a store is a folder")
-    if not path.exists():
-        if any(folder.iterdir()):
-            raise errors.NotAStore(folder, f"it holds files, but no {LOG_FILE}")
-        return None
-    connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
-    try:
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-        if not tables and application_id == 0:
-            return None  # A creation that was killed before its commit.
-        if application_id != APPLICATION_ID or "log" not in tables:
-            raise errors.NotAStore(folder, f"{LOG_FILE} is the database of another program")
-        row = connection.execute("SELECT log_id, format, created_at FROM log").fetchone()
-    except dbapi2.DatabaseError as error:
-        if "not a database" in str(error):
-            raise errors.NotAStore(folder, f"{LOG_FILE} is no SQLite database") from error
-        raise
-    finally:
-        connection.close()
-    if row is None:
-        raise errors.LogDamaged(f"{path}: the log has lost its identity")
-    if row[1] > LOG_FORMAT:
-        raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
-    return Identity(row[0], row[1], Micros(row[2]))
-
-
-def _create(folder: Path, *, clock: Clock, create: bool) -> Identity:
-    if not create:
-        raise errors.StoreNotFound(folder)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
-    engine = sqlite.create_engine(folder / LOG_FILE, synchronous="FULL", create=True)
-    try:
-        with engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if not sa.inspect(connection).has_table("log"):  # Another process may have been quicker.
-                create_schema(connection, created_at=clock.now())
-            connection.exec_driver_sql("COMMIT")
-    finally:
-        engine.dispose()
-    _sync_folder(folder)
-    identity = _find(folder)
-    if identity is None:
-        raise errors.StoreNotWritable(folder, "the log was not created")
-    return identity
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new file's name durable, as its content already is."""
-    for path in (folder, folder.absolute().parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 from eventsourcing.domain import DomainEventProtocol
 from eventsourcing.persistence import Mapper, StoredEvent, Transcoder
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import EVENT_TYPES, Event, RecordedEvent
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.events import EVENT_TYPES, Event
+from mnemolog.domain.position import Version
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
 _DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
@@ -33,26 +33,6 @@ def decode(topic: str, state: bytes | bytearray, *, position: int) -> Event:
         return decoder.decode(state)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise errors.UndecodableEvent(position=position, topic=topic, why=str(error)) from error
-
-
-def recorded_event(
-    position: int,
-    stream: str,
-    version: int,
-    topic: str,
-    state: bytes | bytearray,
-    key: str | None,
-    recorded_at: int,
-) -> RecordedEvent:
-    """Return the event that a row of the log holds. Raises `UndecodableEvent`."""
-    return RecordedEvent(
-        position=Position(position),
-        stream=stream,
-        version=Version(version),
-        recorded_at=Micros(recorded_at),
-        key=key,
-        event=decode(topic, state, position=position),
-    )
 
 
 class StreamEvent(NamedTuple):
@@ -85,22 +65,38 @@ class MsgpackTranscoder(Transcoder):
         return msgspec.msgpack.decode(data)
 
 
+class Storing(Protocol):
+    """A log that seals what it stores: `EventLog` is one."""
+
+    def encode(self, stream: str, version: int, event: Event) -> bytes:
+        """Return the bytes of an event."""
+        ...
+
+    def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
+        """Return the event of stored bytes."""
+        ...
+
+
 class EventMapper(Mapper[str]):
     """The library's mapper for our events, so that its `EventStore` reads and writes our log."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Storing | None = None) -> None:
         super().__init__(MsgpackTranscoder())
+        self._log = log
 
     def to_stored_event(self, domain_event: DomainEventProtocol[str]) -> StoredEvent:
         """Return the stored form of a `StreamEvent`."""
         event = cast(StreamEvent, domain_event)
-        return StoredEvent(event.stream, event.version, event.event.topic, encode(event.event))
+        log = self._log
+        state = encode(event.event) if log is None else log.encode(event.stream, event.version, event.event)
+        return StoredEvent(event.stream, event.version, event.event.topic, state)
 
     def to_domain_event(self, stored_event: StoredEvent) -> DomainEventProtocol[str]:
         """Return the `StreamEvent` of a stored one. Raises `UndecodableEvent`."""
         position = getattr(stored_event, "id", stored_event.originator_version)
-        event = decode(stored_event.topic, stored_event.state, position=position)
-        return cast(
-            DomainEventProtocol[str],
-            StreamEvent(str(stored_event.originator_id), Version(stored_event.originator_version), event),
-        )
+        stream, version = str(stored_event.originator_id), Version(stored_event.originator_version)
+        if self._log is None:
+            event = decode(stored_event.topic, stored_event.state, position=position)
+        else:
+            event = self._log.decode(position, stream, version, stored_event.topic, stored_event.state)
+        return cast(DomainEventProtocol[str], StreamEvent(stream, version, event))

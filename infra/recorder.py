@@ -20,6 +20,7 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
 from mnemolog.infra import forks, sqlite
+from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.schema import EVENTS
 from mnemolog.infra.subscription import SqliteSubscription
 from mnemolog.infra.writer import LogWriter
@@ -59,6 +60,7 @@ class SqliteRecorder(ApplicationRecorder):
         path: Path,
         clock: Clock,
         genesis: bytes,
+        codec: EventCodec | None = None,
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
         originator_id_type: Literal["uuid", "text"] = "text",
     ) -> None:
@@ -72,6 +74,7 @@ class SqliteRecorder(ApplicationRecorder):
             engine,
             path=path,
             clock=clock,
+            codec=codec or EventCodec(),
             genesis=genesis,
             busy_timeout_s=busy_timeout_s,
             committed=self._notify_listeners,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import Position, Version
-from mnemolog.infra.mapper import recorded_event
+from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.schema import NOT_A_TURN
 
 _SELECT: Final = (
@@ -21,15 +21,15 @@ _SELECT: Final = (
 
 
 def read_sparse(
-    execute: Callable[..., Any], stream: str, *, after: Version, upto: Position | None = None
+    execute: Callable[..., Any], codec: EventCodec, stream: str, *, after: Version, upto: Position | None = None
 ) -> list[RecordedEvent]:
     """Return the events of a stream that are no turns, behind version `after`, up to position `upto`."""
     rows = execute(_SELECT, (stream, after))
     if upto is None:
-        return [recorded_event(*row) for row in rows.fetchall()]
+        return [codec.recorded_event(*row) for row in rows.fetchall()]
     # Positions rise with versions. A condition on them would not end the scan: it would read on to the last
     # event of the stream, so that going back would cost all that came since.
     try:
-        return [recorded_event(*row) for row in takewhile(lambda row: row[0] <= upto, rows)]
+        return [codec.recorded_event(*row) for row in takewhile(lambda row: row[0] <= upto, rows)]
     finally:
         rows.close()

@@ -10,10 +10,21 @@ from eventsourcing.persistence import StoredEvent
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
-from mnemolog.domain.folding import Evolve, Folded, Known, Past, State, fold_stream, nothing_folded, nothing_known
+from mnemolog.domain.folding import (
+    Evolve,
+    Folded,
+    Known,
+    Past,
+    State,
+    fold_stream,
+    nothing_folded,
+    nothing_known,
+    of_epoch,
+)
+from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.infra.mapper import encode, recorded_event
+from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.schema import NOT_A_TURN
 from mnemolog.infra.sparse import read_sparse
 
@@ -44,8 +55,8 @@ class Transaction:
     remembers of streams holds until `forget`, which comes whenever another process may have written.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, codec: EventCodec | None = None) -> None:
+        self._clock, self.codec = clock, codec or EventCodec()
         self.execute: Callable[..., Any] = _not_connected
         self.head = Position(0)
         self.head_digest = b""
@@ -76,21 +87,24 @@ class Transaction:
         latest = self._states.get(stream)
         if latest is not None:
             return latest.state
-        base: Folded[State] | None = self._folded.get(stream)
-        offered = known(stream, None)
+        epoch = self.version(FORGETTING_STREAM)
+        base: Folded[State] | None = of_epoch(self._folded.get(stream), epoch)
+        offered = of_epoch(known(stream, None), epoch)
         if base is None or (offered is not None and offered.version > base.version):
-            base = offered or nothing_folded()
-        begin, past = base, self._past(evolve, known)
+            base = offered or nothing_folded(epoch)
+        begin, past = base, self._past(evolve, known, epoch)
 
         def known_here(of: str, position: Position | None) -> Folded[State] | None:
             return begin if of == stream and position is None else known(of, position)
 
-        self._folded[stream] = base = fold_stream(stream, None, evolve, read=self._stored, known=known_here)
+        self._folded[stream] = base = fold_stream(
+            stream, None, evolve, read=self._stored, known=known_here, epoch=epoch
+        )
         self._states[stream] = latest = base.through(self._staged(stream, base.version, LATEST), evolve, past)
         self._evolving[stream] = evolve, past
         return latest.state
 
-    def _past(self, evolve: Evolve[State], known: Known[State]) -> Past[State]:
+    def _past(self, evolve: Evolve[State], known: Known[State], epoch: int) -> Past[State]:
         def known_here(stream: str, position: Position | None) -> Folded[State] | None:
             latest = self._states.get(stream)
             if latest is not None and position is not None and latest.position <= position:
@@ -101,14 +115,16 @@ class Transaction:
             staged = self._staged(stream, after, LATEST if upto is None else upto)
             return [*self._stored(stream, after, upto), *staged]
 
-        return lambda stream, position: fold_stream(stream, position, evolve, read=read, known=known_here).state
+        return lambda stream, position: (
+            fold_stream(stream, position, evolve, read=read, known=known_here, epoch=epoch).state
+        )
 
     def _stored(self, stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-        return read_sparse(self.execute, stream, after=after, upto=upto)
+        return read_sparse(self.execute, self.codec, stream, after=after, upto=upto)
 
     def _staged(self, stream: str, after: Version, upto: Position) -> list[RecordedEvent]:
         return [
-            recorded_event(row[0], row[1], row[2], row[3], row[4], row[7], row[5])
+            self.codec.recorded_event(row[0], row[1], row[2], row[3], row[4], row[7], row[5])
             for row in self._sparse
             if row[1] == stream and row[2] > after and row[0] <= upto
         ]
@@ -117,12 +133,12 @@ class Transaction:
         """Return the event of `stream` that carries the idempotency key, if there is one."""
         row = self._keys.get((stream, key))
         if row is not None:
-            return recorded_event(row[0], stream, row[2], row[3], row[4], key, row[5])
+            return self.codec.recorded_event(row[0], stream, row[2], row[3], row[4], key, row[5])
         found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
         if found is None:
             return None
         position, version, topic, state, recorded_at = found
-        return recorded_event(position, stream, version, topic, state, key, recorded_at)
+        return self.codec.recorded_event(position, stream, version, topic, state, key, recorded_at)
 
     def last_position(self, stream: str) -> Position:
         """Return the position of the last event of `stream`, staged ones included; 0 for none."""
@@ -167,7 +183,7 @@ class Transaction:
         """Stage one event at the end of `stream`, and say which place it will have.
 
         With `expected`, raises `WrongExpectedVersion` unless the stream is at that version. Raises
-        `InvalidInput` for an event that cannot be stored.
+        `InvalidInput` for an event that cannot be stored, `KeysMissing`.
         """
         version = self._versions.get(stream)
         if version is None:
@@ -176,7 +192,8 @@ class Transaction:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=version)
         recorded_at = self._clock.now()
         topic = event.topic
-        position = self._stage(stream, version + 1, topic, encode(event), key, recorded_at)
+        stored = self.codec.encode(stream, version + 1, event, self.execute)
+        position = self._stage(stream, version + 1, topic, stored, key, recorded_at)
         recorded = RecordedEvent(
             position=position,
             stream=stream,
@@ -188,7 +205,9 @@ class Transaction:
         if topic != _TURN and stream in self._states:
             evolve, past = self._evolving[stream]
             state = evolve(self._states[stream].state, recorded, past)
-            self._states[stream] = Folded(recorded.version, position, state)
+            self._states[stream] = self._states[stream]._replace(
+                version=recorded.version, position=position, state=state
+            )
         return recorded
 
     def append_stored(self, stored_events: Sequence[StoredEvent], streams: Sequence[str]) -> list[int]:
@@ -252,6 +271,9 @@ class Transaction:
         self._versions[stream] = Version(version)
         if topic != _TURN:
             self._sparse.append(row)
+            if stream == FORGETTING_STREAM:  # What was folded in the epoch that ends here may be forgotten.
+                self._states.clear()
+                self._evolving.clear()
         if key is not None:
             self._keys[stream, key] = row
         return position

@@ -15,6 +15,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import unfit
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
+from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.group_commit import GroupCommit, Request
 from mnemolog.infra.schema import INSERT_EVENTS, INSERT_KEYLESS, ROWS_MAX, SELECT_TRIGGERS, unlike_ours
 from mnemolog.infra.transaction import Row, Transaction
@@ -35,6 +36,7 @@ class LogWriter:
         *,
         path: Path,
         clock: Clock,
+        codec: EventCodec,
         genesis: bytes,
         busy_timeout_s: float,
         committed: Callable[[], None],
@@ -45,7 +47,7 @@ class LogWriter:
         self._engine = engine
         self._connection: sa.Connection | None = None
         self._driver: Any = None
-        self._transaction = Transaction(clock)
+        self._transaction = Transaction(clock, codec)
         self._knows_head = False
         self._in_doubt: Group | None = None
         """The group that is being written; stays after an interrupt."""
@@ -164,6 +166,7 @@ class LogWriter:
     def _read_head(self) -> None:
         transaction, execute = self._transaction, self._driver.execute
         transaction.forget()
+        transaction.codec.refresh()
         position, transaction.head_digest = execute(_SELECT_HEAD).fetchone() or (0, self._genesis)
         given = execute(_SELECT_LAST_GIVEN).fetchone()
         # A position once given is never given again, even if its row was cut off from outside.

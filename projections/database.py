@@ -52,6 +52,19 @@ class ProjectionDatabase(NamedTuple):
                 raise
             connection.exec_driver_sql("COMMIT")
 
+    def scrub(self) -> bool:
+        """Overwrite what the file still holds of rows that were deleted, in the write-ahead log as well.
+
+        False where another connection does not let that happen: then it is to be done again.
+        """
+        with self._mapped(), self.engine.connect() as connection:
+            if self.sealed:
+                with mapped_errors(self.path.parent):
+                    break_seal(self.path)
+            # `secure_delete` alone leaves copies of rows that SQLite has moved from page to page.
+            connection.exec_driver_sql("VACUUM")
+            return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+
     def close(self) -> None:
         """Let go of the file, sealed if it is to be and nobody else writes it."""
         if self.sealed:

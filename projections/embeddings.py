@@ -5,7 +5,7 @@ It makes every rebuild of vectors free of model calls. Like every projection it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -49,8 +49,10 @@ def content_hash(text: str) -> bytes:
 class EmbeddingCache:
     """Vectors of texts, as one model gave them."""
 
-    def __init__(self, database: ProjectionDatabase, *, fingerprint: str, dimension: int) -> None:
-        self._database = database
+    def __init__(
+        self, database: ProjectionDatabase, *, fingerprint: str, dimension: int, epoch: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._database, self._epoch = database, epoch
         self._fingerprint, self._dimension = fingerprint, dimension
         with database.writing() as connection:
             _METADATA.create_all(connection)
@@ -69,8 +71,11 @@ class EmbeddingCache:
                 found |= self._whole(fetch(connection, query, self._fingerprint, *some))
         return found
 
-    def store(self, vectors_by_content: Mapping[bytes, Vectors]) -> None:
-        """Keep vectors of shape (chunks, dimension). What is there already is replaced."""
+    def store(self, vectors_by_content: Mapping[bytes, Vectors], *, read_in: int = 0) -> None:
+        """Keep vectors of shape (chunks, dimension). What is there already is replaced.
+
+        Nothing is kept where the forgetting epoch is not the one that their texts were read in any more.
+        """
         if not vectors_by_content:
             return
         rows: Sequence[tuple[object, ...]] = [
@@ -79,6 +84,9 @@ class EmbeddingCache:
             for blob in [np.ascontiguousarray(vectors, dtype="<f4").tobytes()]
         ]
         with self._database.writing() as connection:
+            # Under the lock: who forgets raises the epoch first, and then goes through this table under the lock too.
+            if self._epoch() != read_in:
+                return
             connection.exec_driver_sql(
                 "INSERT INTO embeddings (fingerprint, content, chunks, vectors, checksum) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (fingerprint, content) DO UPDATE SET chunks = excluded.chunks, "

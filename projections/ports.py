@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.folding import Evolve, Folded, Known, State, nothing_known
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import SessionState
@@ -37,6 +37,10 @@ class Log(Protocol):
         """The random identity this log was created with."""
         ...
 
+    def epoch(self) -> int:
+        """The forgetting epoch. What is read after it was sampled holds nothing that was forgotten up to there."""
+        ...
+
     def head(self) -> Head:
         """The last committed position with its digest. Position 0 when the log is empty."""
         ...
@@ -60,8 +64,12 @@ class FoldableLog(Log, Protocol):
         *,
         upto: Position | None = None,
         known: Known[State] = nothing_known,
+        epoch: int | None = None,
     ) -> Folded[State]:
-        """The state of a stream, now or as of a position; `known` may know a state to begin with."""
+        """The state of a stream, now or as of a position; `known` may know a state to begin with.
+
+        `epoch` is the forgetting epoch, where it was sampled already.
+        """
         ...
 
 
@@ -89,6 +97,13 @@ class AuditableLog(Log, Protocol):
         """Stored bytes in order: (position, stream, version, topic, state, key, recorded_at, digest).
 
         Text columns come as bytes, because what was damaged from outside need not be text any more.
+        """
+        ...
+
+    def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
+        """The event that was stored there, `Forgotten` where its content is.
+
+        Raises `UndecodableEvent`, `LogDamaged` for what does not open with its key, `KeysMissing`.
         """
         ...
 

@@ -38,6 +38,7 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     name: str
+    """Empty where it was forgotten."""
     agent: str
     scope: str
     parent: str | None
@@ -47,6 +48,8 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Why it was started: `new`, `branch`, `compress` and so on."""
     turns: int
+    """Its own, hidden ones included, without those that are forgotten."""
+    forgotten_turns: int = 0
     started_at: datetime
     ended_at: datetime | None
     """None while it is open, also after it was resumed."""

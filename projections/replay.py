@@ -7,7 +7,8 @@ from datetime import datetime
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
+from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
+from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
@@ -31,6 +32,8 @@ class SessionReplay(msgspec.Struct, frozen=True, kw_only=True):
     started_position: Position
     ended_at: datetime | None
     turns: tuple[Turn, ...]
+    forgotten: tuple[Position, ...] = ()
+    """Where turns were whose content is forgotten."""
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,7 @@ class _Session:
         self.recorded, self.started = recorded, started
         self.ended_at: datetime | None = None
         self.turns: list[Turn] = []
+        self.forgotten: list[Position] = []
 
     def frozen(self) -> SessionReplay:
         return SessionReplay(
@@ -62,6 +66,7 @@ class _Session:
             started_position=self.recorded.position,
             ended_at=self.ended_at,
             turns=tuple(self.turns),
+            forgotten=tuple(self.forgotten),
         )
 
 
@@ -96,6 +101,8 @@ def _apply(sessions: dict[str, _Session], recorded: RecordedEvent) -> None:
         case TurnRecorded():
             known = sessions[recorded.stream]
             known.turns.append(turn_of(recorded, session=known.id, scope=known.started.scope))
+        case Forgotten() if was_turn(recorded.event):
+            sessions[recorded.stream].forgotten.append(recorded.position)
         case SessionEnded():
             sessions[recorded.stream].ended_at = to_datetime(recorded.recorded_at)
         case SessionResumed():

@@ -6,6 +6,7 @@ digest at its position), in the bytes of this version, and undamaged; otherwise 
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -16,7 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.codec import STATE_FORMAT, decode_state, encode_state
+from mnemolog.domain.codec import decode_state, encode_state
 from mnemolog.domain.folding import Folded
 from mnemolog.domain.position import Position, Version
 from mnemolog.domain.state import SessionState
@@ -26,7 +27,20 @@ from mnemolog.projections.ports import Log
 SNAPSHOTS_KEPT_MAX: Final = 8
 """Of each session. The oldest go first."""
 
-_NOT_ANSWERING: Final = (errors.ProjectionError, errors.StoreError, errors.StorageFull, errors.InvalidInput, OSError)
+SNAPSHOT_FORMAT: Final = 2
+"""Rises with every change of what a row means, that of `STATE_FORMAT` included."""
+
+_EPOCH: Final = struct.Struct(">q")
+"""What a stored state begins with: the forgetting epoch that it was folded in. It may hold what was forgotten since."""
+
+_NOT_ANSWERING: Final = (
+    errors.ProjectionError,
+    errors.StoreError,
+    errors.StorageFull,
+    errors.InvalidInput,
+    OSError,
+    struct.error,
+)
 """What a file that is damaged, gone, full or not ours to write raises. Nobody who asks for a state is to see it."""
 
 METADATA: Final = sa.MetaData()
@@ -86,24 +100,40 @@ class SnapshotStore:
     def find(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
         """Return the newest usable snapshot at or before `position`."""
         query = sa.select(SNAPSHOTS).where(
-            SNAPSHOTS.c.stream == stream, SNAPSHOTS.c.log_id == self._log.log_id, SNAPSHOTS.c.format == STATE_FORMAT
+            SNAPSHOTS.c.stream == stream, SNAPSHOTS.c.log_id == self._log.log_id, SNAPSHOTS.c.format == SNAPSHOT_FORMAT
         )
         if position is not None:
             query = query.where(SNAPSHOTS.c.position <= position)
         try:
             if self._opened is None and not self._path.exists():
                 return None
+            epoch = self._log.epoch()
             with self._database().reading() as connection:
                 # One by one: the first is nearly always good, and each may be large.
                 for row in connection.execute(query.order_by(SNAPSHOTS.c.version.desc())):
                     if row.checksum == checksum(row._asdict()) and self._is_of_this_history(row):
-                        return Folded(Version(row.version), Position(row.position), decode_state(row.state))
+                        (of,) = _EPOCH.unpack_from(row.state)
+                        if of == epoch:
+                            state = decode_state(row.state[_EPOCH.size :])
+                            return Folded(Version(row.version), Position(row.position), state, epoch)
         except _NOT_ANSWERING:
             pass
         return None
 
+    def forget(self) -> bool:
+        """Delete all of them, down to their bytes. False where another connection does not let that happen.
+
+        Raises `ProjectionError`.
+        """
+        if not self._path.exists():
+            return True
+        database = self._database()
+        with database.writing() as connection:
+            connection.execute(SNAPSHOTS.delete())
+        return database.scrub()
+
     def _is_of_this_history(self, row: sa.Row[Any]) -> bool:
-        same = row.log_id == self._log.log_id and row.format == STATE_FORMAT
+        same = row.log_id == self._log.log_id and row.format == SNAPSHOT_FORMAT
         return same and bool(self._log.digest_at(Position(row.position)) == row.digest)
 
     def save(self, stream: str, folded: Folded[SessionState]) -> None:
@@ -111,14 +141,14 @@ class SnapshotStore:
         digest = self._log.digest_at(folded.position)
         if folded.state is None or digest is None:
             return
-        state = encode_state(folded.state)
+        state = _EPOCH.pack(folded.epoch) + encode_state(folded.state)
         row: dict[str, Any] = {
             "stream": stream,
             "version": folded.version,
             "position": folded.position,
             "log_id": self._log.log_id,
             "digest": digest,
-            "format": STATE_FORMAT,
+            "format": SNAPSHOT_FORMAT,
             "state": state,
         }
         row["checksum"] = checksum(row)
@@ -132,6 +162,9 @@ class SnapshotStore:
         tags = sa.select(*(SNAPSHOTS.c[name] for name in ("version", "position", "log_id", "digest", "format")))
         try:
             with self._database().writing() as connection:
+                # Under the lock: who forgets raises the epoch first, and then empties this table under the lock too.
+                if self._log.epoch() != folded.epoch:
+                    return
                 # Those of a history that is gone may have higher versions, and would push ours out.
                 foreign = [
                     row.version

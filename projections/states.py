@@ -8,8 +8,9 @@ from collections import OrderedDict
 from typing import Final
 
 from mnemolog.domain import errors, fold
-from mnemolog.domain.events import CheckpointCreated, RecordedEvent
+from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.folding import Folded, Past
+from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.state import SessionState
@@ -67,6 +68,8 @@ class SessionStates:
     def __init__(self, log: FoldableLog, snapshots: Snapshots) -> None:
         self._log, self._snapshots = log, snapshots
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._epoch = 0
+        """The forgetting epoch that what is kept was read in."""
         self._lock = threading.Lock()
 
     def latest(self, session: str) -> SessionState | None:
@@ -96,7 +99,9 @@ class SessionStates:
     def _fold(self, stream: str, position: Position | None) -> tuple[Folded[SessionState], int]:
         """Return the state with the number of events that were read for it."""
         passed: list[Folded[SessionState]] = []
-        events = 0
+        events, epoch = 0, self._log.epoch()
+        with self._lock:
+            self._is_of_now(epoch)
 
         def evolve_and_note(
             state: SessionState | None, recorded: RecordedEvent, past: Past[SessionState]
@@ -105,13 +110,13 @@ class SessionStates:
             after = evolve(state, recorded, past)
             if recorded.stream == stream:
                 events += 1
-                if isinstance(recorded.event, CheckpointCreated):
-                    passed.append(Folded(recorded.version, recorded.position, after))
+                if is_checkpoint(recorded.event):
+                    passed.append(Folded(recorded.version, recorded.position, after, epoch))
             return after
 
-        folded = self._log.fold(stream, evolve_and_note, upto=position, known=self.known)
-        if passed:
-            with self._lock:
+        folded = self._log.fold(stream, evolve_and_note, upto=position, known=self.known, epoch=epoch)
+        with self._lock:
+            if passed and self._is_of_now(epoch):
                 kept = self._kept.setdefault(stream, _Kept(passed[-1]))
                 for state in passed:
                     kept.add_checkpoint(state)
@@ -120,6 +125,8 @@ class SessionStates:
     def _keep(self, stream: str, state: Folded[SessionState], *, events: int) -> int:
         """Keep the latest state; return how many events came since the last snapshot, if it is due, or 0."""
         with self._lock:
+            if not self._is_of_now(state.epoch):
+                return 0
             kept = self._kept.setdefault(stream, _Kept(state))
             self._kept.move_to_end(stream)
             while len(self._kept) > SESSIONS_KEPT_MAX:
@@ -130,3 +137,10 @@ class SessionStates:
             due = kept.unsaved if kept.unsaved >= SNAPSHOT_EVERY else 0
             kept.unsaved -= due
             return due
+
+    def _is_of_now(self, epoch: int) -> bool:
+        """Whether what was folded in an epoch may be kept; what is kept of earlier ones goes. Needs the lock."""
+        if epoch > self._epoch:
+            self._kept.clear()
+            self._epoch = epoch
+        return epoch == self._epoch

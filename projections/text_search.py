@@ -66,7 +66,7 @@ def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: 
 def _counts(connection: sa.Connection, terms: Sequence[str]) -> Counts:
     query = f"SELECT term, doc FROM {VOCABULARY} WHERE term IN (SELECT value FROM json_each(?))"
     holding: dict[str, int] = dict(fetch(connection, query, listed(terms)))
-    ((turns,),) = fetch(connection, "SELECT coalesce(sum(turns), 0) FROM sessions")
+    ((turns,),) = fetch(connection, "SELECT coalesce(sum(turns - forgotten), 0) FROM sessions")
     return Counts(turns, {term: holding[term] for term in terms if term in holding})
 
 

@@ -8,9 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from mnemolog.domain import errors
 from mnemolog.domain.digest import link
-from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.domain.events import EVENT_TYPES, ContentErased, ForgetRequested, SessionStarted
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.sealed import SEALED, SEALED_TOPICS, misfit
 from mnemolog.projections.ports import AuditableLog, Progress
 
 BATCH_MAX: Final = 2_000
@@ -18,6 +20,9 @@ FINDINGS_MAX: Final = 1_000
 """Findings that are listed; the rest is counted."""
 
 _DECODERS: Final = {topic.encode(): msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
+
+_SEALED: Final = bytes((SEALED,))
+_FORGETTING: Final = frozenset({ForgetRequested.topic.encode(), ContentErased.topic.encode()})
 
 
 class Kind(StrEnum):
@@ -33,6 +38,8 @@ class Kind(StrEnum):
     """The bytes do not fit the topic, or nobody knows the topic."""
     WITNESS = "witness"
     """Something that remembers the log at this position remembers it differently."""
+    SEALED = "sealed"
+    """Its content does not open with its key."""
     UNPROTECTED = "unprotected"
     """The file has lost what keeps it append-only."""
 
@@ -56,6 +63,12 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """The log's digest at `head`, hexadecimal: keep it elsewhere, and give it to a later verification."""
     witnesses: int
+    sealed: int
+    """Events whose content is encrypted, forgotten ones included."""
+    opened: bool
+    """Whether what is encrypted was opened as well. The chain is over what is stored, and needs no keys."""
+    forgotten: int
+    """Events whose content is forgotten. No finding: their digests stand."""
     findings: tuple[Finding, ...]
     findings_left_out: int
 
@@ -68,16 +81,23 @@ class Witness(NamedTuple):
     digest: bytes
 
 
-def verify(log: AuditableLog, *, witnesses: Iterable[Witness] = (), progress: Progress | None = None) -> Verification:
+def verify(
+    log: AuditableLog,
+    *,
+    witnesses: Iterable[Witness] = (),
+    contents: bool = False,
+    progress: Progress | None = None,
+) -> Verification:
     """Check the log from its first event to its head.
 
     Finds events that were edited, swapped, removed or cut off, streams with missing versions, events that
     cannot be read, and every witness that remembers another history. A history that was rewritten whole,
-    links included, is found by a witness only.
+    links included, is found by a witness only. With `contents` everything encrypted is opened too, which raises
+    `KeysMissing` where that cannot be.
     """
     head = log.head()
     findings = _unprotected(log)
-    chain = _Chain(log.genesis, findings)
+    chain = _Chain(log, findings, contents=contents)
     for rows in log.stored_rows(after=ORIGIN, upto=head.position, batch_max=BATCH_MAX):
         chain.follow(rows)
         if progress is not None:
@@ -94,6 +114,9 @@ def verify(log: AuditableLog, *, witnesses: Iterable[Witness] = (), progress: Pr
         head=chain.position,
         digest=chain.digest.hex(),
         witnesses=len(asked),
+        sealed=chain.sealed,
+        opened=contents,
+        forgotten=chain.forgotten(),
         findings=tuple(findings[:FINDINGS_MAX]),
         findings_left_out=max(0, len(findings) - FINDINGS_MAX),
     )
@@ -109,10 +132,13 @@ def glance(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Finding]:
 class _Chain:
     """The state of a walk along the log."""
 
-    def __init__(self, genesis: bytes, findings: list[Finding]) -> None:
+    def __init__(self, log: AuditableLog, findings: list[Finding], *, contents: bool) -> None:
+        self._log, self._contents = log, contents
         self.position = ORIGIN
-        self.digest = genesis
-        self.events = 0
+        self.digest = log.genesis
+        self.events = self.sealed = 0
+        self._requested: dict[str, int] = {}
+        self._erased: set[str] = set()
         self.versions: dict[bytes, int] = {}
         self._findings = findings
 
@@ -128,7 +154,15 @@ class _Chain:
                 self._report(Kind.VERSION, position, stream, f"version {version} follows {known}")
             versions[stream] = version
             try:
-                decoders[topic].decode(state)
+                if state[:1] == _SEALED:
+                    self.sealed += 1
+                    self._look_into(position, stream, version, topic, state)
+                else:
+                    event = decoders[topic].decode(state)
+                    if topic in _FORGETTING:
+                        self._note(event)
+                    elif isinstance(event, SessionStarted) and event.sealed_name:
+                        self.sealed += 1
             except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
                 name = topic.decode(errors="replace")
                 why = f"topic {name!r} is unknown" if isinstance(error, KeyError) else f"{name}: {error}"
@@ -137,6 +171,29 @@ class _Chain:
             before, digest = position, stored
         self.position, self.digest = before, digest
         self.events += len(rows)
+
+    def forgotten(self) -> int:
+        """Return how many events lost their content, as the log tells."""
+        return sum(self._requested.get(request, 0) for request in self._erased)
+
+    def _look_into(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> None:
+        name = topic.decode(errors="replace")
+        why = f"topic {name!r} is no content" if name not in SEALED_TOPICS else misfit(state)
+        if why is not None:
+            self._report(Kind.UNDECODABLE, position, stream, f"{name}: {why}")
+        elif self._contents:
+            try:
+                self._log.decode(position, stream.decode(errors="replace"), version, name, state)
+            except errors.UndecodableEvent as error:
+                self._report(Kind.UNDECODABLE, position, stream, str(error))
+            except errors.LogDamaged as error:
+                self._report(Kind.SEALED, position, stream, str(error))
+
+    def _note(self, event: Any) -> None:
+        if isinstance(event, ForgetRequested):
+            self._requested[event.id] = sum(sum(target.counts.values()) for target in event.targets)
+        elif isinstance(event, ContentErased):
+            self._erased.add(event.request)
 
     def _report_break(self, before: Position, position: Position, stream: bytes) -> None:
         if position > before + 1:

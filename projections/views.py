@@ -12,6 +12,8 @@ import sqlalchemy as sa
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.events import (
+    ContentErased,
+    Forgotten,
     ModelActivated,
     RecordedEvent,
     SessionEnded,
@@ -20,23 +22,23 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnRecorded,
 )
+from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.domain.position import ORIGIN, Micros, Position
-from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of
-from mnemolog.projections import tracking, turn_metadata
+from mnemolog.projections import speakers, tracking, turn_metadata
 from mnemolog.projections.catch_up import BATCH_MAX
 from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.tracking import METADATA, Tracked
-from mnemolog.projections.words import STOP_WORDS, stems_of, words_of
+from mnemolog.projections.words import stems_of
 
-VIEWS: Final = "views/5"
+VIEWS: Final = "views/6"
 """Name and version of this projection. Change a table or what fills it: raise the number."""
 
 _ASKING: Final = ("?", "\uff1f", "\u061f")
 """Latin, full-width and Arabic question mark."""
-_ROLES: Final = frozenset(role.value for role in Role)
 
 SESSIONS: Final = sa.Table(
     "sessions",
@@ -51,7 +53,8 @@ SESSIONS: Final = sa.Table(
     sa.Column("started_at", sa.Integer, nullable=False),
     sa.Column("started_position", sa.Integer, nullable=False),
     sa.Column("ended_at", sa.Integer),
-    sa.Column("turns", sa.Integer, nullable=False),
+    sa.Column("turns", sa.Integer, nullable=False),  # Forgotten ones included: the next place depends on it.
+    sa.Column("forgotten", sa.Integer, nullable=False),
     sa.Column("last_position", sa.Integer, nullable=False),
     sqlite_strict=True,
 )
@@ -113,18 +116,6 @@ WORDS: Final = sa.Table(
 """What the ranking looks at, by place: turns that follow one another in a session lie side by side."""
 PLACES: Final = 1 << 24
 """Places of a session: from the position of its start times this on."""
-
-SPEAKERS: Final = sa.Table(
-    "speakers",
-    METADATA,
-    sa.Column("word", sa.Text, primary_key=True),
-    sa.Column("scope", sa.Text, primary_key=True),
-    sa.Column("speaker", sa.Text, primary_key=True),
-    sa.Column("since", sa.Integer, nullable=False),
-    sqlite_strict=True,
-    sqlite_with_rowid=False,
-)
-"""The words of speakers' names, and the first turn that each spoke in a scope."""
 
 TEXT_INDEX: Final = "turns_text"
 TOKENIZER: Final = "ascii tokenchars '_'"
@@ -214,6 +205,12 @@ class Views:
                     progress(events[-1].position, upto)
             return connection.execute(sa.select(sa.func.count()).select_from(TURNS)).scalar_one()
 
+    def scrub(self) -> bool:
+        """Take what was forgotten out of the file. False where another connection does not let that happen."""
+        with self.database.writing() as connection:
+            merge_text_index(connection)
+        return self.database.scrub()
+
     def _start_over(self, connection: sa.Connection) -> None:
         for table in (VOCABULARY, TEXT_INDEX):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
@@ -242,6 +239,9 @@ class Views:
                     _insert_activation(connection, recorded, activated)
         _insert_turns(connection, fresh)
         _update_sessions(connection, fresh)
+        for recorded in fresh:
+            if isinstance(recorded.event, ContentErased):
+                erase(connection, recorded, recorded.event)
         last = fresh[-1].position
         digest = self._log.digest_at(last) or b""
         tracking.track(connection, VIEWS, Tracked(last, self._log.log_id, digest))
@@ -261,6 +261,7 @@ def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started:
             "started_at": recorded.recorded_at,
             "started_position": recorded.position,
             "turns": 0,
+            "forgotten": 0,
             "last_position": recorded.position,
         },
     )
@@ -308,21 +309,17 @@ def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent]) ->
     scopes: dict[str, str] = {row.session: row.scope for row in known}
     places = {row.session: row.started_position * PLACES + row.turns for row in known}
     connection.execute(TURNS.insert(), [turn_row(recorded, turn, scopes) for recorded, turn in turns])
-    words = [words_row(recorded, turn, places) for recorded, turn in turns]
+    words = [words_row(recorded, turn, places) for recorded, turn in passing_over(events, places)]
     connection.execute(WORDS.insert(), words)
     connection.exec_driver_sql(
         f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", [(row["position"], row["stems"]) for row in words]
     )
-    speakers = [row for recorded, turn in turns for row in _speaker_rows(recorded, turn, scopes)]
-    if speakers:
-        connection.exec_driver_sql(
-            "INSERT OR IGNORE INTO speakers (word, scope, speaker, since) VALUES (?, ?, ?, ?)", speakers
-        )
+    speakers.insert(connection, turns, scopes)
     turn_metadata.insert(connection, ((recorded.position, turn.metadata) for recorded, turn in turns if turn.metadata))
 
 
 def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-    turns: Counter[str] = Counter()
+    turns, forgotten = Counter[str](), Counter[str]()
     last: dict[str, Position] = {}
     ended_at: dict[str, Micros | None] = {}
     for recorded in events:
@@ -333,14 +330,17 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent])
         match recorded.event:
             case TurnRecorded():
                 turns[session] += 1
+            case Forgotten() if was_turn(recorded.event):
+                turns[session] += 1
+                forgotten[session] += 1
             case SessionEnded():
                 ended_at[session] = recorded.recorded_at
             case SessionResumed():
                 ended_at[session] = None
     if last:
         connection.exec_driver_sql(
-            "UPDATE sessions SET turns = turns + ?, last_position = ? WHERE session = ?",
-            [(turns[session], position, session) for session, position in last.items()],
+            "UPDATE sessions SET turns = turns + ?, forgotten = forgotten + ?, last_position = ? WHERE session = ?",
+            [(turns[session], forgotten[session], position, session) for session, position in last.items()],
         )
     if ended_at:
         connection.exec_driver_sql(
@@ -362,16 +362,6 @@ def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int
         "asks": int(turn.text.rstrip().endswith(_ASKING)),
         "stems": f" {' '.join(stems_of(turn.text))} ",
     }
-
-
-def _speaker_rows(
-    recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]
-) -> list[tuple[str, str, str, Position]]:
-    if not turn.speaker or turn.speaker.lower() in _ROLES:
-        return []
-    scope = scopes[str(session_of(recorded.stream))]
-    words = [word for word in dict.fromkeys(words_of(turn.speaker)) if word not in STOP_WORDS]
-    return [(word, scope, turn.speaker, recorded.position) for word in words]
 
 
 def turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:

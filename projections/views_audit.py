@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.events import (
+    Forgotten,
     RecordedEvent,
     SessionEnded,
     SessionResumed,
@@ -15,8 +16,10 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnRecorded,
 )
+from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
+from mnemolog.projections.erasing import passing_over
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.turn_metadata import TURN_METADATA, rows_of
 from mnemolog.projections.views import PLACES, SESSIONS, SWITCHES, TEXT_INDEX, TURNS, WORDS, turn_row, words_row
@@ -105,6 +108,9 @@ class _Expected:
         match recorded.event:
             case TurnRecorded():
                 row["turns"] += 1
+            case Forgotten() if was_turn(recorded.event):
+                row["turns"] += 1
+                row["forgotten"] += 1
             case SessionEnded():
                 row["ended_at"] = recorded.recorded_at
             case SessionResumed():
@@ -119,6 +125,7 @@ def _started(event: SessionStarted) -> dict[str, Any]:
         "parent": event.parent,
         "branched_at": event.branched_at,
         "turns": 0,
+        "forgotten": 0,
         "ended_at": None,
     }
 
@@ -135,9 +142,8 @@ def _compare_turns(
     held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(TURNS).where(within))}
     _compare(held, told, "turn", found)
     words = {
-        recorded.position: words_row(recorded, recorded.event, expected.places)
-        for recorded in events
-        if isinstance(recorded.event, TurnRecorded)
+        recorded.position: words_row(recorded, turn, expected.places)
+        for recorded, turn in passing_over(events, expected.places)
     }
     within = WORDS.c.position.between(events[0].position, events[-1].position)
     held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(WORDS).where(within))}

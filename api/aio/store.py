@@ -132,6 +132,11 @@ class AsyncMemoryStore(Face[MemoryStore]):
     activate_model = chores(MemoryStore.activate_model)
     drop_model = chores(MemoryStore.drop_model)
 
+    forget = chores(MemoryStore.forget)
+    forgotten = chores(MemoryStore.forgotten)
+    erasures = reads(MemoryStore.erasures)
+    reapply_erasures = chores(MemoryStore.reapply_erasures)
+
     verify = chores(MemoryStore.verify)
     status = reads(MemoryStore.status)
     watch_projector = reads(MemoryStore.watch_projector)

@@ -45,6 +45,8 @@ MODULES: Final = {
     "current": "switching",
     "branch": "switching",
     "rewind": "switching",
+    "forget": "forgetting",
+    "forgotten": "forgetting",
     "init": "writing",
     "record": "writing",
     "import": "writing",

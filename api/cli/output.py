@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 
+FORGOTTEN: Final = "(forgotten)"
+"""What stands for a name that was."""
+
 _NUMBERS: Final = ("turns", "to", "behind", "bytes")
 
 
@@ -44,7 +47,7 @@ def show_sessions(sessions: list[SessionSummary]) -> None:
     for item in sessions:
         state = "open" if item.ended_at is None else f"ended {dated(item.ended_at)}"
         started = dated(item.started_at)
-        table.add_row(item.session, item.name, item.scope, item.agent, str(item.turns), started, state)
+        table.add_row(item.session, item.name or FORGOTTEN, item.scope, item.agent, str(item.turns), started, state)
     console().print(table)
 
 
@@ -74,7 +77,7 @@ def _node(node: SessionNode, *, parent: str | None = None) -> Text:
     facts.append(node.reason)
     if node.ended_at is not None:
         facts.append(f"ended {dated(node.ended_at)}")
-    return Text.assemble((node.name, "bold"), f" ({node.session})  ", (", ".join(facts), "dim"))
+    return Text.assemble((node.name or FORGOTTEN, "bold"), f" ({node.session})  ", (", ".join(facts), "dim"))
 
 
 def show_turns(turns: list[Turn]) -> None:
@@ -93,8 +96,14 @@ def show_replay(answer: Replay) -> None:
     for item in answer.sessions:
         branched = f", branched at {item.branched_at} of {item.parent}" if item.parent else ""
         ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
-        out.print(f"{item.name} ({item.session}) in {item.scope or '/'}{branched}{ended}", style="bold", markup=False)
+        out.print(
+            f"{item.name or FORGOTTEN} ({item.session}) in {item.scope or '/'}{branched}{ended}",
+            style="bold",
+            markup=False,
+        )
         show_turns(list(item.turns))
+        if item.forgotten:
+            out.print(f"forgotten: {', '.join(f'@{position}' for position in item.forgotten)}", style="dim")
     out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
 
 
@@ -116,6 +125,7 @@ def show_import(report: ImportReport) -> None:
     """Print what an import did, refused lines on stderr."""
     text = f"{report.turns} turns read from {report.files} files, {report.recorded} recorded, "
     text += f"{report.already_there} already there, {report.sessions} sessions"
+    text += f", {report.forgotten} forgotten and left so" if report.forgotten else ""
     console().print(text)
     for line in report.refused:
         print(f"refused: {line}", file=sys.stderr)

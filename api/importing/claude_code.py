@@ -43,7 +43,7 @@ class _TranscriptReader:
 
     def __init__(self, source: Source) -> None:
         self._path, self._stem = source.path, source.stem
-        self._keys = KeyMaker()
+        self._keys = KeyMaker(source.secret)
         self._names: dict[str, str] = {}
 
     def turns(self, line: int, row: dict[str, Any]) -> list[ImportedTurn]:

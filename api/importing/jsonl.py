@@ -28,7 +28,7 @@ class _LineReader:
 
     def __init__(self, source: Source, fields: FieldMap) -> None:
         self._path, self._stem, self._fields = source.path, source.stem, fields
-        self._keys = KeyMaker()
+        self._keys = KeyMaker(source.secret)
         self._lookup = Lookup(fields)
 
     def turns(self, line: int, row: dict[str, Any]) -> list[ImportedTurn]:

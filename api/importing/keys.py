@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
+from hashlib import blake2b, sha256
 
 
 class KeyMaker:
@@ -11,21 +11,29 @@ class KeyMaker:
     A key does not depend on the lines around it: a file that grew, or in which a bad line was corrected,
     keeps the keys of all its other turns. A turn that repeats another word for word in the same session
     is told apart by counting. Holds some hundred bytes for each turn that it has seen.
+
+    With `secret`, 1 to 64 bytes, nobody can confirm a guess of a forgotten text by making its key who has not got it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secret: bytes = b"") -> None:
+        self._secret = secret
         self._seen: dict[int, int] = {}
 
     def key(self, *, session: str, role: str, speaker: str | None, text: str) -> str:
         """Return the key of the next turn that reads so."""
         # A lone surrogate must not end in a traceback: the text is refused right after.
         said = "\0".join((role, speaker or "", text)).encode(errors="surrogatepass")
-        digest = sha256(said).hexdigest()[:24]
+        digest = self._digest(said)
         # Two turns that share 64 bits by chance only count together, in the same order every time.
         place = hash_64(session, digest)
         count = self._seen.get(place, 0) + 1
         self._seen[place] = count
         return digest if count == 1 else f"{digest}-{count}"
+
+    def _digest(self, said: bytes) -> str:
+        if self._secret:
+            return blake2b(said, key=self._secret, digest_size=12).hexdigest()
+        return sha256(said).hexdigest()[:24]
 
 
 def hash_64(session: str, digest: str) -> int:

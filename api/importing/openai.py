@@ -134,7 +134,7 @@ class _ConversationReader:
 
     def __init__(self, source: Source) -> None:
         self._path = source.path
-        self._keys = KeyMaker()
+        self._keys = KeyMaker(source.secret)
 
     def turn(self, line: int, where: str, session: str, title: str | None, message: object) -> ImportedTurn | None:
         """Return the turn of a message, None when it is empty. Raises `InvalidInput`."""

@@ -21,12 +21,14 @@ def read_turns(
     fields: FieldMap | None = None,
     progress: Progress | None = None,
     on_refused: OnRefused | None = None,
+    secret: bytes = b"",
 ) -> Iterator[ImportedTurn]:
     """Yield the turns of a file in its order, each checked by the rules of the log.
 
     Without `format` the content decides, or `fields`, which only JSON Lines have. JSON Lines and Claude
     Code transcripts are read line by line; ChatGPT exports and OpenAI documents are held in memory as
-    bytes. `progress` is told bytes done and in all, of the file as it lies on disk.
+    bytes. `progress` is told bytes done and in all, of the file as it lies on disk. `secret` is what keys of turns that
+    bring none are made with (`mnemolog.importing.keys`).
 
     Raises `InvalidInput` at once for an unknown format or fields with another format. The first line that
     cannot be recorded raises `ImportRefused`; with `on_refused` it is handed there and reading goes on.
@@ -38,13 +40,18 @@ def read_turns(
     if fields is not None and fields.sources and format not in (None, JSONL):
         raise InvalidInput("field", f"only {JSONL} files have fields to name, not {format}")
     chosen = JSONL if format is None and fields is not None and fields.sources else format
-    return _read(path, chosen, fields or FieldMap(), progress, on_refused)
+    return _read(path, chosen, fields or FieldMap(), progress, on_refused, secret)
 
 
 def _read(
-    path: Path, chosen: str | None, fields: FieldMap, progress: Progress | None, on_refused: OnRefused | None
+    path: Path,
+    chosen: str | None,
+    fields: FieldMap,
+    progress: Progress | None,
+    on_refused: OnRefused | None,
+    secret: bytes,
 ) -> Iterator[ImportedTurn]:
-    with Source(path, progress=progress, on_refused=on_refused) as source:
+    with Source(path, progress=progress, on_refused=on_refused, secret=secret) as source:
         found = chosen or format_of(source)
         yield from jsonl.read(source, fields) if found == JSONL else _READERS[found](source)
 

@@ -32,8 +32,15 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 class Source:
     """An open file. What concerns the whole file raises `ImportRefused`; a bad line goes to `refuse`."""
 
-    def __init__(self, path: Path, *, progress: Progress | None = None, on_refused: OnRefused | None = None) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: Path,
+        *,
+        progress: Progress | None = None,
+        on_refused: OnRefused | None = None,
+        secret: bytes = b"",
+    ) -> None:
+        self.path, self.secret = path, secret
         self._progress, self._on_refused = progress, on_refused
         self._document: memoryview | None = None
         with self._failures(line=1):

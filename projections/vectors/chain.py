@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections import durable
 from mnemolog.projections.ports import Log
@@ -130,11 +131,13 @@ def _opened(log: Log, last: Segment, maker: Maker) -> dict[str, Group] | None:
 
 
 def _turns_at(log: Log, positions: Sequence[Position]) -> Iterator[RecordedEvent]:
-    """Yield the turns at `positions`, which rise; those that the log does not have are left out."""
+    """Yield the turns at `positions`, which rise, as events; what the log does not have is left out."""
     for run in _runs(positions):
         wanted = set(run)
         for events in log.read(after=Position(run[0] - 1), upto=run[-1]):
-            yield from (e for e in events if e.position in wanted and isinstance(e.event, TurnRecorded))
+            yield from (
+                e for e in events if e.position in wanted and (isinstance(e.event, TurnRecorded) or was_turn(e.event))
+            )
 
 
 def _runs(positions: Sequence[Position]) -> Iterator[list[Position]]:

@@ -52,8 +52,10 @@ class Embedder:
         self._encoder, self._cache = encoder, cache
         self._skip_bad, self._ask_cache = skip_bad, ask_cache
 
-    def embed(self, groups: Sequence[Group], *, encode_max: int | None) -> Embedded:
+    def embed(self, groups: Sequence[Group], *, encode_max: int | None, read_in: int = 0) -> Embedded:
         """Embed what the cache knows, and the first `encode_max` distinct texts that it does not know.
+
+        `read_in` is the forgetting epoch that the texts were read in: if it is over, nothing is kept.
 
         Raises `EncodingFailed`, naming the last turn of the group that the model refuses; nothing is cached.
         """
@@ -64,7 +66,7 @@ class Embedder:
             if content not in known and (encode_max is None or len(missing) < encode_max):
                 missing.setdefault(content, group)
         fresh, refused = self._encode(missing)
-        self._cache.store(fresh)
+        self._cache.store(fresh, read_in=read_in)
         nothing = np.empty((0, self._encoder.dimension), dtype=np.float32) if refused else None
         known |= fresh | {content: nothing for content in refused if nothing is not None}
         why = {number: refused[content] for number, content in enumerate(contents) if content in refused}

@@ -77,6 +77,8 @@ class Generation:
         self._listed: list[Path] | None = None
         self._work, self._open = NOTHING, NOTHING_OPEN
         self.snapshot = NOTHING
+        self._epoch = log.epoch()
+        """The forgetting epoch that what is in memory was read in."""
         with self._extending:
             self._take_in_written()
             self._embed_open(encode_max=0)
@@ -98,7 +100,8 @@ class Generation:
 
         What the tail held behind it is had from the cache. Raises `ProjectionUnreadable`.
         """
-        if segment_folders(self.folder) != self._listed and self._extending.acquire(timeout=wait_s):
+        changed = segment_folders(self.folder) != self._listed or self._epoch != self._log.epoch()
+        if changed and self._extending.acquire(timeout=wait_s):
             try:
                 self._refresh()
             finally:
@@ -122,6 +125,8 @@ class Generation:
         while True:
             left = None if encode_max is None else encode_max - encoded
             with self._extending:
+                if self._epoch != self._log.epoch():
+                    self._refresh()
                 step = self._step(upto, encode_max=left)
             encoded, events = encoded + step.encoded, events + step.events
             if progress is not None and step.events:
@@ -226,10 +231,13 @@ class Generation:
         self._listed = segment_folders(self.folder)
 
     def _refresh(self) -> None:
-        if self._writing or segment_folders(self.folder) == self._listed:
+        epoch = self._log.epoch()
+        forgot = epoch != self._epoch
+        if self._writing or (not forgot and segment_folders(self.folder) == self._listed):
             return
         before = self._work.closed_to
-        self._take_in_written()
+        self._epoch = epoch
+        self._take_in_written(keep_tail=not forgot)
         read = 0
         while self._work.closed_to < before and read < EVENTS_TOGETHER_MAX:
             step = self._step(before, encode_max=0)
@@ -239,14 +247,14 @@ class Generation:
         self._embed_open(encode_max=0)
         self.snapshot = self._work
 
-    def _take_in_written(self) -> None:
-        """Read the segments that are new. The tail stays if it still goes on from their end."""
+    def _take_in_written(self, *, keep_tail: bool = True) -> None:
+        """Read the segments that are new. The tail stays, if it may, where it still goes on from their end."""
         with durable.mapped_errors(self.folder):
             listed = segment_folders(self.folder)
             known = {part.folder: part for part in self._work.written if part.folder is not None}
             chain = load_chain(self.folder, log=self._log, maker=self._maker, quarantine=self._quarantine, known=known)
         self._listed = listed
-        if chain.upto == self._work.written_to:
+        if keep_tail and chain.upto == self._work.written_to:
             self._work = self._work._replace(written=chain.segments)
         else:
             self._work = self._work._replace(written=chain.segments, tail=(), partials=None)
@@ -260,7 +268,9 @@ class Generation:
             return NO_STEP
         texts_max = STEP_TEXTS if encode_max is None else min(encode_max, STEP_TEXTS)
         folded = fold(self._open.groups, events, every=self._maker.every)
-        embedded = self._embedder.embed([closed.group for closed in folded.closed], encode_max=texts_max)
+        embedded = self._embedder.embed(
+            [closed.group for closed in folded.closed], encode_max=texts_max, read_in=self._epoch
+        )
         vectors, whole = embedded.leading(), True
         if len(vectors) < len(folded.closed):
             stop, whole = folded.closed[len(vectors)].at, False
@@ -300,7 +310,7 @@ class Generation:
             streams = pending[start : start + READ_BATCH]
             groups = [self._open.groups[stream] for stream in streams]
             left = None if encode_max is None else encode_max - encoded
-            embedded = self._embedder.embed(groups, encode_max=left)
+            embedded = self._embedder.embed(groups, encode_max=left, read_in=self._epoch)
             made = {s: vectors for s, vectors in zip(streams, embedded.vectors, strict=True) if vectors is not None}
             self._show(self._work.tail, self._open.with_vectors(made))
             encoded += embedded.encoded

@@ -20,6 +20,7 @@ from mnemolog.domain.events import (
     TurnRecorded,
     TurnsRewound,
 )
+from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_stream
@@ -32,11 +33,13 @@ _BETWEEN_TURNS: Final = "\n"
 
 
 class Group(NamedTuple):
-    """Turns of one session that share a vector, in the order they were recorded; at least one."""
+    """Turns of one session that share a vector, in the order they were recorded; one at least when it is closed."""
 
     turns: tuple[Position, ...]
     texts: tuple[str, ...]
     """The rendered turns, one for one."""
+    forgotten: tuple[Position, ...] = ()
+    """Turns that are forgotten. They count towards its size, so that the groups behind stay what they are."""
 
     @property
     def id(self) -> Position:
@@ -48,9 +51,17 @@ class Group(NamedTuple):
         return self.turns[-1]
 
     @property
+    def size(self) -> int:
+        """How many turns it is made of."""
+        return len(self.turns) + len(self.forgotten)
+
+    @property
     def text(self) -> str:
         """What is embedded."""
         return self.texts[0] if len(self.texts) == 1 else _BETWEEN_TURNS.join(self.texts)
+
+
+_EMPTY: Final = Group((), ())
 
 
 class Closed(NamedTuple):
@@ -77,14 +88,20 @@ def fold(opened: Mapping[str, Group], events: Iterable[RecordedEvent], *, every:
     now, closed = dict(opened), list[Closed]()
     for recorded in events:
         event, position = recorded.event, recorded.position
-        if isinstance(event, TurnRecorded):
-            group = _grown(now.pop(recorded.stream, None), position, render(event))
-            if len(group.turns) == every:
-                closed.append(Closed(position, group))
+        if isinstance(event, TurnRecorded) or was_turn(event):
+            group = now.pop(recorded.stream, _EMPTY)
+            if isinstance(event, TurnRecorded):
+                group = _grown(group, position, render(event))
             else:
+                group = group._replace(forgotten=(*group.forgotten, position))
+            if group.size < every:
                 now[recorded.stream] = group
-        elif (left := _stream_left(recorded)) is not None and (open_one := now.pop(left, None)) is not None:
-            closed.append(Closed(position, open_one))
+            elif group.turns:
+                closed.append(Closed(position, group))
+        elif (left := _stream_left(recorded)) is not None and now.get(left, _EMPTY).size:
+            open_one = now.pop(left)
+            if open_one.turns:
+                closed.append(Closed(position, open_one))
     return Folded(now, closed)
 
 
@@ -100,10 +117,8 @@ def checked_every(every: int) -> int:
     return every
 
 
-def _grown(group: Group | None, position: Position, text: str) -> Group:
-    if group is None:
-        return Group((position,), (text,))
-    return Group((*group.turns, position), (*group.texts, text))
+def _grown(group: Group, position: Position, text: str) -> Group:
+    return Group((*group.turns, position), (*group.texts, text), group.forgotten)
 
 
 def _stream_left(recorded: RecordedEvent) -> str | None:

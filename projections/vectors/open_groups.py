@@ -37,7 +37,7 @@ class OpenGroups(NamedTuple):
         kept = {
             stream: partial
             for stream, partial in self.partials.items()
-            if (now := groups.get(stream)) is not None and now.turns[0] == partial.group.turns[0]
+            if (now := groups.get(stream)) is not None and now.turns[:1] == partial.group.turns[:1]
         }
         return OpenGroups(groups, kept)
 
@@ -57,8 +57,8 @@ class OpenGroups(NamedTuple):
         return Position(min(missing) - 1) if missing else upto
 
     def turns(self) -> list[Position]:
-        """Return the turns of all open groups, rising."""
-        return sorted(turn for group in self.groups.values() for turn in group.turns)
+        """Return the turns of all open groups, forgotten ones included, rising."""
+        return sorted(turn for group in self.groups.values() for turn in (*group.turns, *group.forgotten))
 
     def segment(self, *, at: Position, dimension: int) -> Segment:
         """Return what is embedded as a segment in memory, in the order of ids."""

@@ -6,12 +6,13 @@ from the cache where that has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import Position
 from mnemolog.projections.embeddings import Vectors
 from mnemolog.projections.ports import Log
@@ -48,16 +49,20 @@ def as_of(
         allowed = np.sort(turns[turns <= upto])
     else:
         allowed = allowed[: np.searchsorted(allowed, upto, side="right")]
+    epoch = log.epoch()
     groups = [
-        Group(turns, tuple(_rendered(log, turn) for turn in turns))
+        group
         for segment in snapshot.segments
         for turns in _grown_since(segment, upto)
+        if (group := _group_of(log, turns)).turns
     ]
     if not groups:
         return Then(allowed, None, covers)
     made: list[tuple[Group, Vectors]] = []
     without: list[int] = []
-    for group, vectors in zip(groups, embedder.embed(groups, encode_max=ENCODE_MAX).vectors, strict=True):
+    for group, vectors in zip(
+        groups, embedder.embed(groups, encode_max=ENCODE_MAX, read_in=epoch).vectors, strict=True
+    ):
         if vectors is None:
             without += group.turns  # Nor are they found by what their group is now.
             covers = min(covers, Position(group.turns[0] - 1))
@@ -80,8 +85,13 @@ def _grown_since(segment: Segment, upto: Position) -> Iterator[tuple[Position, .
         yield tuple(Position(turn) for turn in turns[turns <= upto].tolist())
 
 
-def _rendered(log: Log, position: Position) -> str:
-    for events in log.read(after=Position(position - 1), upto=position):
-        if isinstance(events[0].event, TurnRecorded):
-            return render(events[0].event)
-    raise ValueError(f"no turn at {position}")
+def _group_of(log: Log, positions: Sequence[Position]) -> Group:
+    """Return the group of the turns at these positions, without those that are forgotten since."""
+    turns: dict[Position, str] = {}
+    for position in positions:
+        for events in log.read(after=Position(position - 1), upto=position):
+            if isinstance(events[0].event, TurnRecorded):
+                turns[position] = render(events[0].event)
+            elif not was_turn(events[0].event):
+                raise ValueError(f"no turn at {position}")
+    return Group(tuple(turns), tuple(turns.values()))

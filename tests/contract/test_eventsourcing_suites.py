@@ -121,7 +121,7 @@ def test_an_application_of_the_library_finds_its_aggregates_again(tmp_path):
 
 def test_its_event_store_puts_and_gets_our_events(log):
     """`EventStore(EventMapper(), recorder)` round-trips our events under the topics we chose."""
-    store = EventStore(EventMapper(), log.recorder)
+    store = EventStore(EventMapper(log), log.recorder)
     events = [
         StreamEvent("session/s", 1, started(scope="acme/support")),
         StreamEvent("session/s", 2, turn("grüße, 世界 🌍", metadata={"n": [1, None, 2.5]}, said_at=-1)),
@@ -141,7 +141,7 @@ def test_its_event_store_sees_what_the_log_wrote_and_the_other_way_round(log):
     """There is one log: both doors show the same events."""
     log.transact(start("s"))
     log.transact(append("s", "through the log"))
-    store = EventStore(EventMapper(), log.recorder)
+    store = EventStore(EventMapper(log), log.recorder)
     store.put([StreamEvent("session/s", 3, turn("through the library"))])
     log.transact(append("s", "through the log again"))
     expected = ["through the log", "through the library", "through the log again"]
@@ -151,7 +151,7 @@ def test_its_event_store_sees_what_the_log_wrote_and_the_other_way_round(log):
 
 def test_a_version_that_is_taken_is_the_librarys_integrity_error(log):
     """Applications of the library catch its own error, and nothing of the refused list is written."""
-    store = EventStore(EventMapper(), log.recorder)
+    store = EventStore(EventMapper(log), log.recorder)
     store.put([StreamEvent("session/s", 1, started())])
     head = log.head()
     with pytest.raises(persistence.IntegrityError):

@@ -11,8 +11,11 @@ import msgspec
 from pysqlite3 import dbapi2
 
 from mnemolog.domain.digest import link
+from mnemolog.infra.keyring import Keyring
+from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.infra.log import LOG_FILE, EventLog
 from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS
+from mnemolog.infra.sealing import Sealer
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, sealed
 
 COLUMNS = ("position", "stream", "version", "topic", "state", "key", "recorded_at", "digest")
@@ -41,6 +44,19 @@ class Tampering:
         """Overwrite columns of an event; texts are given as bytes and need not be UTF-8."""
         columns = ", ".join(f"{name} = {'CAST(? AS TEXT)' if name in TEXTS else '?'}" for name in values)
         self.execute(f"UPDATE events SET {columns} WHERE position = ?", (*values.values(), at))
+
+    def replace_text(self, at: int, old: str, new: str) -> None:
+        """Change what a turn says, as somebody would who has the keys."""
+        row = self.row(at)
+        log_id = self.execute("SELECT log_id FROM log")[0][0].decode()
+        keyring = Keyring(self.path.with_name(KEYS_FILE), log_id=log_id)
+        sealer = Sealer(keyring)
+        place = row["stream"].decode(), row["version"], row["topic"].decode()
+        plain = sealer.open(*place, row["state"], position=at)
+        changed = plain.replace(old.encode(), new.encode())
+        assert changed != plain
+        self.write(at, state=sealer.seal(*place, changed, self.connection.execute))
+        keyring.close()
 
     def recompute_links(self, *, genesis: bytes) -> None:
         """Make the chain fit what the rows say now, as somebody would who knows how it is made."""
@@ -75,12 +91,13 @@ def rewrite_manifest(segment: Path, **fields: Any) -> None:
 
 
 def copy_store(log: EventLog, folder: Path) -> Path:
-    """Copy a store into `folder`: the log with the backup API, the projections' segments as files."""
+    """Copy a store into `folder`: log and keys with the backup API, the projections' segments as files."""
     folder.mkdir(parents=True)
-    copy = dbapi2.connect(folder / LOG_FILE)
-    with log.recorder.engine.connect() as connection:
-        connection.connection.driver_connection.backup(copy)
-    copy.close()
+    for name in (LOG_FILE, KEYS_FILE):
+        copy, source = dbapi2.connect(folder / name), dbapi2.connect(log.path.with_name(name))
+        source.backup(copy)
+        source.close()
+        copy.close()
     segments = log.path.parent / "projections" / "vectors"
     if segments.exists():
         shutil.copytree(segments, folder / "projections" / "vectors")

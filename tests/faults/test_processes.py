@@ -8,7 +8,6 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.infra.mapper import decode
 from tests.children.workers import append_batches, messages, race_for_versions
 from tests.support import in_thread, read_all, texts_of
 
@@ -32,7 +31,12 @@ def test_a_reader_misses_nothing_while_eight_processes_append(processes, fork_se
         with log.recorder.subscribe(gt=0) as subscription:
             while read < turns:
                 entry = next(subscription)
-                seen.append((entry.id, decode(entry.topic, entry.state, position=entry.id)))
+                seen.append(
+                    (
+                        entry.id,
+                        log.decode(entry.id, entry.originator_id, entry.originator_version, entry.topic, entry.state),
+                    )
+                )
                 read += entry.topic == TurnRecorded.topic
         return seen
 

@@ -10,9 +10,10 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.domain.codec import STATE_FORMAT, state_digest
+from mnemolog.domain.codec import state_digest
 from mnemolog.domain.fold import fold_all
 from mnemolog.projections import states
+from mnemolog.projections.snapshots import SNAPSHOT_FORMAT
 from tests.children.workers import keep_memory_without_permission, messages
 from tests.support import read_all
 
@@ -85,7 +86,7 @@ def test_a_sound_snapshot_is_used(folder, open_store, monkeypatch):
         ("stream", "CASE stream WHEN 'session/s' THEN 'session/t' ELSE 'session/s' END"),
         ("log_id", "'another log'"),
         ("digest", "zeroblob(32)"),
-        ("format", f"{STATE_FORMAT} + 1"),
+        ("format", f"{SNAPSHOT_FORMAT} + 1"),
         ("state", "zeroblob(length(state))"),
         ("state", "(SELECT state FROM snapshots ORDER BY version LIMIT 1)"),
         ("checksum", "zeroblob(32)"),

@@ -189,8 +189,7 @@ def test_a_segment_witnesses_a_removed_tail(tampering, bare):
 
 def test_a_history_rewritten_with_its_chain_is_found_by_the_expected_head(tampering, bare, head):
     """Who recomputes every link makes a sound log: of another history than the one remembered."""
-    state = tampering.row(13)["state"]
-    tampering.write(13, state=state.replace(b"turn 10", b"turn XX"))
+    tampering.replace_text(13, "turn 10", "turn XX")
     tampering.recompute_links(genesis=bare.genesis)
     assert findings(tampering) == [], "the segment has seen less than position 13"
     assert verify(bare).sound
@@ -201,8 +200,7 @@ def test_a_history_rewritten_with_its_chain_is_found_by_the_expected_head(tamper
 
 def test_a_history_rewritten_with_its_chain_is_found_by_a_segment(tampering, bare):
     """The manifest's digest is of the history it was made from."""
-    state = tampering.row(3)["state"]
-    tampering.write(3, state=state.replace(b"turn 0", b"turn X"))
+    tampering.replace_text(3, "turn 0", "turn X")
     tampering.recompute_links(genesis=bare.genesis)
     assert findings(tampering) == [(Kind.WITNESS, 12)]
     assert verify(bare).sound

@@ -1,0 +1,68 @@
+"""Commands that make content unreadable for ever, and tell what was."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mnemolog.cli import output
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
+from mnemolog.cli.forgetting_output import show_forget, show_forgotten
+from mnemolog.cli.progress import bar
+from mnemolog.store import MemoryStore
+
+Sessions = Annotated[
+    list[str] | None, typer.Option("--session", metavar="S", help="A session, by id or name. May be repeated.")
+]
+Positions = Annotated[list[int] | None, typer.Option("--position", metavar="N", help="One event. May be repeated.")]
+Scopes = Annotated[
+    list[str] | None, typer.Option("--scope", metavar="P", help="All sessions in a scope. May be repeated.")
+]
+
+
+@app.command("forget", cls=StoreCommand)
+def forget(
+    store: Store,
+    session: Sessions = None,
+    position: Positions = None,
+    scope: Scopes = None,
+    reason: Annotated[str, typer.Option(help="Why; it stays readable.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget sessions, scopes or single events for ever. Says what would go, and does it with --yes.
+
+    Example: mnemolog forget memory/ --scope acme/support/alice --reason "asked for on 3 May" --yes
+    """
+    rehearsal = dry_run or not yes
+    with MemoryStore.open(store, model=None, create=False) as opened, bar("forgetting") as progress:
+        chosen = [opened.find_session(name).session for name in session or ()]
+        report = opened.forget(
+            session=chosen,
+            positions=position or (),
+            scope=scope or (),
+            reason=reason,
+            dry_run=rehearsal,
+            progress=progress,
+        )
+    output.print_json(report) if as_json else show_forget(report)
+    if rehearsal and not dry_run:
+        refuse("nothing was forgotten", hint="add --yes to do it")
+    if (rehearsal and not dry_run) or not report.complete:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command("forgotten", cls=StoreCommand)
+def forgotten(store: Store, as_json: AsJson = False) -> None:
+    """List what was forgotten: positions, kinds, when and why.
+
+    Example: mnemolog forgotten memory/ --json
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        found = opened.forgotten()
+    if as_json:
+        output.print_json(found)
+    else:
+        show_forgotten(found)

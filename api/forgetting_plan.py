@@ -1,0 +1,148 @@
+"""What a wish to forget comes to: which versions of which streams hold content of it, when the request lands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from mnemolog.domain import errors
+from mnemolog.domain.events import Event, Forgotten, RecallServed, SessionStarted, Target, ValueDeleted
+from mnemolog.domain.forgetting import ranges_of
+from mnemolog.domain.position import Version
+from mnemolog.domain.scope import Scope
+from mnemolog.domain.sealed import CONTENT_TOPICS, SEALED
+from mnemolog.domain.session import session_of, session_stream
+from mnemolog.infra.keyring import Keyring
+from mnemolog.infra.log import EventLog
+from mnemolog.infra.schema import NOT_A_TURN
+from mnemolog.infra.transaction import Transaction
+from mnemolog.receipts import RECALLS_STREAM
+
+_SELECT_STREAM: Final = "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ?"
+_SELECT_POSITION: Final = "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?"
+_SELECT_STARTS: Final = (
+    "SELECT stream, version, topic, state FROM events INDEXED BY events_sparse "
+    f"WHERE version = 1 AND {NOT_A_TURN} AND topic = ?"
+)
+_SELECT_RECEIPTS: Final = "SELECT stream, version, topic, state FROM events WHERE stream = ? AND topic = ?"
+
+
+class Wish(NamedTuple):
+    """What somebody wants to have forgotten."""
+
+    sessions: frozenset[str] = frozenset()
+    scopes: tuple[Scope, ...] = ()
+    """With all below them."""
+    positions: frozenset[int] = frozenset()
+
+    def holds_scope(self, scope: str) -> bool:
+        """Whether a scope is one of these or below."""
+        return any(scope == wanted or scope.startswith(f"{wanted}/") for wanted in self.scopes)
+
+
+class Plan(NamedTuple):
+    """What is to go. Empty where nothing of it is there any more."""
+
+    targets: list[Target]
+    sessions: tuple[str, ...]
+    """Sessions that go as a whole."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many events with content, by topic."""
+        return sum((Counter(target.counts) for target in self.targets), Counter())
+
+
+class Planner:
+    """Plans in a unit of work: nothing can come in between what is planned and what is requested."""
+
+    def __init__(self, log: EventLog, keyring: Keyring, tx: Transaction) -> None:
+        self._log, self._keyring, self._tx = log, keyring, tx
+
+    def plan(self, wish: Wish) -> Plan:
+        """Return what a wish comes to.
+
+        Raises `UnknownSession`, and `InvalidInput` for a position without content, or with content that was stored in
+        the clear.
+        """
+        sessions = set(wish.sessions)
+        for session in wish.sessions:
+            if self._tx.version(session_stream(session)) == 0:
+                raise errors.UnknownSession(session)
+        if wish.scopes:
+            sessions |= {session for session, started in self._starts() if wish.holds_scope(started.scope)}
+        targets = [self._whole(session_stream(session)) for session in sorted(sessions)]
+        singled = self._singled(wish, sessions)
+        for stream, versions in sorted(singled.items()):
+            targets.append(self._target(stream, ranges_of(versions), Counter(versions.values())))
+        whole = {target.stream for target in targets if target.counts}
+        named = tuple(session for session in sorted(sessions) if session_stream(session) in whole)
+        return Plan([target for target in targets if target.counts], named)
+
+    def _whole(self, stream: str) -> Target:
+        counts: Counter[str] = Counter()
+        for position, version, topic, head in self._tx.execute(_SELECT_STREAM, (stream,)).fetchall():
+            if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
+                counts[topic] += 1
+        counts.update(row[3] for row in self._tx.rows if row[1] == stream and row[3] in CONTENT_TOPICS)
+        return self._target(stream, [(1, self._tx.version(stream))], counts)
+
+    def _target(self, stream: str, versions: list[tuple[int, int]], counts: Counter[str]) -> Target:
+        return Target(stream=stream, versions=versions, series=self._keyring.series(stream), counts=dict(counts))
+
+    def _singled(self, wish: Wish, sessions: set[str]) -> dict[str, dict[int, str]]:
+        """Return the topics of single events to forget, by stream and version: those named, and receipts."""
+        found: dict[str, dict[int, str]] = {}
+        for position in sorted(wish.positions):
+            row = self._tx.execute(_SELECT_POSITION, (position,)).fetchone()
+            stream, version, topic = self._checked(position, row)
+            if session_of(stream) not in sessions and self._is_there(position, stream, version, topic, row[3]):
+                found.setdefault(stream, {})[version] = topic
+        if sessions or wish.scopes:
+            for version, served in self._receipts():
+                if served.session in sessions or wish.holds_scope(served.scope):
+                    found.setdefault(RECALLS_STREAM, {})[version] = served.topic
+        return found
+
+    def _checked(self, position: int, row: Any) -> tuple[str, int, str]:
+        if row is None:
+            raise errors.InvalidInput("positions", f"nothing is recorded at position {position}")
+        stream, version, topic = row[:3]
+        if topic not in CONTENT_TOPICS:
+            raise errors.InvalidInput("positions", f"position {position} holds no content: it is {topic!r}")
+        if topic == ValueDeleted.topic:
+            why = f"to forget that a value was deleted (position {position}) would bring it back; forget the value"
+            raise errors.InvalidInput("positions", why)
+        return stream, version, topic
+
+    def _is_there(self, position: int, stream: str, version: int, topic: str, head: bytes) -> bool:
+        """Whether an event's content is not forgotten yet."""
+        if topic == SessionStarted.topic:
+            first = self._log.first_event(stream)
+            return first is not None and isinstance(first.event, SessionStarted) and bool(first.event.name)
+        if not head or head[0] != SEALED:
+            why = f"what is at position {position} was stored in the clear, by other means than this store"
+            raise errors.InvalidInput("positions", why)
+        return not self._keyring.is_destroyed(stream, head[2], version)
+
+    def _starts(self) -> Iterator[tuple[str, SessionStarted]]:
+        for stream, event in self._decoded(_SELECT_STARTS, (SessionStarted.topic,), lambda row: row[2] == 1):
+            if isinstance(event, SessionStarted) and (session := session_of(stream[0])) is not None:
+                yield session, event
+
+    def _receipts(self) -> Iterator[tuple[Version, RecallServed]]:
+        asked = (RECALLS_STREAM, RecallServed.topic)
+        for (_, version), event in self._decoded(_SELECT_RECEIPTS, asked, lambda row: row[1] == RECALLS_STREAM):
+            if isinstance(event, RecallServed):
+                yield Version(version), event
+
+    def _decoded(
+        self, query: str, parameters: Sequence[str], staged: Callable[[Any], bool]
+    ) -> Iterator[tuple[tuple[str, int], Event]]:
+        rows = self._tx.execute(query, parameters).fetchall()
+        rows += [row[1:5] for row in self._tx.rows if staged(row)]
+        for stream, version, topic, state in rows:
+            event = self._log.decode(0, stream, version, topic, state)
+            if not isinstance(event, Forgotten):
+                yield (stream, version), event

@@ -1,0 +1,100 @@
+"""Taking what was forgotten out of every projection of a store, down to the bytes of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from mnemolog import bootstrap
+from mnemolog.domain import errors
+from mnemolog.domain.events import ModelActivated
+from mnemolog.domain.limits import RETAIN_EVERY_MAX
+from mnemolog.domain.model import MODELS_STREAM
+from mnemolog.forgetting_record import forgotten_turns
+from mnemolog.infra.log import EventLog
+from mnemolog.opened import OpenedProjections
+from mnemolog.projections import leftovers
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine
+from mnemolog.projections.snapshots import SnapshotStore
+from mnemolog.projections.vectors.folders import generation_folders
+from mnemolog.projections.vectors.grouping import recipe
+from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
+from mnemolog.projector_state import PROJECTORS
+
+_READ_BY_OTHERS: Final = "another process goes on reading {}"
+
+
+def purge(
+    folder: Path,
+    log: EventLog,
+    projections: OpenedProjections,
+    snapshots: SnapshotStore,
+    *,
+    progress: Progress | None = None,
+) -> str:
+    """Take out of the projections what the log tells to be forgotten. Return what could not be done; else nothing.
+
+    May be done again. Raises `ProjectionError`, `StorageFull`.
+    """
+    root = folder / bootstrap.PROJECTIONS
+    left: list[str] = []
+    if (root / bootstrap.VIEWS_FILE).exists() and not projections.current_views().scrub():
+        left.append(_READ_BY_OTHERS.format(bootstrap.VIEWS_FILE))
+    if not snapshots.forget():
+        left.append(_READ_BY_OTHERS.format(bootstrap.SNAPSHOTS_FILE))
+    if not _purge_embeddings(root, log, projections, progress):
+        left.append(_READ_BY_OTHERS.format(bootstrap.EMBEDDINGS_FILE))
+    if (root / bootstrap.VECTORS).exists():
+        from mnemolog.projections.vectors import forgetting  # It needs FAISS, which a store without vectors does not.
+
+        forgetting.purge(root / bootstrap.VECTORS, log, forgotten_turns(log), progress=progress)
+    _purge_quarantine(bootstrap.open_quarantine(folder), log)
+    for path in (root / PROJECTORS).glob("*.json"):
+        path.unlink(missing_ok=True)  # It may quote what a model said about a text.
+    projections.poke()
+    return "; ".join(left)
+
+
+def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections, progress: Progress | None) -> bool:
+    path = root / bootstrap.EMBEDDINGS_FILE
+    if not path.exists():
+        return True
+    from mnemolog.projections.embeddings_sweep import sweep  # It needs numpy.
+
+    engine = bootstrap.open_engine(path)
+    try:
+        database = ProjectionDatabase(engine, path)
+        everies = {projections.models.every, *_everies(root, log)}
+        sweep(database, log, upto=log.head().position, everies=everies, progress=progress)
+        return database.scrub()
+    except errors.ProjectionUnreadable as error:
+        if not bootstrap.is_damage(error):
+            raise
+        for part in ("", *DATABASE_PARTS):  # What cannot be read cannot be swept; and it is only a cache.
+            leftovers.remove(path.with_name(path.name + part))
+        return True
+    finally:
+        engine.dispose()
+
+
+def _everies(root: Path, log: EventLog) -> Iterator[int]:
+    """Yield how many turns share a vector in any generation, or did under any model that was activated."""
+    by_recipe = {recipe(every): every for every in range(1, RETAIN_EVERY_MAX + 1)}
+    for generation in generation_folders(root / bootstrap.VECTORS):
+        for segment in segment_folders(generation.path):
+            with suppress(errors.ProjectionUnreadable, KeyError):
+                yield by_recipe[read_manifest(segment).recipe]
+    for events in log.read_stream(MODELS_STREAM, upto=log.head().position):
+        yield from (item.event.retain_every_n_turns for item in events if isinstance(item.event, ModelActivated))
+
+
+def _purge_quarantine(quarantine: Quarantine, log: EventLog) -> None:
+    """Delete what lies in quarantine, but what is known to be of another log: nothing tells what is in it."""
+    ours = [item.name for item in quarantine.items() if item.log_id in ("", log.log_id)]
+    quarantine.purge(ours)
+    for path in quarantine.folder.glob(".removed.*"):
+        leftovers.remove(path)

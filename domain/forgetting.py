@@ -1,0 +1,45 @@
+"""What is to be forgotten, as ranges of versions, and where it is recorded that it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mnemolog.domain.events import CheckpointCreated, Event, Forgotten, TurnRecorded
+
+FORGETTING_STREAM: Final = "forgetting"
+"""The stream of requests. Its version is the forgetting epoch: what was read in an earlier one may be forgotten."""
+
+Ranges = Sequence[tuple[int, int]]
+"""Versions from the one to the other, both included."""
+
+
+def ranges_of(versions: Iterable[int]) -> list[tuple[int, int]]:
+    """Return versions as the fewest ranges, rising."""
+    ranges: list[tuple[int, int]] = []
+    for version in sorted(set(versions)):
+        if ranges and ranges[-1][1] == version - 1:
+            ranges[-1] = ranges[-1][0], version
+        else:
+            ranges.append((version, version))
+    return ranges
+
+
+def within(version: int, ranges: Ranges) -> bool:
+    """Whether a version lies in any of these ranges."""
+    return any(first <= version <= last for first, last in ranges)
+
+
+def was_turn(event: Event) -> bool:
+    """Whether this stands where a turn was that is forgotten."""
+    return isinstance(event, Forgotten) and event.was == TurnRecorded.topic
+
+
+def is_checkpoint(event: Event) -> bool:
+    """Whether this is where a checkpoint was created, forgotten or not."""
+    return isinstance(event, CheckpointCreated) or was_checkpoint(event)
+
+
+def was_checkpoint(event: Event) -> bool:
+    """Whether this stands where a checkpoint was created whose name is forgotten."""
+    return isinstance(event, Forgotten) and event.was == CheckpointCreated.topic

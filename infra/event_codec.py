@@ -1,0 +1,77 @@
+"""Events of one log to stored bytes and back, content sealed and opened on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from mnemolog.domain.events import Event, Forgotten, RecordedEvent, SessionStarted
+from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.sealed import CONTENT_TOPICS, SEALED
+from mnemolog.infra.mapper import decode, encode
+from mnemolog.infra.sealing import Sealer
+
+
+class EventCodec:
+    """How the events of a log are stored. Without a sealer everything is plain."""
+
+    def __init__(self, sealer: Sealer | None = None) -> None:
+        self.sealer = sealer
+
+    def refresh(self) -> None:
+        """See what other processes have destroyed. To be called before reading."""
+        if self.sealer is not None:
+            self.sealer.keyring.refresh()
+
+    def encode(self, stream: str, version: int, event: Event, execute: Callable[..., Any]) -> bytes:
+        """Return the bytes of an event. `execute` asks the log, where a stream that has no keys might lack them.
+
+        Raises `InvalidInput` for what msgpack cannot hold, `KeysMissing`.
+        """
+        sealer, topic = self.sealer, event.topic
+        if sealer is None or topic not in CONTENT_TOPICS:
+            return encode(event)
+
+        if not isinstance(event, SessionStarted):
+            return sealer.seal(stream, version, topic, encode(event), execute)
+        name = sealer.seal(stream, version, topic, event.name.encode(), execute)
+        return encode(msgspec.structs.replace(event, name="", sealed_name=name))
+
+    def decode(self, stream: str, version: int, topic: str, state: bytes | bytearray, *, position: int) -> Event:
+        """Return the event that was stored, `Forgotten` where its key was destroyed.
+
+        Raises `UndecodableEvent`, `LogDamaged`, `KeysMissing`.
+        """
+        sealer = self.sealer
+        if sealer is None:
+            return decode(topic, state, position=position)
+        if len(state) and state[0] == SEALED:
+            plain = sealer.open(stream, version, topic, state, position=position)
+            return Forgotten(was=topic) if plain is None else decode(topic, plain, position=position)
+        event = decode(topic, state, position=position)
+        if isinstance(event, SessionStarted) and event.sealed_name:
+            name = sealer.open(stream, version, topic, event.sealed_name, position=position)
+            return msgspec.structs.replace(event, name="" if name is None else name.decode(), sealed_name=b"")
+        return event
+
+    def recorded_event(
+        self,
+        position: int,
+        stream: str,
+        version: int,
+        topic: str,
+        state: bytes | bytearray,
+        key: str | None,
+        recorded_at: int,
+    ) -> RecordedEvent:
+        """Return the event that a row of the log holds. Raises as `decode` does."""
+        return RecordedEvent(
+            position=Position(position),
+            stream=stream,
+            version=Version(version),
+            recorded_at=Micros(recorded_at),
+            key=key,
+            event=self.decode(stream, version, topic, state, position=position),
+        )

@@ -1,0 +1,295 @@
+"""The keys of a log's content: one for each event, derived from the few nodes that `keys.db` holds of its stream.
+
+What is derived is kept in memory as long as nobody has changed the file, which is asked before every reading.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from mnemolog.domain import errors
+from mnemolog.infra import keys_file, sqlite
+from mnemolog.infra.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
+
+STREAMS_KEPT_MAX: Final = 2_048
+SERIES_MAX: Final = 255
+CHECKPOINT_POLL_S: Final = 0.02
+
+Execute = Callable[..., Any]
+"""Runs a statement on the log."""
+
+_WAS_SEALED: Final = (
+    "SELECT EXISTS (SELECT 1 FROM events WHERE stream = ? AND (substr(state, 1, 1) = x'c1' "
+    "OR (version = 1 AND instr(state, CAST('sealed_name' AS BLOB)))))"
+)
+_PLACE: Final = b"mnemolog/sealed/1\x00"
+_SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
+_SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
+_INSERT_NODE: Final = "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)"
+
+
+class Doomed(NamedTuple):
+    """Leaves of a stream to be destroyed, in its series up to `series`."""
+
+    stream: str
+    series: int
+    first: int
+    last: int
+
+
+class Erasure(NamedTuple):
+    """A request that leaves were destroyed for, as it stands in the log."""
+
+    request: str
+    position: int
+    recorded_at: int
+    event: bytes
+
+
+class StreamKeys:
+    """The keys of one stream. What is derived is only ever replaced as a whole: no lock is needed to look at it."""
+
+    def __init__(
+        self, place: bytes, nodes: Iterable[tuple[int, Node]], destroyed: Sequence[tuple[int, int, int]]
+    ) -> None:
+        self.place = place
+        """What is authenticated along with all content of the stream: which log and which stream it is."""
+        self._nodes: dict[tuple[int, int, int], Node] = {(s, node.depth, node.prefix): node for s, node in nodes}
+        self._destroyed = destroyed
+        known = [*(series for series, _, _ in self._nodes), *(series for series, _, _ in destroyed)]
+        self.series = max(known, default=-1)
+        """The newest one, by which new content is sealed; -1 where nothing ever was."""
+        self.near: dict[int, bytes] = {}
+        """Keys of the newest series that were derived last, by version."""
+
+    def key(self, series: int, version: int) -> bytes | None:
+        """Return the key of a version; None where it is not below any node."""
+        if series == self.series and (key := self.near.get(version)) is not None:
+            return key
+        above = (self._nodes.get((series, depth, version >> (DEPTH - depth))) for depth in range(DEPTH + 1))
+        node = next((node for node in above if node is not None), None)
+        if node is None:
+            return None
+        near = leaves_near(node, version)
+        if series == self.series:
+            self.near = near
+        return near[version]
+
+    def is_destroyed(self, series: int, version: int) -> bool:
+        """Whether the key of a version was destroyed."""
+        return any(of == series and first <= version <= last for of, first, last in self._destroyed)
+
+
+class Keyring:
+    """The keys of one log. Safe for many threads and processes; not to be carried across a fork.
+
+    The file is opened when it is first needed. Every method raises `KeysMissing` where it is not the one it should
+    be, and `LogBusy`, `StorageFull`, `StoreNotWritable` as the log does.
+    """
+
+    def __init__(self, path: Path, *, log_id: str, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> None:
+        self.path, self._log_id, self._busy_timeout_s = path, log_id, busy_timeout_s
+        self._lock = threading.RLock()
+        self._opened: keys_file.OpenKeys | None = None
+        self._streams: dict[str, StreamKeys] = {}
+        self._seen = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Let go of the file for good."""
+        with self._lock:
+            self._closed = True
+            self._streams.clear()
+            if self._opened is not None:
+                self._opened.connection.close()
+                self._opened.engine.dispose()
+            self._opened = None
+
+    def refresh(self) -> None:
+        """Forget what is in memory where another process has changed the file. To be called before reading."""
+        if self._streams:
+            with self._lock, self._driver() as driver:
+                seen = driver.execute("PRAGMA data_version").fetchone()[0]
+                if seen != self._seen:
+                    self._streams.clear()
+                    self._seen = seen
+
+    def secret(self) -> bytes:
+        """Return the secret of the whole store: 32 bytes."""
+        with self._lock, self._driver():
+            assert self._opened is not None
+            return self._opened.secret
+
+    def key_to_open(self, stream: str, series: int, version: int) -> tuple[StreamKeys, bytes | None]:
+        """Return the keys of a stream, and the one that `version` was sealed with; None where it was destroyed."""
+        with self._lock:
+            for known in (self._known, self._load):  # What is not known may have been made by another process since.
+                keys = known(stream)
+                key = keys.key(series, version)
+                if key is not None or keys.is_destroyed(series, version):
+                    return keys, key
+        raise errors.KeysMissing(self.path, f"it has no key for version {version} of {stream!r}, nor destroyed one")
+
+    def key_to_seal(self, stream: str, version: int, execute: Execute) -> tuple[StreamKeys, bytes]:
+        """Return the keys of a stream, and the one to seal `version` with, durably made if there is none.
+
+        `execute` asks the log, where the stream has no keys, whether there is content of it already: then its keys
+        are missing, and new ones would only bury that.
+        """
+        known = self._streams.get(stream)  # Of most appends the key is derived already: ask for no lock.
+        if known is not None and (ready := known.near.get(version)) is not None:
+            return known, ready
+        with self._lock:
+            keys = self._known(stream)
+            key = keys.key(keys.series, version)
+            if key is None:
+                self._require_new(stream, version, execute)
+                self._plant(stream, version)
+                keys = self._load(stream)
+                key = keys.key(keys.series, version)
+                assert key is not None
+            return keys, key
+
+    def series(self, stream: str) -> int:
+        """Return the newest series of a stream, 0 where it has none yet."""
+        with self._lock:
+            return max(0, self._load(stream).series)
+
+    def is_destroyed(self, stream: str, series: int, version: int) -> bool:
+        """Whether the key of a version was destroyed."""
+        with self._lock:
+            return self._known(stream).is_destroyed(series, version)
+
+    def destroy(self, erasure: Erasure, doomed: Sequence[Doomed]) -> None:
+        """Destroy keys, and note for which request. Doing it again changes nothing. In one transaction."""
+        with self._lock, self._writing() as driver:
+            for stream, upto, first, last in doomed:
+                for series in range(upto + 1):
+                    self._puncture(driver, stream, series, 0 if first == 1 else first, last, erasure.request)
+            driver.execute(
+                "INSERT INTO requests (request, position, recorded_at, event) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (request) DO UPDATE SET position = excluded.position",
+                erasure,
+            )
+            self._streams.clear()
+
+    def wipe(self) -> bool:
+        """Overwrite what the file still holds of nodes that are gone, in the write-ahead log as well.
+
+        False where another connection did not let it happen in time: then it is to be called again.
+        """
+        with self._lock, self._driver() as driver:
+            end = time.monotonic() + self._busy_timeout_s
+            # Not by `secure_delete` alone: SQLite may have left copies of rows that it moved from page to page.
+            driver.execute("VACUUM")
+            while driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(CHECKPOINT_POLL_S)
+            return True
+
+    def erasures(self) -> list[Erasure]:
+        """Return the requests that leaves were destroyed for, in the order in which that was done."""
+        with self._lock, self._driver() as driver:
+            rows = driver.execute("SELECT request, position, recorded_at, event FROM requests ORDER BY number")
+            return [Erasure(*row) for row in rows.fetchall()]
+
+    def last_erasure(self) -> Erasure | None:
+        """Return the last of `erasures`, without reading the others."""
+        query = "SELECT request, position, recorded_at, event FROM requests ORDER BY number DESC LIMIT 1"
+        with self._lock, self._driver() as driver:
+            row = driver.execute(query).fetchone()
+        return None if row is None else Erasure(*row)
+
+    def has_erasure(self, request: str) -> bool:
+        """Whether leaves were destroyed for a request."""
+        with self._lock, self._driver() as driver:
+            return driver.execute("SELECT 1 FROM requests WHERE request = ?", (request,)).fetchone() is not None
+
+    def _known(self, stream: str) -> StreamKeys:
+        found = self._streams.get(stream)
+        return self._load(stream) if found is None else found
+
+    def _load(self, stream: str) -> StreamKeys:
+        with self._driver() as driver:
+            if len(self._streams) >= STREAMS_KEPT_MAX:
+                self._streams.clear()
+            if not self._streams:
+                self._seen = driver.execute("PRAGMA data_version").fetchone()[0]
+            made = self._streams[stream] = self._read(driver, stream)
+            return made
+
+    def _require_new(self, stream: str, version: int, execute: Execute) -> None:
+        """Raise `KeysMissing` where a key that is not there should be: another in its place would bury that."""
+        keys = self._load(stream)
+        if keys.series >= 0:
+            missing = keys.key(keys.series, version) is None and not keys.is_destroyed(keys.series, version)
+        else:
+            missing = version > 1 and bool(execute(_WAS_SEALED, (stream,)).fetchone()[0])
+        if missing:
+            raise errors.KeysMissing(self.path, f"it lacks the keys of {stream!r}, which has content already")
+
+    def _plant(self, stream: str, version: int) -> None:
+        """Make a tree for a stream, unless another process was quicker."""
+        with self._writing() as driver:
+            keys = self._read(driver, stream)
+            if keys.series < 0 or keys.key(keys.series, version) is None:
+                series = keys.series + 1
+                if series > SERIES_MAX or version > LEAF_MAX:
+                    raise errors.StoreError(f"stream {stream!r} has no room for another key; nothing was written")
+                driver.execute(_INSERT_NODE, (stream, series, 0, 0, bytearray(secrets.token_bytes(KEY_BYTES))))
+
+    def _puncture(self, driver: Any, stream: str, series: int, first: int, last: int, request: str) -> None:
+        query = "SELECT depth, prefix, material FROM nodes WHERE stream = ? AND series = ?"
+        before = [
+            Node(depth, prefix, bytes(material)) for depth, prefix, material in driver.execute(query, (stream, series))
+        ]
+        after = list(without(before, first, last))
+        places = {(node.depth, node.prefix) for node in before}
+        kept = {(node.depth, node.prefix) for node in after}
+        driver.executemany(
+            "DELETE FROM nodes WHERE stream = ? AND series = ? AND depth = ? AND prefix = ?",
+            [(stream, series, *place) for place in places - kept],
+        )
+        new = [node for node in after if (node.depth, node.prefix) not in places]
+        driver.executemany(_INSERT_NODE, [(stream, series, node.depth, node.prefix, node.material) for node in new])
+        row = (stream, series, first, last, request)
+        driver.execute(
+            "INSERT OR IGNORE INTO destroyed (stream, series, first, last, request) VALUES (?, ?, ?, ?, ?)", row
+        )
+
+    @contextmanager
+    def _driver(self) -> Iterator[Any]:
+        """Give the connection, opened where it is not. Needs the lock."""
+        if self._closed:
+            raise errors.StoreClosed
+        if self._opened is None:
+            self._opened = keys_file.connect(self.path, log_id=self._log_id, busy_timeout_s=self._busy_timeout_s)
+        with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
+            yield self._opened.driver
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        with self._driver() as driver:
+            driver.execute("BEGIN IMMEDIATE")
+            try:
+                yield driver
+                driver.execute("COMMIT")
+            except BaseException:
+                if driver.in_transaction:
+                    driver.execute("ROLLBACK")
+                raise
+
+    def _read(self, driver: Any, stream: str) -> StreamKeys:
+        # Destroyed ones last: what is destroyed in between is then found twice rather than not at all.
+        nodes = driver.execute(_SELECT_NODES, (stream,)).fetchall()
+        destroyed = driver.execute(_SELECT_DESTROYED, (stream,)).fetchall()
+        place = _PLACE + self._log_id.encode() + len(stream.encode()).to_bytes(4, "big") + stream.encode()
+        made = [(series, Node(depth, prefix, bytes(material))) for series, depth, prefix, material in nodes]
+        return StreamKeys(place, made, destroyed)

@@ -1,0 +1,180 @@
+"""`keys.db`: the one file that makes the content of a log readable. Made with the log, never after it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+from pysqlite3 import dbapi2
+
+from mnemolog.domain import errors
+from mnemolog.infra import sqlite
+
+KEYS_FILE: Final = "keys.db"
+KEYS_FORMAT: Final = 1
+SECRET_BYTES: Final = 32
+MODE: Final = 0o600
+PARTS: Final = ("", "-wal", "-shm", "-journal")
+"""Suffixes of the files that the database consists of."""
+
+METADATA: Final = sa.MetaData()
+
+META: Final = sa.Table(
+    "keys_meta",
+    METADATA,
+    sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1"), primary_key=True),
+    sa.Column("log_id", sa.Text, nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("created_at", sa.Integer, nullable=False),
+    sa.Column("secret", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+)
+"""Which log the keys are of, and a secret of the whole store for hashes that nobody else shall be able to make."""
+
+NODES: Final = sa.Table(
+    "nodes",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("series", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("depth", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("prefix", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("material", sa.BLOB, sa.CheckConstraint("length(material) = 32"), nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+"""The nodes of each stream's trees (`mnemolog.infra.key_tree`). A stream has one tree, a series for each time that
+keys were needed again for versions whose keys are destroyed: when the log was restored to before that."""
+
+DESTROYED: Final = sa.Table(
+    "destroyed",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("series", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("first", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("last", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("request", sa.Text, primary_key=True),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+"""Which leaves were destroyed. One that is neither here nor below a node is missing: an error, never 'forgotten'."""
+
+REQUESTS: Final = sa.Table(
+    "requests",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("request", sa.Text, nullable=False, unique=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("recorded_at", sa.Integer, nullable=False),
+    sa.Column("event", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+)
+"""The requests that leaves were destroyed for, as the log has them: so that an older log can be told of them again."""
+
+
+class KeysIdentity(NamedTuple):
+    """What a file of keys says of itself."""
+
+    log_id: str
+    secret: bytes
+    in_use: bool
+    """Whether it holds keys, or has held some."""
+
+
+def create(folder: Path, *, created_at: int) -> str:
+    """Make the keys of a log that is to be made in `folder`, and return the identity that the log shall have.
+
+    Keys that were begun for a log which was never made are taken over. Raises `NotAStore` where there are keys of a
+    log that is not there: they may be the only ones.
+    """
+    path = folder / KEYS_FILE
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, MODE))
+    engine = sqlite.create_engine(path, synchronous="FULL")
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            METADATA.create_all(connection)
+            if connection.execute(sa.select(META.c.log_id)).scalar_one_or_none() is None:
+                row = {"id": 1, "log_id": secrets.token_hex(16), "format": KEYS_FORMAT, "created_at": created_at}
+                connection.execute(META.insert(), row | {"secret": secrets.token_bytes(SECRET_BYTES)})
+            connection.exec_driver_sql("COMMIT")
+            found = identity(connection.connection.driver_connection)
+    finally:
+        engine.dispose()
+    return found.log_id
+
+
+def refuse_to_orphan(folder: Path) -> None:
+    """Raise `NotAStore` where a folder without a log has keys that are in use: their log has gone astray."""
+    path = folder / KEYS_FILE
+    if not path.exists() or not path.stat().st_size:
+        return
+    connection = dbapi2.connect(str(path), isolation_level=None)
+    try:
+        in_use = bool(_tables(connection)) and identity(connection).in_use
+    except dbapi2.DatabaseError as error:
+        raise errors.NotAStore(folder, f"it holds {KEYS_FILE}, which cannot be read, and no log") from error
+    finally:
+        connection.close()
+    if in_use:
+        raise errors.NotAStore(folder, f"it holds the {KEYS_FILE} of a log that is not there; put the log back")
+
+
+def identity(driver: Any) -> KeysIdentity:
+    """Return what the keys of a driver connection say of themselves. Raises the driver's errors, `LogDamaged`."""
+    row = driver.execute("SELECT log_id, format, secret FROM keys_meta").fetchone()
+    if row is None:
+        raise errors.LogDamaged("the keys have lost their identity")
+    if row[1] > KEYS_FORMAT:
+        raise errors.LogDamaged(f"the keys have format {row[1]}; this mnemolog reads formats up to {KEYS_FORMAT}")
+    used = driver.execute("SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM destroyed)").fetchone()[0]
+    return KeysIdentity(row[0], bytes(row[2]), bool(used))
+
+
+class OpenKeys(NamedTuple):
+    """The one connection of a process to the keys of its log."""
+
+    engine: sa.Engine
+    connection: sa.Connection
+    """To be held: it would give the driver's connection to somebody else."""
+    driver: Any
+    secret: bytes
+
+
+def connect(path: Path, *, log_id: str, busy_timeout_s: float) -> OpenKeys:
+    """Return the keys of a log, opened. Raises `KeysMissing` where they are not there, damaged or of another log."""
+    if not path.exists():
+        raise errors.KeysMissing(path, "it is not there")
+    engine = sqlite.create_engine(path, synchronous="FULL", busy_timeout_s=busy_timeout_s)
+    try:
+        with mapped_errors(path, busy_timeout_s=busy_timeout_s):
+            connection = engine.connect()
+            driver: Any = connection.connection.driver_connection
+            if not _tables(driver):
+                raise errors.KeysMissing(path, "it holds nothing")
+            found = identity(driver)
+            if found.log_id != log_id:
+                raise errors.KeysMissing(path, f"it belongs to log {found.log_id}, this one is {log_id}")
+    except BaseException:
+        engine.dispose()
+        raise
+    return OpenKeys(engine, connection, driver, found.secret)
+
+
+@contextmanager
+def mapped_errors(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iterator[None]:
+    """Turn what SQLite raises about the keys into our own errors: the log is not to blame for them."""
+    try:
+        with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
+            yield
+    except errors.LogDamaged as error:
+        raise errors.KeysMissing(path, f"it cannot be read: {error}") from error
+
+
+def _tables(driver: Any) -> bool:
+    return driver.execute("SELECT 1 FROM sqlite_master WHERE name = 'keys_meta'").fetchone() is not None

@@ -1,0 +1,124 @@
+"""The file of a log: found, judged to be one of ours, or created together with its keys."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from pysqlite3 import dbapi2
+
+from mnemolog.domain import errors
+from mnemolog.domain.clock import Clock
+from mnemolog.domain.position import Micros
+from mnemolog.infra import keys_file, sqlite
+from mnemolog.infra.schema import APPLICATION_ID, LOG_FORMAT, PLAIN_FORMAT, create_schema
+
+LOG_FILE: Final = "log.db"
+
+
+class Identity(NamedTuple):
+    """What a log says of itself."""
+
+    log_id: str
+    log_format: int
+    created_at: Micros
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether its content is encrypted."""
+        return self.log_format > PLAIN_FORMAT
+
+
+def find_or_create(folder: Path, *, clock: Clock, create: bool, encrypt: bool | None) -> Identity:
+    """Return the identity of the log in `folder`, created where nothing is there and `create` is set.
+
+    A new one is encrypted unless `encrypt` is False; `InvalidInput` where one that is there is not as `encrypt`
+    says. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and the driver's errors.
+    """
+    identity = _find(folder) or _create(folder, clock=clock, create=create, encrypt=encrypt is not False)
+    if encrypt is not None and encrypt != identity.is_sealed:
+        was = "with encryption" if identity.is_sealed else "without encryption"
+        why = f"the store was created {was}, which cannot be changed; leave it out to open it as it is"
+        raise errors.InvalidInput("encrypt", why)
+    return identity
+
+
+def _find(folder: Path) -> Identity | None:
+    """Return the identity of the log in `folder`, or None where a new one may be created.
+
+    Looks through a connection that changes nothing: the file may be somebody else's database.
+    """
+    path = folder / LOG_FILE
+    if not folder.exists():
+        return None
+    if not folder.is_dir():
+        raise errors.NotAStore(folder, "it is a file; a store is a folder")
+    if not path.exists():
+        if {entry.name for entry in folder.iterdir()} - {keys_file.KEYS_FILE + part for part in keys_file.PARTS}:
+            raise errors.NotAStore(folder, f"it holds files, but no {LOG_FILE}")
+        keys_file.refuse_to_orphan(folder)
+        return None
+    connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
+    try:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+        if not tables and application_id == 0:
+            keys_file.refuse_to_orphan(folder)
+            return None  # A creation that was killed before its commit.
+        if application_id != APPLICATION_ID or "log" not in tables:
+            raise errors.NotAStore(folder, f"{LOG_FILE} is the database of another program")
+        row = connection.execute("SELECT log_id, format, created_at FROM log").fetchone()
+    except dbapi2.DatabaseError as error:
+        if "not a database" in str(error):
+            raise errors.NotAStore(folder, f"{LOG_FILE} is no SQLite database") from error
+        raise
+    finally:
+        connection.close()
+    if row is None:
+        raise errors.LogDamaged(f"{path}: the log has lost its identity")
+    if row[1] > LOG_FORMAT:
+        raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
+    return Identity(row[0], row[1], Micros(row[2]))
+
+
+def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool) -> Identity:
+    if not create:
+        raise errors.StoreNotFound(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
+    created_at = clock.now()
+    log_id, log_format = secrets.token_hex(16), PLAIN_FORMAT
+    if encrypt:
+        # The keys first, durably: a log whose keys were lost could never be read.
+        log_id, log_format = keys_file.create(folder, created_at=created_at), LOG_FORMAT
+        _sync_folder(folder)
+    engine = sqlite.create_engine(folder / LOG_FILE, synchronous="FULL", create=True)
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            if not sa.inspect(connection).has_table("log"):  # Another process may have been quicker.
+                create_schema(connection, log_id=log_id, log_format=log_format, created_at=created_at)
+            connection.exec_driver_sql("COMMIT")
+    finally:
+        engine.dispose()
+    _sync_folder(folder)
+    identity = _find(folder)
+    if identity is None:
+        raise errors.StoreNotWritable(folder, "the log was not created")
+    return identity
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new file's name durable, as its content already is."""
+    for path in (folder, folder.absolute().parent):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

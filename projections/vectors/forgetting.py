@@ -1,0 +1,178 @@
+"""Taking forgotten turns out of the vectors of every model, whether or not it can be loaded here.
+
+A segment of single turns is written anew without their rows. Where turns share vectors, a group without one of its
+turns has another text and so another vector: its segment is removed, and made anew by who has the model.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from mnemolog.domain import errors
+from mnemolog.domain.position import Position
+from mnemolog.projections import durable
+from mnemolog.projections.embeddings import Vectors
+from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders
+from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
+from mnemolog.projections.vectors.manifest import (
+    Damaged,
+    Manifest,
+    SegmentState,
+    range_of,
+    read_manifest,
+    segment_folders,
+    state_of,
+)
+from mnemolog.projections.vectors.members import Members, Positions
+from mnemolog.projections.vectors.publish import TEMPORARY, Description, load, publish
+from mnemolog.projections.vectors.rows import PIECE_ROWS, ExactRows, Rows
+from mnemolog.projections.vectors.segment import Segment
+
+BUILDING: Final = ".building-*"
+PROBE: Final = "probe"
+
+
+class Purged(NamedTuple):
+    """What became of segments."""
+
+    rewritten: int
+    removed: int
+    """Those that have to be made anew from the log, with the model where the cache lacks a text."""
+
+
+def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress | None = None) -> Purged:
+    """Take turns, given by their positions, out of every segment of this log below `root`.
+
+    Segments that tell of more of this log than there is, or of another history, are removed: nothing tells whose
+    vectors they hold. Raises `IndexerBusy` where another writes vectors and does not end in time, and
+    `ProjectionUnreadable`, `StorageFull`. What is done stays done.
+    """
+    gone = np.asarray(sorted(forgotten), dtype=np.int64)
+    rewritten = removed = 0
+    generations = generation_folders(root)
+    for number, generation in enumerate(generations):
+        with IndexerLock(root, generation.prefix).held(wait_s=WAIT_S), durable.mapped_errors(root):
+            for folder in segment_folders(generation.path):
+                outcome = _purged(folder, log, gone)
+                rewritten, removed = rewritten + outcome.rewritten, removed + outcome.removed
+            _remove_leftovers(root, generation)
+        if progress is not None:
+            progress(number + 1, len(generations))
+    with durable.mapped_errors(root):
+        for folder in (*root.glob(BUILDING), *root.glob(f".{PROBE}.*")):
+            # Not a generation yet: what a rebuild that was cut off has left. One at work holds the lock.
+            with IndexerLock(root, folder.name.removeprefix(BUILDING[:-1])).held(wait_s=WAIT_S):
+                shutil.rmtree(folder)
+    return Purged(rewritten, removed)
+
+
+def _purged(folder: Path, log: Log, gone: Positions) -> Purged:
+    try:
+        manifest = read_manifest(folder)
+    except Damaged:
+        offsets = range_of(folder)
+        return _removed(folder) if offsets is not None and _any_within(gone, *offsets) else Purged(0, 0)
+    state = state_of(manifest, log=log, fingerprint=None)
+    if state is SegmentState.OTHER_LOG:
+        return Purged(0, 0)
+    if state is not SegmentState.USABLE:
+        return _removed(folder)
+    if not _any_within(gone, manifest.after, manifest.upto):
+        return Purged(0, 0)
+    try:
+        segment = load(folder, manifest)
+    except Damaged:
+        return _removed(folder)
+    skipped = tuple(item for item in segment.skipped if not _holds(gone, item.position))
+    held = np.isin(segment.members.turns, gone)
+    if not held.any() and len(skipped) == len(segment.skipped):
+        return Purged(0, 0)
+    if len(segment.members.ends) != len(segment.members.turns):
+        return _removed(folder)
+    try:
+        publish([replace(_without(segment, held), skipped=skipped)], folder.parent, _described(manifest))
+    except Damaged:
+        return _removed(folder)
+    _removed(folder)
+    return Purged(1, 0)
+
+
+def _without(segment: Segment, held: np.typing.NDArray[np.bool_]) -> Segment:
+    """Return a segment of single turns without those that are `held`. Its rows stay on the disk."""
+    left = np.flatnonzero(~held)
+    kept = np.flatnonzero(~held[segment.rows])
+    numbers = np.cumsum(~held) - 1
+    members = Members(segment.members.turns[left], np.arange(1, len(left) + 1, dtype=np.int64))
+    return replace(
+        segment,
+        rows=numbers[segment.rows[kept]],
+        members=members,
+        exact=_SomeRows(segment.exact, kept),
+        coarse=None,
+        sketch=None,
+    )
+
+
+class _SomeRows:
+    """Some rows of others, read when they are asked for."""
+
+    def __init__(self, rows: ExactRows, kept: Rows) -> None:
+        self._rows, self._kept = rows, kept
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._kept)
+
+    def take(self, rows: Rows) -> Vectors:
+        """Return the rows of these numbers, which rise."""
+        return self._rows.take(self._kept[rows])
+
+    def pieces(self) -> Iterator[Vectors]:
+        """Yield all rows in order."""
+        for start in range(0, len(self._kept), PIECE_ROWS):
+            yield self._rows.take(self._kept[start : start + PIECE_ROWS])
+
+
+def _described(manifest: Manifest) -> Description:
+    return Description(
+        manifest.log_id,
+        manifest.fingerprint,
+        manifest.model,
+        manifest.recipe,
+        manifest.dimension,
+        manifest.digest_at_upto,
+    )
+
+
+def _removed(folder: Path) -> Purged:
+    """Delete a segment: renamed first, so that no reader sees half of it."""
+    doomed = folder.with_name(durable.temporary_name("removed"))
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+    return Purged(0, 1)
+
+
+def _remove_leftovers(root: Path, generation: GenerationFolder) -> None:
+    """Delete what writers that were cut off have left, and fail where that cannot be done."""
+    for folder in durable.leftovers(generation.path, TEMPORARY):
+        shutil.rmtree(folder)
+    for folder in durable.leftovers(root, TEMPORARY):
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            raise errors.ProjectionUnreadable(folder, "it cannot be deleted")
+
+
+def _any_within(gone: Positions, after: int, upto: int) -> bool:
+    return bool(np.searchsorted(gone, after, side="right") < np.searchsorted(gone, upto, side="right"))
+
+
+def _holds(gone: Positions, position: int) -> bool:
+    return _any_within(gone, position - 1, position)

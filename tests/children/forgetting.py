@@ -1,0 +1,53 @@
+"""What child processes do about forgetting: be killed in the middle of it, or have the store open meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from multiprocessing.connection import Connection
+from typing import Any
+
+from mnemolog import MemoryStore
+from mnemolog.forgetting import Forgetting
+from tests.support import HashEncoder
+
+DIMENSION = 16
+
+
+def forget_and_die(pipe: Connection, folder: str, session: str, step: str) -> None:
+    """Forget a session and be killed when `step` is done."""
+
+    def reached(done: str) -> None:
+        if done == step:
+            pipe.send(done)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Forgetting.reached = staticmethod(reached)
+    with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION), background=False) as store:
+        store.forget(session=session, reason="to be killed")
+    pipe.send("returned")
+
+
+def keep_open(pipe: Connection, folder: str, session: str, known: Any, go_on: Any) -> None:
+    """Read, recall and embed; when told that something was forgotten, do so again, and tell both."""
+    try:
+        with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION), background=False) as store:
+            for _ in range(2):
+                handle = store.session(session)
+                hits = store.recall("quokka wombat", k=50).hits
+                near = store.recall("quokka wombat", k=50, mode="vector").hits
+                pipe.send(
+                    (
+                        [turn.text for turn in handle.turns()],
+                        handle.all(),
+                        [hit.text for hit in hits if hit.session == session],
+                        [hit.text for hit in near if hit.session == session],
+                    )
+                )
+                known.wait()
+                go_on.wait()
+        pipe.send("closed")
+    except BaseException as error:
+        known.abort()
+        go_on.abort()
+        pipe.send(f"failed: {error!r}")

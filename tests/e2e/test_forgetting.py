@@ -1,0 +1,344 @@
+"""Forgetting as a user of the library or the command line meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from mnemolog import AsyncMemoryStore, ContentForgotten, InvalidInput, MemoryStore, NewTurn, NoTask, UnknownSession
+from mnemolog.cli.app import application
+from mnemolog.domain.events import Forgotten, TurnRecorded
+from mnemolog.receipt_audit import Verdict
+from tests.support import HashEncoder, decided_on
+
+TURN = TurnRecorded.topic
+
+
+@pytest.fixture
+def told(store):
+    """Two sessions below acme, one beside; turns of each."""
+    for session, scope in (("a", "acme/a"), ("b", "acme/b"), ("c", "other")):
+        handle = store.start_session(f"name of {session}", session_id=session, scope=scope)
+        for n in range(6):
+            handle.record("user", f"{session} says quokka {n}", key=f"{session}{n}", speaker=f"Speaker {session}")
+    return store
+
+
+def texts(store, session):
+    return [turn.text for turn in store.session(session).turns()]
+
+
+def positions(store, session):
+    return [turn.position for turn in store.turns(session)]
+
+
+def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told):
+    """Ids, scope and times stay; name, turns, memory and receipts are gone, in every reading."""
+    a = told.session("a")
+    a.set("city", "Lisbon")
+    a.note("a note")
+    a.set_task("a task")
+    a.checkpoint("a checkpoint")
+    told.recall("quokka", session="a", receipt=True)
+    told.recall("quokka", scope="acme", receipt=True)
+    before = told.head()
+    report = told.forget(session="a", reason="asked for")
+    assert report.complete
+    assert report.sessions == ("a",)
+    assert report.events == 6 + 1 + 4 + 1
+    assert (a.turns(), a.all(), a.notes(), a.task(), a.checkpoints()) == ([], {}, [], None, [])
+    summary = told.find_session("a")
+    assert (summary.name, summary.scope, summary.turns, summary.forgotten_turns) == ("", "acme/a", 0, 6)
+    assert {hit.session for hit in told.recall("quokka", k=50).hits} == {"b", "c"}
+    replayed = {item.session: item for item in told.replay().sessions}
+    assert (replayed["a"].name, replayed["a"].turns, len(replayed["a"].forgotten)) == ("", (), 6)
+    assert told.verify(expect_head=str(before), contents=True).sound
+    assert told.verify().forgotten == report.events
+    audit = told.audit_recalls()
+    assert (audit.forgotten, len(audit.recalls)) == (1, 1)
+    assert told.doctor(deep=True).healthy
+
+
+def test_what_was_forgotten_stays_countable(told):
+    """Positions, kinds, when, why, by which request; each event once."""
+    first = told.forget(positions=[positions(told, "a")[2]], reason="one")
+    second = told.forget(session="a", reason="all")
+    found = told.forgotten()
+    assert [item.reason for item in found] == ["one"] + ["all"] * 6
+    assert {item.request for item in found} == {first.request, second.request}
+    assert sorted(item.position for item in found if item.topic == TURN) == [
+        item.position for item in told.events() if isinstance(item.event, Forgotten)
+    ]
+    assert told.status().forgetting.events == len(found) == first.events + second.events
+
+
+def test_to_forget_again_adds_nothing(told):
+    """There is nothing left; the log does not grow."""
+    told.forget(session="a")
+    head = told.head()
+    again = told.forget(session="a")
+    assert (again.request, again.events) == (None, 0)
+    assert told.head() == head
+
+
+def test_a_dry_run_says_what_would_go_and_writes_nothing(told):
+    """The same numbers as the real thing."""
+    head = told.head()
+    would = told.forget(scope="acme", dry_run=True)
+    assert told.head() == head
+    did = told.forget(scope="acme")
+    assert (would.sessions, would.counts, would.events) == (did.sessions, did.counts, did.events)
+    assert would.sessions == ("a", "b")
+    assert texts(told, "c") == [f"c says quokka {n}" for n in range(6)]
+
+
+def test_single_turns_go_and_their_neighbours_stay(told):
+    """By position, of several sessions at once."""
+    a, b = positions(told, "a"), positions(told, "b")
+    told.forget(positions=[a[1], a[2], b[5]])
+    assert texts(told, "a") == [f"a says quokka {n}" for n in (0, 3, 4, 5)]
+    assert texts(told, "b") == [f"b says quokka {n}" for n in range(5)]
+    hit = told.recall("a says quokka 3", session="a", k=1, neighbours=2).hits[0]
+    assert [turn.text for turn in hit.before] == ["a says quokka 0"]
+
+
+def test_a_session_goes_on_after_it_was_forgotten(told):
+    """What is recorded afterwards is found, in this process and in one that opens the store anew."""
+    a = told.session("a")
+    told.forget(session="a")
+    a.record("user", "a wombat instead")
+    a.set("k", 1)
+    assert texts(told, "a") == ["a wombat instead"]
+    assert told.recall("wombat", k=1).hits[0].text == "a wombat instead"
+    with MemoryStore.open(told.path, model=None) as other:
+        assert texts(other, "a") == ["a wombat instead"]
+        assert other.session("a").all() == {"k": 1}
+        assert other.session("a").name == ""
+
+
+def test_a_branch_no_longer_sees_what_its_parent_forgot(told):
+    """And its memory, inherited at the branch point, is as if that had never been set."""
+    a = told.session("a")
+    a.set("k", "old")
+    checkpoint = a.checkpoint("before")
+    a.set("k", "new")
+    branch = a.branch("branch", name="branch")
+    branch.record("user", "of its own")
+    branch.restore("before")
+    told.forget(session="a")
+    assert branch.all() == {}
+    assert [turn.text for turn in branch.turns()] == []
+    assert [turn.text for turn in branch.turns(hidden=True)] == ["of its own"]
+    assert checkpoint.name not in [item.name for item in branch.checkpoints()]
+    with MemoryStore.open(told.path, model=None) as other:
+        assert other.session("branch").all() == {}
+        assert [turn.text for turn in other.session("branch").turns(hidden=True)] == ["of its own"]
+
+
+def test_a_restore_still_counts_where_its_checkpoint_is_forgotten(told):
+    """The values then come back, as far as they are not forgotten themselves."""
+    a = told.session("a")
+    a.set("kept", 1)
+    at = a.checkpoint("secret name").position
+    a.set("kept", 2)
+    a.restore("secret name")
+    told.forget(positions=[at])
+    for store in (told, MemoryStore.open(told.path, model=None)):
+        session = store.session("a")
+        assert (session.all(), session.checkpoints()) == ({"kept": 1}, [])
+        if store is not told:
+            store.close()
+
+
+def test_what_is_decided_after_forgetting_is_decided_on_what_is_left(told):
+    """By a writer that knew the state before, in this process and in another that had the store open."""
+    with MemoryStore.open(told.path, model=None) as other:
+        for store in (told, other):
+            store.session("a").set("k", "to be forgotten")
+            store.session("a").set_task("to be forgotten")
+        told.forget(session="a")
+        for store in (other, told):
+            one, anew = decided_on(store, "a")
+            assert one == anew
+            assert store.session("a").delete("k") is False
+            with pytest.raises(NoTask):
+                store.session("a").update_task(step=1)
+
+
+def test_a_retry_with_the_key_of_a_forgotten_turn_is_refused(told):
+    """It would bring back what was to go; other keys go on as before."""
+    told.forget(session="a")
+    head = told.head()
+    with pytest.raises(ContentForgotten) as caught:
+        told.record("a", "user", "a says quokka 1", key="a1", speaker="Speaker a")
+    assert (caught.value.key, caught.value.stream) == ("a1", "session/a")
+    with pytest.raises(ContentForgotten):
+        told.record_many(
+            [NewTurn(session="a", role="user", text="x"), NewTurn(session="a", role="user", text="y", key="a2")]
+        )
+    assert told.head() == head
+
+
+def test_a_transcript_with_keys_does_not_bring_back_what_was_forgotten(told):
+    """Reconciling adds what is new, and only that."""
+    told.forget(positions=positions(told, "a")[:3])
+    messages = [{"role": "user", "text": f"a says quokka {n}", "key": f"a{n}"} for n in range(6)]
+    added = told.session("a").reconcile([*messages, {"role": "user", "text": "new", "key": "new"}])
+    assert [turn.text for turn in added] == ["new"]
+
+
+def test_an_import_does_not_bring_back_what_was_forgotten(store, tmp_path):
+    """It counts it, and records the rest; keys it makes are none that a dictionary could make."""
+    file = tmp_path / "turns.jsonl"
+    rows = [{"session": "s", "role": "user", "text": f"line {n}"} for n in range(4)]
+    file.write_text("\n".join(json.dumps(row) for row in rows))
+    assert store.import_files([file]).recorded == 4
+    store.forget(positions=positions(store, "s")[:2])
+    file.write_text("\n".join(json.dumps(row) for row in [*rows, {**rows[0], "text": "line 4"}]))
+    report = store.import_files([file])
+    assert (report.recorded, report.already_there, report.forgotten) == (1, 2, 2)
+    assert texts(store, "s") == ["line 2", "line 3", "line 4"]
+    with MemoryStore.open(tmp_path / "other", model=None) as other:
+        other.import_files([file])
+        keys = [{turn.key for turn in item.turns("s")} for item in (store, other)]
+    assert not keys[0] & keys[1]
+
+
+def test_bad_wishes_are_refused_and_nothing_is_written(told):
+    """Each says what to do instead."""
+    head = told.head()
+    told.session("a").set("k", 1)
+    told.session("a").delete("k")
+    deleted = told.head().position
+    head = told.head()
+    for wish, error in (
+        ({}, InvalidInput),
+        ({"scope": "", "session": ()}, InvalidInput),
+        ({"session": "nobody"}, UnknownSession),
+        ({"positions": [10**9]}, InvalidInput),
+        ({"positions": [-1]}, InvalidInput),
+        ({"positions": [deleted]}, InvalidInput),
+        ({"session": "a", "reason": "x" * 10_000}, InvalidInput),
+    ):
+        with pytest.raises(error):
+            told.forget(**wish)
+    ended = told.end_session("a")
+    assert ended is None
+    with pytest.raises(InvalidInput, match="holds no content"):
+        told.forget(positions=[told.head().position])
+    assert told.head().position == head.position + 1
+
+
+def test_a_prefetched_answer_is_not_handed_out_after_forgetting(told):
+    """It might hold what was forgotten."""
+    a = told.session("a")
+    a.prefetch("quokka", mode="text").wait(10)
+    told.forget(session="a")
+    assert a.take_prefetch().reason == "forgotten"
+
+
+def test_a_receipt_whose_turns_are_forgotten_says_so(told):
+    """It does not reproduce, and that is no fault of the log."""
+    told.recall("quokka", scope="other", k=3, mode="text", receipt=True)
+    told.forget(positions=[positions(told, "c")[0]])
+    audit = told.audit_recalls()
+    assert (audit.differing, audit.unknown) == (0, 1)
+    assert audit.recalls[0].verdict is Verdict.UNKNOWN
+    assert "forgotten since" in audit.recalls[0].why
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_vectors_of_what_is_left_answer_as_before(folder, clock, every):
+    """Against a store that never had the forgotten turns, and without the model being asked for any single turn."""
+    encoder = HashEncoder()
+    with MemoryStore.open(folder, model=encoder, clock=clock, background=False, retain_every_n_turns=every) as store:
+        session = store.start_session("s", session_id="s")
+        for n in range(20):
+            session.record("user", f"number{n} topic{n % 3}")
+        store.catch_up_vectors()
+        session.record("user", "in the tail quokka")
+        store.recall("quokka", mode="vector")
+        gone = [turn.position for turn in session.turns() if turn.text.split()[0] in ("number4", "number9", "in")]
+        assert len(gone) == 3
+        encoded = encoder.texts_encoded
+        assert store.forget(positions=gone).complete
+        found = store.recall("number4 topic1", mode="vector", k=50)
+        assert found.vectors_to == store.head().position or every > 1
+        assert not {hit.position for hit in found.hits} & set(gone)
+        if every == 1:
+            assert encoder.texts_encoded == encoded + 1, "only the query"
+        report = store.catch_up_vectors()
+        assert report.encoded_texts <= (0 if every == 1 else 3), "groups behind those that changed are what they were"
+        assert len(store.recall("number4", mode="vector", k=50).hits) == 18
+        scores = {hit.position: round(hit.similarity, 5) for hit in store.recall("topic2", mode="vector", k=50).hits}
+        store.rebuild("vectors", from_scratch=True)
+        again = {hit.position: round(hit.similarity, 5) for hit in store.recall("topic2", mode="vector", k=50).hits}
+        assert scores == again, "as a rebuild from the log alone has it"
+        assert store.doctor(deep=True).healthy
+
+
+def test_views_after_forgetting_are_those_of_a_rebuild(told):
+    """Row by row, and in what recalls answer."""
+    told.forget(session="a")
+    told.forget(positions=positions(told, "b")[1:3])
+    told.session("b").record("user", "b goes on, quokka")
+    told.session("a").record("user", "a goes on, quokka")
+    before = [told.recall("quokka goes on", k=50, mode="text"), told.sessions(), told.turns("a"), told.turns("b")]
+    assert told.doctor(deep=True).healthy
+    told.rebuild("views")
+    assert [
+        told.recall("quokka goes on", k=50, mode="text"),
+        told.sessions(),
+        told.turns("a"),
+        told.turns("b"),
+    ] == before
+    as_of = told.recall("quokka", k=50, mode="text", as_of=told.head().position - 1)
+    assert not {hit.session for hit in as_of.hits} & {"a"}
+
+
+def test_erasures_are_json_that_can_be_kept_elsewhere(told):
+    """They hold no content, and come back as they were."""
+    told.forget(session="a", reason="why")
+    kept = msgspec.json.encode(told.erasures())
+    assert b"quokka" not in kept
+    assert b"name of" not in kept
+    assert msgspec.json.decode(kept, type=list[type(told.erasures()[0])]) == told.erasures()
+    assert told.reapply_erasures(told.erasures()).requested == 0
+
+
+def run(*arguments):
+    return CliRunner().invoke(application(arguments[0]), [str(item) for item in arguments])
+
+
+def test_the_command_shows_and_does_only_with_yes(told):
+    """Without --yes nothing is changed and the exit code says so; names work as ids do."""
+    head = told.head()
+    shown = run("forget", told.path, "--session", "name of a")
+    assert (shown.exit_code, "7 events would be forgotten" in shown.output) == (1, True)
+    assert run("forget", told.path, "--session", "a", "--dry-run", "--json").exit_code == 0
+    assert told.head() == head
+    done = run("forget", told.path, "--session", "a", "--position", positions(told, "c")[0], "--yes", "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.output)["events"] == 8
+    listed = json.loads(run("forgotten", told.path, "--json").output)
+    assert len(listed) == 8
+    assert "session.started.v1" in run("forgotten", told.path).output
+    assert "(forgotten)" in run("sessions", told.path).output
+
+
+def test_the_asyncio_side_forgets_as_well(told):
+    """The same report, and nothing blocks."""
+
+    async def forgets():
+        async with AsyncMemoryStore.open(told.path, model=None) as store:
+            session = await store.session("a")
+            report = await store.forget(session=session)
+            return report, await store.forgotten()
+
+    report, listed = asyncio.run(forgets())
+    assert report.events == len(listed) == 7
+    assert texts(told, "a") == []

@@ -1,0 +1,371 @@
+"""What is forgotten is in no file any more, whatever is killed, restored or open elsewhere; what is not, stays."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import numpy as np
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import MemoryStore, NewTurn
+from mnemolog.forgetting import STEPS
+from mnemolog.infra.key_tree import Node, leaves_near
+from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
+from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread
+
+SECRETS = ("quokka", "wombatname", "echidnavalue", "numbatnote", "bilbymeta", "possumtask", "dingocheck", "kowariquery")
+"""One word for every place that content can be in."""
+
+
+def encoder(number=1):
+    return HashEncoder(fingerprint=f"hash-words/{number}", dimension=DIMENSION)
+
+
+def fill(store, session, secrets=True):
+    """A session with a word in every place that content can be in, and turns around it."""
+    word = (lambda name: name) if secrets else (lambda name: f"harmless{name[:3]}")
+    handle = store.start_session(word("wombatname"), session_id=session, scope=f"acme/{session}")
+    for n in range(30):
+        handle.record(
+            "user",
+            f"{word('quokka')} {session} number{n:02}",
+            key=f"{session}{n}",
+            speaker=word("wombatname").title(),
+            metadata={"m": word("bilbymeta") * 8, "n": n},
+        )
+    handle.set("k", word("echidnavalue"))
+    handle.note(word("numbatnote"))
+    handle.set_task(word("possumtask"))
+    checkpoint = handle.checkpoint(word("dingocheck"))
+    handle.set("k", word("echidnavalue") + "2")
+    handle.restore(checkpoint.id)
+    store.recall(word("kowariquery"), session=session, receipt=True)
+    return handle
+
+
+def fill_all(store):
+    """Two sessions, one of them to be forgotten, with vectors of two models in several segments and generations."""
+    fill(store, "bad")
+    fill(store, "good", secrets=False)
+    store.catch_up_vectors()
+    for turn in ("quokka late", "quokka later"):
+        store.record("bad", "user", turn)
+        store.record("good", "user", f"good {turn[7:]}")
+        store.catch_up_vectors()
+    store.add_model(encoder(2))
+    store.add_model(encoder(2), retain_every_n_turns=3)
+    for n in range(1_100):  # Enough changes for a snapshot of the session's state.
+        store.session("bad").set("k", f"echidnavalue{n}")
+    store.session("bad").all()
+
+
+def bytes_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def hits(folder, needles):
+    """How often which file holds one of these."""
+    return [
+        (str(path.relative_to(folder)), needle, raw.count(needle))
+        for path, raw in bytes_of(folder).items()
+        for needle in needles
+        if needle in raw
+    ]
+
+
+def vectors_of_bad():
+    """The bytes of the vectors of turns that are forgotten, by every model."""
+    texts = [f"quokka bad number{n:02}" for n in range(30)] + ["quokka late", "quokka later"]
+    return [
+        np.ascontiguousarray(row, dtype="<f4").tobytes() for number in (1, 2) for row in encoder(number).encode(texts)
+    ]
+
+
+def keys_of(folder):
+    """All nodes that `keys.db` holds of the session, with keys of its first versions derived from them."""
+    connection = dbapi2.connect(folder / "keys.db")
+    rows = connection.execute("SELECT depth, prefix, material FROM nodes WHERE stream = 'session/bad'").fetchall()
+    connection.close()
+    nodes = [Node(depth, prefix, bytes(material)) for depth, prefix, material in rows]
+    derived = leaves_near(nodes[0], 1) if nodes[0].depth == 0 else {}
+    return [node.material for node in nodes], list(derived.values())
+
+
+NEEDLES = [word.encode() for word in SECRETS] + [word.title().encode() for word in SECRETS]
+
+
+def assert_forgotten(folder, needles=NEEDLES):
+    assert hits(folder, needles) == []
+    assert hits(folder, vectors_of_bad()) == []
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """The folder of a store that is filled and closed."""
+    folder = tmp_path / "memory"
+    with MemoryStore.open(folder, model=encoder(), clock=FakeClock(), background=False) as store:
+        fill_all(store)
+    return folder
+
+
+def reopened(folder, **options):
+    return MemoryStore.open(folder, model=encoder(), background=False, **options)
+
+
+def good_answers(store):
+    """What the session that stays says, and what is recalled of it."""
+    recalled = [store.recall("harmlessquo number07", k=70, mode=mode).hits for mode in ("text", "vector")]
+    positions = [[hit.position for hit in found if hit.session == "good"] for found in recalled]
+    return [turn.text for turn in store.session("good").turns()], store.session("good").all(), positions
+
+
+def test_before_forgetting_every_word_is_found_somewhere(filled):
+    """The searches of the other tests find what they look for, where it is."""
+    found = hits(filled, [word.encode() for word in SECRETS])
+    in_files = {needle.decode() for _, needle, _ in found}
+    # Receipts, checkpoints' names and the like are in the log only, where they are encrypted.
+    assert in_files >= {"quokka", "wombatname", "echidnavalue", "bilbymeta"}
+    assert {path.split("/")[1] for path, _, _ in found} >= {"views.db", "snapshots.db"}
+    in_vectors = {path.rsplit("/", 1)[-1] for path, _, _ in hits(filled, vectors_of_bad())}
+    assert in_vectors >= {"vectors.f32", "embeddings.db"}
+
+
+def test_no_file_holds_what_was_forgotten(filled):
+    """Words, vectors and keys, of a session with all its content, under several models: open and closed."""
+    roots, derived = keys_of(filled)
+    with reopened(filled) as store:
+        before, head = good_answers(store), store.head()
+        (filled / "projections" / "quarantine" / "old").mkdir(parents=True)
+        (filled / "projections" / "quarantine" / "old" / "note").write_text("quokka")
+        report = store.forget(session="bad", reason="asked for")
+        assert report.complete, report.pending
+        assert_forgotten(filled)
+        assert hits(filled, [*roots, *derived]) == []
+        assert good_answers(store) == before
+        assert store.verify(expect_head=str(head), contents=True).sound
+    assert_forgotten(filled)
+    with reopened(filled) as store:
+        store.catch_up_vectors()
+        assert good_answers(store) == before
+        assert store.doctor(deep=True).healthy
+        assert store.verify(contents=True).sound
+    assert_forgotten(filled)
+
+
+def test_single_turns_leave_no_trace_either(filled):
+    """Their text and vectors are gone, those of the turns beside them are not."""
+    with reopened(filled) as store:
+        turns = store.turns("bad")
+        store.forget(positions=[turns[3].position, turns[4].position])
+    texts = ["quokka bad number03", "quokka bad number04"]
+    vectors = [np.asarray(row, dtype="<f4").tobytes() for row in encoder().encode(texts)]
+    assert hits(filled, [text.encode() for text in texts] + vectors) == []
+    assert b"quokka bad number05" in (filled / "projections" / "views.db").read_bytes()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_at_any_step_is_gone_on_with(filled, processes, step):
+    """Whoever opens the store next completes it; what is not forgotten is as it was."""
+    with reopened(filled) as store:
+        before = good_answers(store)
+    process, pipe = processes.start(forget_and_die, str(filled), "bad", step)
+    assert pipe.poll(WAIT_S)
+    assert pipe.recv() == step
+    process.join()
+    assert process.exitcode == -9
+    with reopened(filled) as store:
+        status = store.status().forgetting
+        assert (status.requests, status.pending) == (1, ())
+        assert store.session("bad").turns() == []
+        assert store.session("bad").all() == {}
+        assert_forgotten(filled)
+        assert good_answers(store) == before
+        assert store.verify(contents=True).sound
+        head = store.head()
+    with reopened(filled) as store:
+        assert store.head() == head, "nothing is done twice"
+        assert store.doctor().healthy
+
+
+def test_another_process_notices_and_brings_nothing_back(filled, processes, fork_server):
+    """It has read, recalled and embedded before, and does so again without opening the store anew."""
+    known, go_on = fork_server.Barrier(2), fork_server.Barrier(2)
+    process, pipe = processes.start(keep_open, str(filled), "bad", known, go_on)
+    assert pipe.poll(WAIT_S)
+    turns, values, found, near = pipe.recv()
+    assert len(turns) == 30 or len(turns) == 32
+    assert values
+    assert found
+    assert near
+    known.wait(WAIT_S)
+    with reopened(filled) as store:
+        assert store.forget(session="bad").complete
+        assert_forgotten(filled)
+        go_on.wait(WAIT_S)
+        assert pipe.poll(WAIT_S)
+        assert pipe.recv() == ([], {}, [], [])
+        known.wait(WAIT_S)
+        go_on.wait(WAIT_S)
+        assert pipe.poll(WAIT_S)
+        assert pipe.recv() == "closed"
+    process.join()
+    assert_forgotten(filled)
+
+
+class Slow(HashEncoder):
+    """A model that waits in the middle of a call until it is told to go on."""
+
+    def __init__(self):
+        super().__init__(fingerprint="hash-words/1", dimension=DIMENSION)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def encode(self, texts):
+        if any("quokka" in text for text in texts):
+            self.begun.set()
+            assert self.go_on.wait(WAIT_S)
+        return super().encode(texts)
+
+
+def test_a_model_at_work_meanwhile_brings_nothing_back(tmp_path):
+    """It got the texts before they were forgotten, and is done afterwards: nothing of that is kept or written."""
+    folder, slow = tmp_path / "memory", Slow()
+    with MemoryStore.open(folder, model=None) as store:
+        fill(store, "bad")
+        fill(store, "good", secrets=False)
+        with MemoryStore.open(folder, model=slow, background=False) as embedding:
+            working = in_thread(embedding.catch_up_vectors)
+            assert slow.begun.wait(WAIT_S)
+            report = store.forget(session="bad")
+            slow.go_on.set()
+            working.result()
+            if not report.complete:  # It held the lock on the vectors.
+                assert store.forget(session="bad").request is None
+            assert store.status().forgetting.pending == ()
+            assert_forgotten(folder)
+            embedding.catch_up_vectors()
+            assert {hit.session for hit in embedding.recall("harmlessquo", mode="vector", k=50).hits} == {"good"}
+    assert_forgotten(folder)
+
+
+def copies_of(folder, target, *names):
+    """Copy files of a closed store."""
+    target.mkdir()
+    for name in names:
+        shutil.copy(folder / name, target / name)
+
+
+def put_back(folder, kept):
+    for path in kept.iterdir():
+        for part in ("-wal", "-shm"):
+            path.with_name(path.name + part).unlink(missing_ok=True)
+        shutil.copy(path, folder / path.name)
+
+
+@pytest.mark.parametrize("names", [("log.db",), ("keys.db",), ("log.db", "keys.db")], ids=lambda names: "+".join(names))
+def test_what_was_forgotten_stays_so_when_older_copies_are_restored(filled, tmp_path, names):
+    """By opening, where the other file knows of it; by handing in the erasures, where neither does."""
+    copies_of(filled, tmp_path / "kept", *names)
+    shutil.copytree(filled / "projections", tmp_path / "projections")
+    with reopened(filled) as store:
+        store.record("good", "user", "after the copy")
+        assert store.forget(session="bad", reason="asked for").complete
+        erasures = store.erasures()
+    put_back(filled, tmp_path / "kept")
+    shutil.rmtree(filled / "projections")
+    shutil.copytree(tmp_path / "projections", filled / "projections")
+    with reopened(filled) as store:
+        if len(names) == 2:
+            assert store.session("bad").turns(), "nobody knows"
+            report = store.reapply_erasures(erasures)
+            assert (report.erasures, report.requested, report.pending) == (1, 1, None)
+        assert store.session("bad").turns() == []
+        assert_forgotten(filled)
+        assert store.verify(contents=True).sound
+        assert [item.reason for item in store.forgotten()] == ["asked for"] * len(store.forgotten())
+        assert len(store.forgotten()) > 40
+        store.record("bad", "user", "goes on")
+        store.recall("good", session="good", receipt=True)
+        assert [turn.text for turn in store.session("bad").turns()] == ["goes on"]
+        assert store.status().forgetting.pending == ()
+        head = store.head()
+    with reopened(filled) as store:
+        assert store.head() == head
+        assert [turn.text for turn in store.session("bad").turns()] == ["goes on"]
+
+
+def test_a_restored_log_takes_new_turns_where_forgotten_ones_were(tmp_path):
+    """Their keys are destroyed, so they get others; erasing again what was asked for then leaves them alone."""
+    folder = tmp_path / "memory"
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s", session_id="s")
+        session.record("user", "first")
+    copies_of(folder, tmp_path / "kept", "log.db")
+    with MemoryStore.open(folder, model=None) as store:
+        lost = store.record("s", "user", "second")
+        store.record("s", "user", "third")
+        store.forget(positions=[lost.position])
+    put_back(folder, tmp_path / "kept")
+    shutil.rmtree(folder / "projections")
+    with MemoryStore.open(folder, model=None) as store:
+        for text in ("second anew", "third anew"):
+            store.record("s", "user", text)
+        assert [turn.text for turn in store.turns("s")] == ["first", "second anew", "third anew"]
+        store.rebuild("views")
+        assert [turn.text for turn in store.turns("s")] == ["first", "second anew", "third anew"]
+        assert store.verify(contents=True).sound
+
+
+def test_a_reader_that_keeps_the_log_of_changes_is_waited_for_later(filled):
+    """The keys are gone at once; what is pending is said, and done when the store is opened next."""
+    reading = dbapi2.connect(filled / "projections" / "views.db", isolation_level=None)
+    reading.execute("BEGIN")
+    reading.execute("SELECT count(*) FROM turns").fetchone()
+    with reopened(filled, busy_timeout_s=0.2) as store:
+        report = store.forget(session="bad")
+        assert report.pending
+        assert store.session("bad").turns() == []
+        assert store.status().forgetting.pending == (report.request,)
+        assert any("not done yet" in warning for warning in store.status().warnings)
+    reading.execute("ROLLBACK")
+    reading.close()
+    with reopened(filled) as store:
+        assert store.status().forgetting.pending == ()
+    assert_forgotten(filled)
+
+
+def test_many_random_wishes_against_a_list(tmp_path, rng):
+    """Sessions, scopes and positions in any order, with turns in between: what is left is what a list says."""
+    folder, alive = tmp_path / "memory", {}
+    store = MemoryStore.open(folder, model=encoder(), background=False)
+    for number in range(4):
+        store.start_session(f"s{number}", session_id=f"s{number}", scope=f"x/{number % 2}")
+    for turn in range(25):
+        session = f"s{rng.randrange(4)}"
+        batch = [NewTurn(session=session, role="user", text=f"word{turn}x{n} quoll") for n in range(rng.randint(1, 6))]
+        alive |= {made.position: made for made in store.record_many(batch)}
+        action = rng.random()
+        if action < 0.3:
+            gone = rng.sample(sorted(alive), min(len(alive), rng.randint(1, 4)))
+            store.forget(positions=gone)
+            alive = {position: made for position, made in alive.items() if position not in gone}
+        elif action < 0.4:
+            store.forget(session=session)
+            alive = {position: made for position, made in alive.items() if made.session != session}
+        elif action < 0.45:
+            store.forget(scope="x/1")
+            alive = {position: made for position, made in alive.items() if made.scope != "x/1"}
+        elif action < 0.6:
+            store.catch_up_vectors()
+        elif action < 0.7:
+            store.close()
+            store = MemoryStore.open(folder, model=encoder(), background=False)
+        seen = [turn.text for number in range(4) for turn in store.turns(f"s{number}")]
+        assert sorted(seen) == sorted(made.text for made in alive.values())
+        assert {hit.position for hit in store.recall("quoll", k=200).hits} == set(alive)
+    dead = {made.text for made in store.turns("s0")} - {made.text for made in alive.values()}
+    assert not dead
+    assert store.verify(contents=True).sound
+    assert store.doctor(deep=True).healthy
+    store.close()

@@ -1,0 +1,325 @@
+"""Keys: derived, destroyed, missed, and never taken for what they are not."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+
+import pytest
+
+from mnemolog import InvalidInput, KeysMissing, LogDamaged, MemoryStore, NotAStore
+from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
+from mnemolog.infra import keys_file
+from mnemolog.infra.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near, without
+from mnemolog.infra.keyring import Doomed, Erasure, Keyring
+from mnemolog.infra.log import EventLog
+from mnemolog.infra.sealing import Sealer
+from tests.support import FakeClock, append, read_all, start, texts_of
+
+ROOT = Node(0, 0, bytes(range(32)))
+"""A tree to look at."""
+
+
+def leaf_by_steps(node, leaf):
+    """The key of a leaf as a program derives it that goes down step by step."""
+    while node.depth < DEPTH:
+        node = node.children()[leaf >> (DEPTH - node.depth - 1) & 1]
+    return node.material
+
+
+def key_of(nodes, leaf):
+    """The key of a leaf by whichever of these nodes is above it, None where none is."""
+    above = [node for node in nodes if node.first <= leaf <= node.last]
+    assert len(above) <= 1
+    return leaves_near(above[0], leaf)[leaf] if above else None
+
+
+def test_leaves_derived_together_are_those_derived_step_by_step(rng):
+    """Whatever the leaf: the last ones of a block, of the tree, and any others."""
+    for leaf in [0, 1, TOGETHER - 1, TOGETHER, LEAF_MAX, *(rng.randrange(LEAF_MAX) for _ in range(200))]:
+        near = leaves_near(ROOT, leaf)
+        assert len(near) == TOGETHER
+        assert near[leaf] == leaf_by_steps(ROOT, leaf)
+    assert len({leaves_near(ROOT, leaf)[leaf] for leaf in range(500)}) == 500
+
+
+def test_what_is_destroyed_has_no_key_and_all_others_have_theirs(rng):
+    """Ranges destroyed one after the other, overlapping too; few nodes stay."""
+    nodes, gone = [ROOT], set()
+    for number in range(1, 40):
+        first = rng.randrange(2_000)
+        last = first + rng.choice((0, 0, 1, rng.randrange(300)))
+        nodes = list(without(nodes, first, last))
+        gone |= set(range(first, last + 1))
+        assert len(nodes) <= number * 2 * DEPTH
+        for leaf in rng.sample(range(2_400), 60):
+            assert key_of(nodes, leaf) == (None if leaf in gone else leaf_by_steps(ROOT, leaf))
+    assert key_of(nodes, LEAF_MAX) == leaf_by_steps(ROOT, LEAF_MAX)
+
+
+def test_no_node_that_stays_leads_to_what_was_destroyed():
+    """Not only is it not looked for: nothing above it is left."""
+    nodes = list(without([ROOT], 7, 7))
+    assert len(nodes) == DEPTH
+    assert all(not node.first <= 7 <= node.last for node in nodes)
+
+
+@pytest.fixture
+def keyring(tmp_path):
+    log_id = keys_file.create(tmp_path, created_at=1)
+    keyring = Keyring(tmp_path / "keys.db", log_id=log_id)
+    yield keyring
+    keyring.close()
+
+
+def never(_query, _parameters):
+    """A log that has no content of any stream."""
+    return sqlite3.connect(":memory:").execute("SELECT 0")
+
+
+def always(_query, _parameters):
+    """A log that has content of every stream."""
+    return sqlite3.connect(":memory:").execute("SELECT 1")
+
+
+def erasure(number=1):
+    return Erasure(f"r{number}", number, 1, b"")
+
+
+def test_another_process_sees_what_was_destroyed(keyring):
+    """Keys that were derived before are forgotten at the next look."""
+    other = Keyring(keyring.path, log_id=keyring._log_id)
+    _, key = keyring.key_to_seal("s", 1, never)
+    other.refresh()
+    assert other.key_to_open("s", 0, 1)[1] == key
+    keyring.destroy(erasure(), [Doomed("s", 0, 1, 1)])
+    other.refresh()
+    assert other.key_to_open("s", 0, 1)[1] is None
+    assert other.key_to_open("s", 0, 2)[1] == keyring.key_to_open("s", 0, 2)[1] is not None
+    other.close()
+
+
+def test_a_stream_goes_on_after_all_of_it_was_destroyed(keyring):
+    """Its next version has its key as before."""
+    for version in range(1, 6):
+        keyring.key_to_seal("s", version, never)
+    _, before = keyring.key_to_seal("s", 6, never)
+    keyring.destroy(erasure(), [Doomed("s", 0, 1, 5)])
+    keys, after = keyring.key_to_seal("s", 6, always)
+    assert (keys.series, after) == (0, before)
+
+
+def test_a_version_whose_key_is_destroyed_gets_one_of_a_new_series(keyring):
+    """As it happens where the log was restored to before it: else the stream could never go on."""
+    keyring.key_to_seal("s", 1, never)
+    keyring.destroy(erasure(), [Doomed("s", 0, 3, 4)])
+    keys, key = keyring.key_to_seal("s", 3, always)
+    assert keys.series == 1
+    assert keyring.key_to_open("s", 0, 3)[1] is None, "the old one stays destroyed"
+    assert keyring.key_to_open("s", 1, 3)[1] == key
+    keyring.destroy(erasure(), [Doomed("s", 0, 3, 4)])
+    assert keyring.key_to_open("s", 1, 3)[1] == key, "the request was about the series before"
+
+
+def test_nothing_of_a_destroyed_key_stays_in_the_files(keyring, tmp_path):
+    """Neither the node it was derived from nor any between, in any file."""
+    root = None
+    keyring.key_to_seal("s", 1, never)
+    with keyring._driver() as driver:
+        root = bytes(driver.execute("SELECT material FROM nodes").fetchone()[0])
+    doomed, node = [], Node(0, 0, root)
+    while node.depth < DEPTH:
+        doomed.append(node.material)
+        node = node.children()[5 >> (DEPTH - node.depth - 1) & 1]
+    doomed.append(node.material)
+    keyring.destroy(erasure(), [Doomed("s", 0, 5, 5)])
+    assert keyring.wipe()
+    raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert not any(material in raw for material in doomed)
+    assert keyring.key_to_open("s", 0, 6)[1] in (leaves_near(Node(0, 0, root), 6)[6],)
+
+
+def test_no_copy_of_a_destroyed_key_is_left_by_how_pages_were_split(keyring, tmp_path, rng):
+    """Many streams in any order move rows from page to page; `secure_delete` alone does not reach what they leave."""
+    streams = [f"{rng.randrange(10**9)}{'x' * rng.randrange(60)}" for _ in range(400)]
+    for stream in streams:
+        keyring.key_to_seal(stream, 1, never)
+    with keyring._driver() as driver:
+        roots = {row[0]: bytes(row[1]) for row in driver.execute("SELECT stream, material FROM nodes")}
+    gone = rng.sample(streams, 60)
+    for number, stream in enumerate(gone):
+        keyring.destroy(erasure(number), [Doomed(stream, 0, rng.randrange(1, 50), 50)])
+    assert keyring.wipe()
+    raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert not [stream for stream in gone if roots[stream] in raw]
+    assert all(roots[stream] in raw for stream in set(streams) - set(gone))
+
+
+def test_keys_of_another_log_are_refused(keyring, tmp_path):
+    """They would take every content for damaged."""
+    wrong = Keyring(keyring.path, log_id="another")
+    with pytest.raises(KeysMissing, match="belongs to log"):
+        wrong.key_to_seal("s", 1, never)
+
+
+def test_a_root_that_is_missing_is_never_made_anew(keyring):
+    """A second root would bury that the first is missing; and a missing one is an error, not forgotten."""
+    with pytest.raises(KeysMissing):
+        keyring.key_to_seal("s", 2, always)
+    with pytest.raises(KeysMissing):
+        keyring.key_to_open("s", 0, 1)
+    assert keyring.key_to_seal("s", 2, never)[0].series == 0, "a stream may begin with what is no content"
+
+
+def test_sealed_content_opens_only_where_it_was_sealed(keyring):
+    """Not under another version, stream or topic, and not with a byte changed."""
+    sealer = Sealer(keyring)
+    sealed = sealer.seal("s", 1, "turn.recorded.v1", b"hello", never)
+    keyring.key_to_seal("t", 1, never)
+    assert sealer.open("s", 1, "turn.recorded.v1", sealed, position=7) == b"hello"
+    assert b"hello" not in sealed
+    for place in (("s", 2, "turn.recorded.v1"), ("t", 1, "turn.recorded.v1"), ("s", 1, "note.added.v1")):
+        with pytest.raises(LogDamaged) as caught:
+            sealer.open(*place, sealed, position=7)
+        assert caught.value.position == 7
+    for at in range(3, len(sealed)):
+        changed = sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :]
+        with pytest.raises(LogDamaged):
+            sealer.open("s", 1, "turn.recorded.v1", changed, position=7)
+    for other in (sealed[:1], sealed[:20], bytes([sealed[0], 9]) + sealed[2:]):
+        with pytest.raises(LogDamaged):
+            sealer.open("s", 1, "turn.recorded.v1", other, position=7)
+
+
+def test_a_store_that_was_made_without_encryption_stays_so(folder):
+    """What it is was settled when it was made; a contradiction is said, not obeyed."""
+    with MemoryStore.open(folder, model=None, encrypt=False) as store:
+        store.start_session("s", session_id="s").record("user", "in the clear")
+        assert store.status().log_format == 1
+    assert not (folder / "keys.db").exists()
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.turns("s")[0].text == "in the clear"
+        with pytest.raises(InvalidInput, match="without encryption"):
+            store.forget(session="s")
+    with pytest.raises(InvalidInput, match="without encryption"):
+        MemoryStore.open(folder, model=None, encrypt=True)
+    assert b"in the clear" in (folder / "log.db").read_bytes()
+
+
+def test_a_new_store_is_encrypted_and_its_keys_are_private(folder):
+    """Nothing of a turn is readable in the log; the keys are for the owner only."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("the name", session_id="s").record("user", "not in the clear", speaker="Trillian")
+        with pytest.raises(InvalidInput, match="with encryption"):
+            MemoryStore.open(folder, model=None, encrypt=False)
+    raw = b"".join(path.read_bytes() for path in folder.glob("log.db*"))
+    assert not any(word in raw for word in (b"not in the clear", b"Trillian", b"the name"))
+    assert (folder / "keys.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "other", "damaged"])
+def test_a_log_without_its_keys_opens_verifies_and_refuses_content(folder, tmp_path, how):
+    """Nothing counts as forgotten, nothing is written, and with the keys back all is as it was."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("s", session_id="s").record("user", "hello")
+        head = store.head()
+    keys = folder / "keys.db"
+    kept = keys.read_bytes()
+    match how:
+        case "gone":
+            keys.unlink()
+        case "empty":
+            keys.write_bytes(b"")
+        case "damaged":
+            keys.write_bytes(kept[:100] + bytes(len(kept) - 100))
+        case "other":
+            MemoryStore.open(tmp_path / "another", model=None).close()
+            keys.write_bytes((tmp_path / "another" / "keys.db").read_bytes())
+    (folder / "projections" / "views.db").unlink(missing_ok=True)
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.head() == head
+        assert store.verify().sound
+        assert store.verify().forgotten == 0
+        assert store.status().head == head.position
+        for call in (
+            lambda: store.turns("s"),
+            lambda: store.record("s", "user", "more"),
+            lambda: store.start_session("t"),
+            lambda: store.forget(session="s"),
+            lambda: store.verify(contents=True),
+            lambda: list(store.events()),
+        ):
+            with pytest.raises(KeysMissing):
+                call()
+        assert store.head() == head
+    for part in folder.glob("keys.db*"):
+        part.unlink()
+    keys.write_bytes(kept)
+    with MemoryStore.open(folder, model=None) as store:
+        assert [turn.text for turn in store.turns("s")] == ["hello"]
+        store.record("s", "user", "more")
+
+
+def test_keys_of_a_log_that_is_gone_are_not_taken_for_a_new_one(folder):
+    """They may be the only ones of a log that somebody will put back."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("s")
+    for path in folder.glob("log.db*"):
+        path.unlink()
+    shutil.rmtree(folder / "projections", ignore_errors=True)
+    with pytest.raises(NotAStore, match="log that is not there"):
+        MemoryStore.open(folder, model=None)
+
+
+def test_a_creation_that_was_cut_off_behind_its_keys_is_gone_on_with(folder):
+    """Keys that nobody has used yet are those of the log that is made next."""
+    folder.mkdir()
+    log_id = keys_file.create(folder, created_at=1)
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.status().log_id == log_id
+        store.start_session("s")
+
+
+def test_events_of_destroyed_keys_are_read_as_forgotten(log):
+    """They keep place, key and time; the start of a session keeps all but its name."""
+    log.transact(start("s", name="secret name"))
+    log.transact(append("s", "one", "two", "three", keys=("k1", "k2", "k3")))
+    before = read_all(log)
+    log.keyring.destroy(erasure(), [Doomed("session/s", 0, 1, 1), Doomed("session/s", 0, 3, 3)])
+    after = read_all(log)
+    assert [(item.position, item.key, item.recorded_at) for item in after] == [
+        (item.position, item.key, item.recorded_at) for item in before
+    ]
+    assert after[0].event == SessionStarted(name="", agent="assistant")
+    assert after[2].event == Forgotten(was=TurnRecorded.topic)
+    assert texts_of(after) == ["one", "three"]
+
+
+def test_two_processes_that_begin_a_stream_share_its_keys(folder):
+    """Whoever makes the root first has made it for both."""
+    one = EventLog.open(folder, clock=FakeClock(), create=True)
+    two = EventLog.open(folder, clock=FakeClock(), create=False)
+    for log, session in ((one, "a"), (two, "b"), (one, "b"), (two, "a")):
+        if session not in {item.stream.removeprefix("session/") for item in read_all(one)}:
+            log.transact(start(session))
+        log.transact(append(session, f"{session} here"))
+    assert texts_of(read_all(one)) == texts_of(read_all(two)) == ["a here", "b here", "b here", "a here"]
+    one.close()
+    two.close()
+
+
+def test_random_destruction_reads_as_a_list_would_say(log, seed):
+    """Against the simplest model: a set of versions."""
+    rng, gone = random.Random(seed), set()
+    log.transact(start("s"))
+    for number in range(30):
+        log.transact(append("s", *(f"t{number}.{n}" for n in range(rng.randint(1, 5)))))
+        if rng.random() < 0.6:
+            end = log.version("session/s")
+            first = rng.randint(2, end)
+            last = min(end, first + rng.randrange(6))
+            log.keyring.destroy(erasure(number), [Doomed("session/s", 0, first, last)])
+            gone |= set(range(first, last + 1))
+        lost = {item.version for item in read_all(log) if isinstance(item.event, Forgotten)}
+        assert lost == gone
