@@ -157,15 +157,17 @@ def test_a_restore_still_counts_where_its_checkpoint_is_forgotten(told):
 def test_what_is_decided_after_forgetting_is_decided_on_what_is_left(told):
     """By a writer that knew the state before, in this process and in another that had the store open."""
     with MemoryStore.open(told.path, model=None) as other:
-        for store in (told, other):
-            store.session("a").set("k", "to be forgotten")
-            store.session("a").set_task("to be forgotten")
+        handles = [(store, store.session("a")) for store in (other, told)]
+        for _, session in handles:
+            session.set("k", "to be forgotten")
+            session.set_task("to be forgotten")
+        assert [session.all() for _, session in handles] == [{"k": "to be forgotten"}] * 2
         told.forget(session="a")
-        for store in (other, told):
-            assert store.session("a").delete("k") is False
+        for store, session in handles:  # By handles that read nothing before they decide.
+            assert session.delete("k") is False
             with pytest.raises(NoTask):
-                store.session("a").update_task(step=1)
-            store.session("a").set("left", 1)
+                session.update_task(step=1)
+            session.set("left", 1)
             one, anew = decided_on(store, "a")
             assert one == anew
 
