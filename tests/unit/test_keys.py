@@ -141,7 +141,7 @@ def test_nothing_of_a_destroyed_key_stays_in_the_files(keyring, tmp_path):
 
 
 def test_no_copy_of_a_destroyed_key_is_left_by_how_pages_were_split(keyring, tmp_path, rng):
-    """Many streams in any order move rows from page to page; `secure_delete` alone does not reach what they leave."""
+    """Many streams in any order move rows from page to page."""
     streams = [f"{rng.randrange(10**9)}{'x' * rng.randrange(60)}" for _ in range(400)]
     for stream in streams:
         keyring.key_to_seal(stream, 1, never)
