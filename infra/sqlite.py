@@ -5,9 +5,11 @@ docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -24,6 +26,7 @@ SQLITE_VERSION_MIN: Final = (3, 51, 3)
 BUSY_TIMEOUT_S: Final = 30.0
 WAL_RETRY_S: Final = 0.005
 WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
+FILE_MODE: Final = 0o600
 CACHE_BYTES: Final = 2 << 20
 """Pages that a connection may keep in memory; SQLite's own figure."""
 
@@ -66,6 +69,8 @@ def create_engine(
     uri = f"file:{quote(str(path.absolute()))}?mode={'rwc' if create else 'rw'}"
 
     def connect() -> Any:
+        if create:
+            _make_private(path)
         connection = dbapi2.connect(
             uri,
             uri=True,
@@ -86,6 +91,21 @@ def create_engine(
     return sa.create_engine(
         "sqlite+pysqlite://", module=dbapi2, creator=connect, poolclass=sa.pool.QueuePool, max_overflow=-1
     )
+
+
+def _make_private(path: Path) -> None:
+    """Have a new file that only its owner may read, for SQLite to fill. Its `-wal` and `-shm` get the same mode.
+
+    Where that is not possible it is SQLite that says so, or that makes it.
+    """
+    try:
+        # Not opened: to close a descriptor of a database drops this process' locks on it.
+        os.mknod(path, stat.S_IFREG | FILE_MODE)
+    except PermissionError:  # A system where only root may do that, or a folder that is not ours to write in.
+        with suppress(OSError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
+    except OSError:
+        return
 
 
 def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s: float, cache_bytes: int) -> None:

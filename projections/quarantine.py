@@ -262,9 +262,10 @@ class Quarantine:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable.make_folder(self.folder)
         # A new object each time: it has a descriptor of its own, so that threads exclude one another as well.
-        with filelock.FileLock(self.folder / ".lock", timeout=LOCK_WAIT_S, poll_interval=0.01, thread_local=False):
+        path, mode = self.folder / ".lock", durable.FILE_MODE
+        with filelock.FileLock(path, LOCK_WAIT_S, mode, poll_interval=0.01, thread_local=False):
             yield
 
 

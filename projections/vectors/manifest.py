@@ -18,6 +18,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections import checked_json
 from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
 
@@ -83,16 +84,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    """The manifest file: the manifest, and the SHA-256 of its bytes.
-
-    A manifest is a witness of the log's history: one flipped bit of its digest must not accuse the log.
-    """
-
-    sha256: str
-    manifest: msgspec.Raw
-
-
 class SegmentState(StrEnum):
     """What a segment is to the log and model at hand. Decided from tags alone, never from times."""
 
@@ -112,9 +103,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def sealed(manifest: Manifest) -> bytes:
-    """Return the bytes of a manifest file."""
-    encoded = msgspec.json.encode(manifest)
-    return msgspec.json.encode(_Sealed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
+    """Return the bytes of a manifest file.
+
+    A manifest is a witness of the log's history: one flipped bit of its digest must not accuse the log.
+    """
+    return checked_json.encode(manifest)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -124,11 +117,8 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_FILE
     try:
-        found = msgspec.json.decode(read_bytes(path), type=_Sealed)
-        if sha256(found.manifest).hexdigest() != found.sha256:
-            raise Damaged(path, "its bytes are not those that were written")
-        manifest = msgspec.json.decode(found.manifest, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        manifest = checked_json.decode(read_bytes(path), Manifest)
+    except checked_json.NotAsWritten as error:
         raise Damaged(path, str(error)) from error
     if manifest.format != FORMAT:
         raise Damaged(path, f"manifest format {manifest.format} is not known here")
