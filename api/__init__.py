@@ -11,11 +11,14 @@ with MemoryStore.open("memory/") as store:
 from mnemolog.aio.session import AsyncSession, AsyncSessionAt
 from mnemolog.aio.store import AsyncMemoryStore, AsyncQuarantine
 from mnemolog.aio.ticket import AsyncTicket
+from mnemolog.backup import BackupReport
 from mnemolog.diagnosis import Ailment, Diagnosis
 from mnemolog.domain.errors import (
     AmbiguousSession,
     AppendError,
     AppendOnly,
+    BackupRefused,
+    BackupUnusable,
     CheckpointExists,
     DuplicateKey,
     EncodingFailed,
@@ -33,8 +36,10 @@ from mnemolog.domain.errors import (
     ModelMismatch,
     ModelRefused,
     ModelUnavailable,
+    NetworkFilesystem,
     NoTask,
     NotAStore,
+    OutOfDescriptors,
     OutsideSession,
     ProjectionBehind,
     ProjectionError,
@@ -66,6 +71,7 @@ from mnemolog.projections.verify import Finding, Verification
 from mnemolog.projections.weights import Weights
 from mnemolog.projector_state import ProjectorStatus
 from mnemolog.receipt_audit import AuditedRecall, RecallAudit, Verdict
+from mnemolog.restore import RestoreReport, restore_backup
 from mnemolog.results import (
     CacheStatus,
     CheckpointAt,
@@ -102,6 +108,9 @@ __all__ = [
     "AsyncSessionAt",
     "AsyncTicket",
     "AuditedRecall",
+    "BackupRefused",
+    "BackupReport",
+    "BackupUnusable",
     "CacheStatus",
     "CheckpointAt",
     "CheckpointExists",
@@ -133,10 +142,12 @@ __all__ = [
     "ModelMismatch",
     "ModelRefused",
     "ModelUnavailable",
+    "NetworkFilesystem",
     "NewTurn",
     "NoTask",
     "NotAStore",
     "NoteAt",
+    "OutOfDescriptors",
     "OutsideSession",
     "PlannedEvent",
     "PrefetchReason",
@@ -152,6 +163,7 @@ __all__ = [
     "RecallAudit",
     "Replay",
     "RestorePreview",
+    "RestoreReport",
     "Session",
     "SessionAt",
     "SessionEnded",
@@ -185,4 +197,5 @@ __all__ = [
     "ViewsStatus",
     "Weights",
     "WrongExpectedVersion",
+    "restore_backup",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemolog import bootstrap, doctor, maintenance
+from mnemolog.backup import BackupReport, make_backup
 from mnemolog.diagnosis import Diagnosis
 from mnemolog.domain.position import Position
 from mnemolog.infra.log import EventLog
@@ -65,6 +66,31 @@ class Operations:
     def quarantine(self) -> Quarantine:
         """Return the quarantine: list its items, purge them. What is there was not deleted by anybody yet."""
         return bootstrap.open_quarantine(self.path)
+
+    def backup(
+        self,
+        target: str | Path,
+        *,
+        keys: str | Path | None = None,
+        projections: bool = True,
+        progress: Progress | None = None,
+    ) -> BackupReport:
+        """Copy the store, as it is in this moment, into the new folder `target`, while any process goes on writing.
+
+        Without `projections` the log alone: what is read from it is made anew after a restore, vectors by the
+        model. The content keys, if the store has any, are never in `target`; with `keys` they are copied to that
+        folder, over the copy of an earlier backup. `restore_backup` is the way back (docs/backup.md).
+
+        Raises `BackupRefused`, `StorageFull`, `StoreNotWritable`, `LogDamaged`: no backup was made.
+        """
+        return make_backup(
+            self.path,
+            self._log,
+            Path(target),
+            keys=None if keys is None else Path(keys),
+            projections=projections,
+            progress=progress,
+        )
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring tables and text index up to the head. Every read does it too; this shows progress."""

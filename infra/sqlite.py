@@ -5,6 +5,7 @@ docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -173,6 +174,8 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
         return errors.LogBusy(waited_s=busy_timeout_s)
     if code == _AUTH or "append-only" in str(cause) or "not authorized" in str(cause):
         return errors.AppendOnly(str(cause))
+    if code == _CANTOPEN and _is_out_of_descriptors():
+        return errors.OutOfDescriptors(path)
     if code in (_READONLY, _CANTOPEN):
         return errors.StoreNotWritable(path, str(cause))
     if code == _FULL:
@@ -183,6 +186,15 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
+
+
+def _is_out_of_descriptors() -> bool:
+    """Whether nothing can be opened now: SQLite only says that it could not."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
 
 
 def is_constraint_violation(error: BaseException) -> bool:

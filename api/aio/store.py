@@ -132,6 +132,7 @@ class AsyncMemoryStore(Face[MemoryStore]):
     activate_model = chores(MemoryStore.activate_model)
     drop_model = chores(MemoryStore.drop_model)
 
+    backup = chores(MemoryStore.backup)
     verify = chores(MemoryStore.verify)
     status = reads(MemoryStore.status)
     watch_projector = reads(MemoryStore.watch_projector)

@@ -26,6 +26,8 @@ MODULES: Final = {
     "rebuild": "auditing",
     "replay": "auditing",
     "verify": "auditing",
+    "backup": "backing_up",
+    "restore": "backing_up",
     "checkpoint": "checkpoints",
     "doctor": "doctoring",
     "quarantine": "doctoring",

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/async.md",
+    "docs/backup.md",
     "docs/models.md",
     "docs/operations.md",
     "docs/projector.md",
