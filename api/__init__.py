@@ -91,6 +91,7 @@ from mnemolog.results import (
     TaskAt,
     ValueChange,
     ViewsStatus,
+    WalStatus,
 )
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
@@ -195,6 +196,7 @@ __all__ = [
     "Verdict",
     "Verification",
     "ViewsStatus",
+    "WalStatus",
     "Weights",
     "WrongExpectedVersion",
     "restore_backup",

@@ -27,8 +27,8 @@ from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 from mnemolog.projections.verify import Verification, Witness, verify
 from mnemolog.projector_state import ProjectorStatus
-from mnemolog.quick_look import caches, views_status
-from mnemolog.results import RebuildReport, Status, ViewsStatus
+from mnemolog.quick_look import caches, views_status, wal_status
+from mnemolog.results import RebuildReport, Status, ViewsStatus, WalStatus
 
 Rebuildable = Literal["vectors", "views", "all"]
 REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
@@ -57,6 +57,7 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         head=head.position,
         digest=head.digest.hex(),
         log_bytes=log.size_bytes(),
+        wal=(found := wal_status(log)),
         sessions=sessions,
         turns=turns,
         views=views,
@@ -65,7 +66,7 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         projector=projector,
         quarantined=quarantine.items,
         quarantine=quarantine,
-        warnings=tuple(_warnings(views, vectors, quarantine, head=head.position)),
+        warnings=tuple(_warnings(views, vectors, quarantine, found, head=head.position)),
         sqlite_version=dbapi2.sqlite_version,
     )
 
@@ -184,7 +185,12 @@ def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
 
 
 def _warnings(
-    views: ViewsStatus, vectors: Iterable[GenerationStatus], quarantine: QuarantineStatus, *, head: Position
+    views: ViewsStatus,
+    vectors: Iterable[GenerationStatus],
+    quarantine: QuarantineStatus,
+    log: WalStatus,
+    *,
+    head: Position,
 ) -> Iterator[str]:
     if views.state in LOST_HISTORY:
         yield f"the log has lost history: the views have read to {views.position}, the log ends at {head}"
@@ -194,5 +200,7 @@ def _warnings(
                 yield f"the log has lost history: vectors {item.generation}/{segment.name}: {segment.why}"
             elif segment.state in UNCOVERED:
                 yield f"vectors {item.generation}/{segment.name} belong to another store: {segment.why}"
+    if log.why:
+        yield f"the write-ahead log of log.db has {log.bytes:,} bytes: {log.why}"
     if quarantine.full:
         yield f"the quarantine is full ({quarantine.items} items, {quarantine.bytes:,} bytes): {quarantine.action}"

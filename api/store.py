@@ -22,6 +22,7 @@ from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.reranker import make_reranker
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
+from mnemolog.infra.wal import WalKeeper
 from mnemolog.model_change import ModelChange
 from mnemolog.opened import OpenedProjections
 from mnemolog.operations import Operations
@@ -57,6 +58,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._recalls = Recalls(log, self._sessions, projections)
+        self._wal_keeper = WalKeeper(log.path, log.recorder)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
 
     @classmethod
@@ -112,6 +114,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         """
         self._projections.stop()
         self._prefetcher.close()
+        self._wal_keeper.close()
         self._log.close()
         self._snapshots.close()
         self._projections.close()

@@ -17,7 +17,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.folding import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.infra import forks, sqlite
+from mnemolog.infra import forks, sqlite, wal
 from mnemolog.infra.mapper import recorded_event
 from mnemolog.infra.recorder import SqliteRecorder
 from mnemolog.infra.schema import (
@@ -249,6 +249,11 @@ class EventLog:
         with self._reading() as driver:
             pages = driver.execute("PRAGMA page_count").fetchone()[0]
             return int(pages * driver.execute("PRAGMA page_size").fetchone()[0])
+
+    def checkpointed(self) -> wal.Checkpointed:
+        """Return how much of the write-ahead log is in the file's pages already. Changes nothing."""
+        with self._reading() as driver:
+            return wal.checkpoint(driver, "NOOP")[1]
 
     @contextmanager
     def _reading(self) -> Iterator[Any]:
