@@ -74,19 +74,16 @@ def make_backup(
     manifests.require_free(target)
     if keys is not None:
         require_keys_folder(keys, log_id)
-    temporary = target.absolute().with_name(durable.temporary_name(_TEMPORARY))
-    made = _Backup(store, temporary, progress, total=size_of(store))
     try:
-        with manifests.writing(target):
-            durable.make_folder(temporary)
+        with manifests.building(_TEMPORARY, target) as temporary:
+            made = _Backup(store, temporary, progress, total=size_of(store))
             if projections:
                 made.copy_projections()
             manifest = made.finish(needs_keys=(store / KEYS_FILE).exists())
             # Behind the log, so that every key it needs is there; before the name, so that no backup is without.
             kept = None if keys is None else copy_keys(store, keys, log_id=log_id)
             manifests.publish(temporary, target.absolute())
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+    except errors.MnemologError as error:
         journal.error("backup.failed", target=target, error=error)
         raise
     report = BackupReport(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -150,6 +151,31 @@ def writing_error(folder: Path, error: OSError) -> errors.MnemologError:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return errors.OutOfDescriptors(folder)
     return errors.StoreNotWritable(folder, str(error))
+
+
+@contextmanager
+def building(prefix: str, final: Path) -> Iterator[Path]:
+    """Give a new folder beside `final` to build it in. What is not published when the block ends is deleted."""
+    temporary = final.absolute().with_name(durable.temporary_name(prefix))
+    with writing(final):
+        spare = os.open(os.devnull, os.O_RDONLY)  # Deleting takes one: there may be no other left then.
+        try:
+            durable.make_folder(temporary)
+            yield temporary
+        finally:
+            os.close(spare)
+            _discard(temporary)
+
+
+def _discard(folder: Path) -> None:
+    with suppress(OSError):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def publish(temporary: Path, final: Path) -> None:

@@ -5,7 +5,6 @@ Until that rename the folder does not exist: who is killed on the way has restor
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +21,6 @@ from mnemolog.domain import errors, journal
 from mnemolog.domain.position import Position
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
-from mnemolog.projections import durable
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.verify import Finding, Witness, glance, verify
 
@@ -81,20 +79,15 @@ def restore_backup(
     began, source, folder = perf_counter(), Path(backup), Path(path)
     manifest = manifests.read(source)
     manifests.require_free(folder)
-    temporary = folder.absolute().with_name(durable.temporary_name(_TEMPORARY))
     try:
-        with manifests.writing(folder):
-            durable.make_folder(temporary)
+        with manifests.building(_TEMPORARY, folder) as temporary:
             _copy(source, temporary, manifest, progress)
             if keys is not None:
                 restore_keys(Path(keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             _settle(temporary, manifest, check=check, progress=progress)
-            if dry_run:
-                shutil.rmtree(temporary)
-            else:
+            if not dry_run:
                 manifests.publish(temporary, folder.absolute())
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+    except errors.MnemologError as error:
         journal.error("restore.failed", backup=source, path=folder, error=error)
         raise
     report = RestoreReport(
