@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 from pysqlite3 import dbapi2
 
 from mnemolog import bootstrap
-from mnemolog.domain import errors
+from mnemolog.domain import errors, journal
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
@@ -140,6 +140,10 @@ def rebuild(
             leg = projections.vectors().projection()
             made = leg.rebuild(upto=upto, from_scratch=from_scratch, skip_bad=skip_bad, progress=progress)
             built, encoded, skipped = made.turns, made.encoded, made.skipped
+        seconds = perf_counter() - started
+        if not dry_run:
+            facts = {"turns": built, "encoded": encoded, "skipped": skipped, "seconds": round(seconds, 3)}
+            journal.info("projection.rebuilt", name=name, upto=upto, **facts)
         reports.append(
             RebuildReport(
                 projection=name,
@@ -149,7 +153,7 @@ def rebuild(
                 built_turns=built,
                 encoded_texts=encoded,
                 skipped_turns=skipped,
-                seconds=perf_counter() - started,
+                seconds=seconds,
             )
         )
     projections.poke()

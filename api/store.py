@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from mnemolog import bootstrap, previews
-from mnemolog.domain import errors
+from mnemolog.domain import errors, journal
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
@@ -104,6 +104,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         projections = OpenedProjections(
             folder, log, model, every=every, models=models, background=background, reranker=second_look
         )
+        journal.info("store.opened", path=folder, log_id=log.log_id, background=background)
         return cls(folder, log, projections, clock=clock, limits=limits)
 
     def close(self) -> None:
@@ -118,6 +119,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         self._log.close()
         self._snapshots.close()
         self._projections.close()
+        journal.info("store.closed", path=self.path)
 
     def __enter__(self) -> Self:
         return self

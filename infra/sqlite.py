@@ -6,6 +6,7 @@ docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 import time
@@ -30,6 +31,10 @@ WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
 FILE_MODE: Final = 0o600
 CACHE_BYTES: Final = 2 << 20
 """Pages that a connection may keep in memory; SQLite's own figure."""
+
+_LOGGING_NAME: Final = "mnemolog"
+# A program that lets everything be logged has SQLAlchemy log statements with their values and every row it reads.
+logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGING_NAME}").setLevel(logging.WARNING)
 
 Synchronous = Literal["FULL", "NORMAL"]
 _SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
@@ -90,7 +95,13 @@ def create_engine(
         return connection
 
     return sa.create_engine(
-        "sqlite+pysqlite://", module=dbapi2, creator=connect, poolclass=sa.pool.QueuePool, max_overflow=-1
+        "sqlite+pysqlite://",
+        module=dbapi2,
+        creator=connect,
+        poolclass=sa.pool.QueuePool,
+        max_overflow=-1,
+        hide_parameters=True,
+        logging_name=_LOGGING_NAME,
     )
 
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import filelock
 import msgspec
 
-from mnemolog.domain import errors
+from mnemolog.domain import errors, journal
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable, seal
 from mnemolog.projections.vectors.manifest import Manifest, read_manifest
@@ -122,11 +122,18 @@ class Quarantine:
         try:
             with self._locked():
                 self._forget_leftovers()
-                if self._is_full() or (judged is not None and identity(path) != judged):
+                if judged is not None and identity(path) != judged:
                     return None
-                return self._rename(path, note, parts)
-        except (OSError, filelock.Timeout):
+                if self._is_full():
+                    journal.error("quarantine.full", was=note.was, state=state)
+                    return None
+                moved = self._rename(path, note, parts)
+        except (OSError, filelock.Timeout) as error:
+            journal.error("quarantine.failed", was=note.was, state=state, error=error)
             return None
+        if moved is not None:
+            journal.warning("quarantine.set_aside", was=note.was, name=moved.name, state=state)
+        return moved
 
     def items(self) -> list[QuarantinedItem]:
         """Return what lies in quarantine, in the order of names. A reason without its item is no item."""
@@ -236,6 +243,7 @@ class Quarantine:
                     with suppress(FileNotFoundError):
                         doomed.append(part.rename(removed))
                 _note_of(self.folder / item.name).unlink(missing_ok=True)
+                journal.info("quarantine.purged", name=item.name, was=item.was, bytes=item.bytes)
             durable.sync_folder(self.folder)
         for path in doomed:
             if path.is_dir() and not path.is_symlink():
