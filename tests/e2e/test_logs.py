@@ -45,14 +45,17 @@ class Everything(logging.Handler):
 
 @pytest.fixture
 def everything():
-    """All records of all loggers, at the lowest level."""
+    """All records of all loggers, at the lowest level: SQLAlchemy's own too, which a program may ask for."""
     root, handler = logging.getLogger(), Everything()
-    was = root.level
-    root.setLevel(logging.NOTSET + 1)
+    asked = [root, *(logging.getLogger(name) for name in ("mnemolog", "sqlalchemy", "filelock"))]
+    levels = [logger.level for logger in asked]
+    for logger in asked:
+        logger.setLevel(logging.NOTSET + 1)
     root.addHandler(handler)
     yield handler
     root.removeHandler(handler)
-    root.setLevel(was)
+    for logger, level in zip(asked, levels, strict=True):
+        logger.setLevel(level)
 
 
 def fill(store):
