@@ -21,6 +21,7 @@ from mnemolog.domain import errors, journal
 from mnemolog.domain.position import Position
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
+from mnemolog.infra.mounts import require_local
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.verify import Finding, Witness, glance, verify
 
@@ -61,6 +62,7 @@ def restore_backup(
     keys: str | Path | None = None,
     check: Check = "full",
     dry_run: bool = False,
+    allow_network_filesystem: bool = False,
     progress: Progress | None = None,
 ) -> RestoreReport:
     """Restore the backup in the folder `backup` as a store in the new folder `path`.
@@ -71,12 +73,13 @@ def restore_backup(
     `dry_run` does all of it but the last rename, and needs as much room beside `path` meanwhile.
 
     Raises `BackupUnusable` for files that are not as they were written, `LogDamaged` for a history that does not
-    hold, `BackupRefused` for a `path` that is there and not empty, `StoreNotWritable`, `StorageFull`: in all of
-    these nothing was restored.
+    hold, `BackupRefused` for a `path` that is there and not empty, `NetworkFilesystem`, `StoreNotWritable`,
+    `StorageFull`: in all of these nothing was restored.
     """
     if check not in CHECKS:
         raise errors.InvalidInput("check", f"{check!r} is none of {', '.join(CHECKS)}")
     began, source, folder = perf_counter(), Path(backup), Path(path)
+    require_local(folder, allowed=allow_network_filesystem)
     manifest = manifests.read(source)
     manifests.require_free(folder)
     try:

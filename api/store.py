@@ -20,6 +20,7 @@ from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
+from mnemolog.infra.mounts import require_local
 from mnemolog.infra.reranker import make_reranker
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.infra.wal import WalKeeper
@@ -76,6 +77,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         retain_every_n_turns: int = 1,
         background: bool = True,
         reranker: Any = None,
+        allow_network_filesystem: bool = False,
     ) -> Self:
         """Open the store in the folder `path`, creating it there when the folder is new or empty.
 
@@ -95,11 +97,15 @@ class MemoryStore(Recalling, ModelChange, Operations):
 
         `background` embeds what is recorded in a thread of its own (docs/projector.md); `close` ends it.
 
-        Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`,
-        `InvalidInput`.
+        On a network file system a store is refused, for SQLite's locks do not hold there. Whoever knows that one
+        machine alone ever opens it may say `allow_network_filesystem` (docs/operations.md).
+
+        Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
+        `FormatTooNew`, `InvalidInput`.
         """
         every, second_look = checked_every(retain_every_n_turns), make_reranker(reranker)
         folder, clock = Path(path), clock or SystemClock()
+        require_local(folder, allowed=allow_network_filesystem)
         log = EventLog.open(folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
         projections = OpenedProjections(
             folder, log, model, every=every, models=models, background=background, reranker=second_look

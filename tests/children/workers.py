@@ -71,6 +71,13 @@ def append_and_index(pipe: Connection, folder: str, label: str, stop: Any) -> No
         pipe.send(f"failed: {error!r}")
 
 
+def read_texts(pipe: Connection, folder: str, session: str) -> None:
+    """Open the store, tell the texts of a session, and close it."""
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        found = [turn.text for turn in store.turns(session, limit=1_000_000)]
+    pipe.send(found)
+
+
 class Deadly:
     """Something to notify after a commit, that ends this process instead."""
 
