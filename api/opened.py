@@ -62,6 +62,10 @@ class OpenedProjections:
         catch_up(self._log, views, upto=self._log.head().position, progress=progress)
         return views
 
+    def views_position(self) -> Position | None:
+        """Return how far the views have read, None where nothing has needed them yet."""
+        return None if self._views is None else self._views.position()
+
     def vectors(self) -> bootstrap.Vectors:
         """Return the vectors of the active model; before any activation, of the one the store was opened with.
 

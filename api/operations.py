@@ -17,6 +17,7 @@ from mnemolog.projections.snapshots import SnapshotStore
 from mnemolog.projections.verify import Verification
 from mnemolog.projector_state import ProjectorStatus
 from mnemolog.results import RebuildReport, Status
+from mnemolog.telemetry import Telemetry
 
 
 class Operations:
@@ -26,6 +27,7 @@ class Operations:
     _log: EventLog
     _projections: OpenedProjections
     _snapshots: SnapshotStore
+    _telemetry: Telemetry
 
     def verify(self, *, expect_head: str | None = None, progress: Progress | None = None) -> Verification:
         """Check the whole history. `expect_head` is a `position:digest` that was noted down before.
@@ -83,14 +85,15 @@ class Operations:
 
         Raises `BackupRefused`, `StorageFull`, `StoreNotWritable`, `LogDamaged`: no backup was made.
         """
-        return make_backup(
-            self.path,
-            self._log,
-            Path(target),
-            keys=None if keys is None else Path(keys),
-            projections=projections,
-            progress=progress,
-        )
+        with self._telemetry.span("mnemolog.backup", {}):
+            return make_backup(
+                self.path,
+                self._log,
+                Path(target),
+                keys=None if keys is None else Path(keys),
+                projections=projections,
+                progress=progress,
+            )
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring tables and text index up to the head. Every read does it too; this shows progress."""
@@ -119,12 +122,13 @@ class Operations:
         rebuild, or with `skip_bad` is set aside and listed in `status`. Raises `ModelUnavailable`,
         `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
-        return maintenance.rebuild(
-            projection,
-            log=self._log,
-            projections=self._projections,
-            dry_run=dry_run,
-            from_scratch=from_scratch,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
+        with self._telemetry.span("mnemolog.rebuild", {"projection": projection}):
+            return maintenance.rebuild(
+                projection,
+                log=self._log,
+                projections=self._projections,
+                dry_run=dry_run,
+                from_scratch=from_scratch,
+                skip_bad=skip_bad,
+                progress=progress,
+            )

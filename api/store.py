@@ -24,6 +24,7 @@ from mnemolog.infra.mounts import require_local
 from mnemolog.infra.reranker import make_reranker
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.infra.wal import WalKeeper
+from mnemolog.measuring import gauges_of, measure_appends
 from mnemolog.model_change import ModelChange
 from mnemolog.opened import OpenedProjections
 from mnemolog.operations import Operations
@@ -41,6 +42,7 @@ from mnemolog.recalling import Recalls
 from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
 from mnemolog.sessions import DEFAULT_AGENT, Sessions, SwitchHow
+from mnemolog.telemetry import NO_TELEMETRY, Telemetry
 from mnemolog.tickets import Moment, Request
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
@@ -53,12 +55,24 @@ class MemoryStore(Recalling, ModelChange, Operations):
     """
 
     def __init__(
-        self, folder: Path, log: EventLog, projections: OpenedProjections, *, clock: Clock, limits: MemoryLimits
+        self,
+        folder: Path,
+        log: EventLog,
+        projections: OpenedProjections,
+        *,
+        clock: Clock,
+        limits: MemoryLimits,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.path, self._log, self._projections = folder, log, projections
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
-        self._recalls = Recalls(log, self._sessions, projections)
+        self._telemetry = telemetry or NO_TELEMETRY
+        self._recalls = Recalls(log, self._sessions, projections, self._telemetry)
+        self._gauges = gauges_of(folder, log, projections)
+        if telemetry is not None:
+            measure_appends(log, telemetry)
+            telemetry.watch(self._gauges)
         self._wal_keeper = WalKeeper(log.path, log.recorder)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
 
@@ -78,6 +92,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         background: bool = True,
         reranker: Any = None,
         allow_network_filesystem: bool = False,
+        telemetry: Telemetry | None = None,
     ) -> Self:
         """Open the store in the folder `path`, creating it there when the folder is new or empty.
 
@@ -100,6 +115,8 @@ class MemoryStore(Recalling, ModelChange, Operations):
         On a network file system a store is refused, for SQLite's locks do not hold there. Whoever knows that one
         machine alone ever opens it may say `allow_network_filesystem` (docs/operations.md).
 
+        `telemetry` is told what is measured (docs/observability.md), such as `mnemolog.otel.OpenTelemetry()`.
+
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
         `FormatTooNew`, `InvalidInput`.
         """
@@ -111,7 +128,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
             folder, log, model, every=every, models=models, background=background, reranker=second_look
         )
         journal.info("store.opened", path=folder, log_id=log.log_id, background=background)
-        return cls(folder, log, projections, clock=clock, limits=limits)
+        return cls(folder, log, projections, clock=clock, limits=limits, telemetry=telemetry)
 
     def close(self) -> None:
         """Finish queued appends and close all files. What is called after this raises `StoreClosed`.
@@ -119,6 +136,7 @@ class MemoryStore(Recalling, ModelChange, Operations):
         The projector stops between two calls of the model. It and a prefetch that still runs are waited for up
         to a second, and then abandoned.
         """
+        self._telemetry.unwatch(self._gauges)
         self._projections.stop()
         self._prefetcher.close()
         self._wal_keeper.close()

@@ -58,6 +58,16 @@ class LogWriter:
         twice and must not have effects of its own.
         """
 
+    def observe_groups(self, told: Callable[[int], None]) -> None:
+        """Have `told` called with the number of units of work in every group that was written."""
+        run = self._queue.run_group
+
+        def observed(group: Group) -> None:
+            run(group)
+            told(len(group))
+
+        self._queue.run_group = observed
+
     def close(self) -> None:
         """Finish what is queued, refuse what comes after, let go of the file."""
         self._queue.close()
