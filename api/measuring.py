@@ -76,26 +76,30 @@ def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
 
 
 def gauges_of(folder: Path, log: EventLog, projections: OpenedProjections) -> Gauges:
-    """Return what can be asked of a store at any time, cheaply. A part that cannot answer gives nothing."""
+    """Return what can be asked of a store at any time, cheaply. A part that cannot answer gives nothing.
+
+    Of each value `log` tells the log's id: one program may have several stores.
+    """
+    of = {"log": log.log_id}
 
     def head() -> Observed:
-        yield log.head().position, {}
+        yield log.head().position, of
 
     def wal_bytes() -> Observed:
-        yield wal.size_bytes(log.path), {}
+        yield wal.size_bytes(log.path), of
 
     def lag() -> Observed:
         end = log.head().position
         reached = {"views": projections.views_position(), "vectors": projections.projector_status().position}
         for name, position in reached.items():
             if position is not None:
-                yield max(0, end - position), {"projection": name}
+                yield max(0, end - position), of | {"projection": name}
 
     def items() -> Observed:
-        yield bootstrap.open_quarantine(folder).status().items, {}
+        yield bootstrap.open_quarantine(folder).status().items, of
 
     def size() -> Observed:
-        yield bootstrap.open_quarantine(folder).status().bytes, {}
+        yield bootstrap.open_quarantine(folder).status().bytes, of
 
     asked = {HEAD: head, WAL_BYTES: wal_bytes, LAG: lag, QUARANTINE_ITEMS: items, QUARANTINE_BYTES: size}
     return {name: _answering(ask) for name, ask in asked.items()}

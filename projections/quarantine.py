@@ -35,6 +35,7 @@ DATABASE_PARTS: Final = ("-wal", "-shm", seal.PART)
 
 _NOTE: Final = ".reason.json"
 _WHEN: Final = "%Y%m%dT%H%M%SZ"
+_SEGMENTS: Final = "[0-9]*-[0-9]*"
 _NAME: Final = re.compile(r"[^.].*")
 
 
@@ -136,9 +137,14 @@ class Quarantine:
         return moved
 
     def items(self) -> list[QuarantinedItem]:
-        """Return what lies in quarantine, in the order of names. A reason without its item is no item."""
+        """Return what lies in quarantine, in the order of names. A reason without its item is no item.
+
+        Raises `ProjectionUnreadable`.
+        """
         found = []
-        for path in self._paths():
+        with durable.mapped_errors(self.folder):
+            paths = list(self._paths())
+        for path in paths:
             note = _read_note(path)
             found.append(
                 QuarantinedItem(
@@ -159,10 +165,11 @@ class Quarantine:
     def manifests(self) -> list[tuple[str, Manifest]]:
         """Return the readable manifests of segments that lie here, each with the name of its item."""
         found = []
-        for path in self._paths():
-            for folder in (path, *sorted(path.glob("[0-9]*-[0-9]*"))):
-                with suppress(errors.ProjectionUnreadable):
-                    found.append((path.name, read_manifest(folder)))
+        with durable.mapped_errors(self.folder):
+            folders = [(path, folder) for path in self._paths() for folder in (path, *sorted(path.glob(_SEGMENTS)))]
+        for path, folder in folders:
+            with suppress(errors.ProjectionUnreadable):
+                found.append((path.name, read_manifest(folder)))
         return found
 
     def status(self) -> QuarantineStatus:
@@ -262,7 +269,9 @@ class Quarantine:
                 note.unlink(missing_ok=True)
 
     def _paths(self) -> Iterator[Path]:
-        names = {path.name for path in self.folder.glob("*") if _NAME.fullmatch(path.name)}
+        names = set()
+        with suppress(FileNotFoundError):
+            names = {name for name in os.listdir(self.folder) if _NAME.fullmatch(name)}
         for name in sorted(names):
             is_part = any(name.endswith(suffix) and name.removesuffix(suffix) in names for suffix in DATABASE_PARTS)
             if not name.endswith(_NOTE) and not is_part:

@@ -5,7 +5,6 @@ Needs neither FAISS nor numpy, so that `status` can read it.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from enum import StrEnum
@@ -21,6 +20,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections import checked_json
 from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
+from mnemolog.projections.vectors.folders import listed
 
 Kept = TypeVar("Kept")
 
@@ -137,11 +137,8 @@ def range_of(folder: Path) -> tuple[Position, Position] | None:
 
 
 def segment_folders(generation: Path) -> list[Path]:
-    """Return the folders of segments in a generation, in the order of their ranges."""
-    try:
-        return sorted(Path(entry) for entry in os.scandir(generation) if _NAME.fullmatch(entry.name))
-    except FileNotFoundError:
-        return []
+    """Return the folders of segments in a generation, in the order of their ranges. Raises `ProjectionUnreadable`."""
+    return sorted(path for path in listed(generation) if _NAME.fullmatch(path.name))
 
 
 def state_of(manifest: Manifest, *, log: Log, fingerprint: str | None) -> SegmentState:

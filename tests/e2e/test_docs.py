@@ -17,6 +17,7 @@ PAGES = [
     "docs/async.md",
     "docs/backup.md",
     "docs/models.md",
+    "docs/observability.md",
     "docs/operations.md",
     "docs/projector.md",
     "docs/recall.md",

@@ -62,6 +62,19 @@ def backup(store, target):
     store.backup(target / "backup")
 
 
+def status(store, _):
+    store.status()
+
+
+def recall(store, _):
+    store.recall("turn 7 of it")
+
+
+def verify(store, _):
+    assert store.verify().sound
+
+
+READS = {"status": status, "recall": recall, "verify": verify}
 OPERATIONS = {
     "append": Operation(append, 80_000, "log.db-wal"),
     "append many": Operation(append_many, 120_000, "log.db-wal"),
@@ -78,9 +91,8 @@ def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("template")
     with MemoryStore.open(folder / "warm", model=HashEncoder(), background=False) as store:
         fill(store)
-        for operation in OPERATIONS.values():
-            operation.does(store, folder)
-        store.recall("turn")
+        for does in (*(operation.does for operation in OPERATIONS.values()), *READS.values()):
+            does(store, folder)
         restore_backup(folder / "backup", folder / "restored")
     with MemoryStore.open(folder / "store", model=None) as store:
         fill(store)
@@ -189,7 +201,7 @@ def test_without_room_on_the_disk(copied, tmp_path, file_limit, name, scale, rec
 
 
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("name", [*OPERATIONS, "open"])
+@pytest.mark.parametrize("name", [*OPERATIONS, *READS, "open"])
 def test_without_descriptors(copied, tmp_path, descriptor_limit, name, scale, record_property):
     """None is left, then one, two, ..."""
     count = min(POINTS[scale], 40)
@@ -202,7 +214,7 @@ def test_without_descriptors(copied, tmp_path, descriptor_limit, name, scale, re
 
         def work(folder=folder, other=other, opened=opened):
             if name != "open":
-                OPERATIONS[name].does(opened[0], other)
+                (READS.get(name) or OPERATIONS[name].does)(opened[0], other)
                 return
             opened.append(MemoryStore.open(folder, model=HashEncoder(), background=False))
             append(opened[0], other)
