@@ -271,7 +271,7 @@ class Quarantine:
     def _paths(self) -> Iterator[Path]:
         names = set()
         with suppress(FileNotFoundError):
-            names = {name for name in os.listdir(self.folder) if _NAME.fullmatch(name)}
+            names = {path.name for path in self.folder.iterdir() if _NAME.fullmatch(path.name)}
         for name in sorted(names):
             is_part = any(name.endswith(suffix) and name.removesuffix(suffix) in names for suffix in DATABASE_PARTS)
             if not name.endswith(_NOTE) and not is_part:
