@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -75,8 +75,9 @@ class IndexerLock:
         try:
             durable.make_folder(self.path.parent)
             self._lock.acquire(timeout=wait_s, poll_interval=POLL_S)
-            durable.write_note(self._note, msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))
         except filelock.Timeout as error:
             raise errors.IndexerBusy(self.path, holder=self.holder()) from error
         except OSError as error:
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
+        with suppress(OSError):  # No room, no descriptor: whoever waits is not told who holds it, and that is all.
+            durable.write_note(self._note, msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))
