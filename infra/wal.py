@@ -7,6 +7,7 @@ but disk is used and reading becomes slow.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from contextlib import suppress
@@ -20,7 +21,7 @@ from mnemolog.infra import exits, forks, sqlite
 
 WARN_BYTES: Final = 32 << 20
 """From here on it is said, and worked against. Usually it stays below 5 MB (1,000 pages, SQLite's figure)."""
-LOOK_EVERY: Final = 16
+LOOK_EVERY: Final = 64
 """Commits between two looks at its size."""
 HELD_RETRY_S: Final = 1.0
 """How long to wait before looking again whether the reader has ended."""
@@ -98,7 +99,7 @@ class WalKeeper:
 
     def __init__(self, database: Path, commits: Commits, *, warn_bytes: int = WARN_BYTES) -> None:
         self._database, self._commits_of, self._warn_bytes = database, commits, warn_bytes
-        self._commits = 0
+        self._commits, self._wal = 0, str(wal_of(database))
         self._closing = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -109,8 +110,10 @@ class WalKeeper:
     def set(self) -> None:
         """Take note of a commit. Called by the thread that writes: nearly always it only counts."""
         self._commits += 1
-        if self._commits % LOOK_EVERY == 0 and size_bytes(self._database) >= self._warn_bytes:
-            self._start()
+        if not self._commits % LOOK_EVERY:
+            with suppress(OSError):
+                if os.stat(self._wal).st_size >= self._warn_bytes:  # noqa: PTH116
+                    self._start()
 
     def close(self) -> None:
         """Stop. May be called again."""
