@@ -65,6 +65,7 @@ def append_and_index(pipe: Connection, folder: str, label: str, stop: Any) -> No
             number = 0
             while not stop.wait(0.005):
                 store.record_many(batch_of(label, f"{label}.{number}", rng.randint(1, 20)))
+                store.sessions()  # Brings the views to the head.
                 number += 1
         pipe.send("done")
     except BaseException as error:

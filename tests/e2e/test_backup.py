@@ -283,6 +283,26 @@ def test_a_restore_that_fails_anywhere_leaves_no_store(filled, tmp_path, monkeyp
         assert nothing_left(tmp_path, "memory", "b")
 
 
+def test_no_index_in_a_backup_has_read_more_than_its_log(filled, tmp_path, monkeypatch):
+    """Whatever is recorded and indexed between the copies: the log comes last."""
+    real, number = copying.copy_database, iter(range(100))
+
+    def copy(source, target, **options):
+        filled.record("trip", "user", f"recorded between copies {next(number)}")
+        filled.catch_up_views()
+        filled.catch_up_vectors()
+        real(source, target, **options)
+
+    monkeypatch.setattr(backup, "copy_database", copy)
+    filled.backup(tmp_path / "b")
+    restore_backup(tmp_path / "b", tmp_path / "r", check="quick")
+    with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
+        status = again.status()
+        assert status.warnings == ()
+        assert status.views.state == "behind"
+        assert again.recall("recorded between copies", k=5).legs == ("text", "vector")
+
+
 def test_commits_of_others_do_not_make_a_copy_begin_again(filled, tmp_path, monkeypatch):
     """One commit between any two steps: the copy is of the moment it began, and it ends."""
     monkeypatch.setattr(copying, "PAGES_PER_STEP", 1)
