@@ -11,11 +11,14 @@ with MemoryStore.open("memory/") as store:
 from mnemolog.aio.session import AsyncSession, AsyncSessionAt
 from mnemolog.aio.store import AsyncMemoryStore, AsyncQuarantine
 from mnemolog.aio.ticket import AsyncTicket
+from mnemolog.backup import BackupReport
 from mnemolog.diagnosis import Ailment, Diagnosis
 from mnemolog.domain.errors import (
     AmbiguousSession,
     AppendError,
     AppendOnly,
+    BackupRefused,
+    BackupUnusable,
     CheckpointExists,
     ContentForgotten,
     DuplicateKey,
@@ -35,8 +38,10 @@ from mnemolog.domain.errors import (
     ModelMismatch,
     ModelRefused,
     ModelUnavailable,
+    NetworkFilesystem,
     NoTask,
     NotAStore,
+    OutOfDescriptors,
     OutsideSession,
     ProjectionBehind,
     ProjectionError,
@@ -69,6 +74,7 @@ from mnemolog.projections.verify import Finding, Verification
 from mnemolog.projections.weights import Weights
 from mnemolog.projector_state import ProjectorStatus
 from mnemolog.receipt_audit import AuditedRecall, RecallAudit, Verdict
+from mnemolog.restore import RestoreReport, restore_backup
 from mnemolog.results import (
     CacheStatus,
     CheckpointAt,
@@ -88,6 +94,7 @@ from mnemolog.results import (
     TaskAt,
     ValueChange,
     ViewsStatus,
+    WalStatus,
 )
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
@@ -105,6 +112,9 @@ __all__ = [
     "AsyncSessionAt",
     "AsyncTicket",
     "AuditedRecall",
+    "BackupRefused",
+    "BackupReport",
+    "BackupUnusable",
     "CacheStatus",
     "CheckpointAt",
     "CheckpointExists",
@@ -142,10 +152,12 @@ __all__ = [
     "ModelMismatch",
     "ModelRefused",
     "ModelUnavailable",
+    "NetworkFilesystem",
     "NewTurn",
     "NoTask",
     "NotAStore",
     "NoteAt",
+    "OutOfDescriptors",
     "OutsideSession",
     "PlannedEvent",
     "PrefetchReason",
@@ -162,6 +174,7 @@ __all__ = [
     "RecallAudit",
     "Replay",
     "RestorePreview",
+    "RestoreReport",
     "Session",
     "SessionAt",
     "SessionEnded",
@@ -193,6 +206,8 @@ __all__ = [
     "Verdict",
     "Verification",
     "ViewsStatus",
+    "WalStatus",
     "Weights",
     "WrongExpectedVersion",
+    "restore_backup",
 ]

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log import EventLog
-from mnemolog.projections import seal
+from mnemolog.projections import durable, seal
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Encoder
@@ -39,7 +39,7 @@ EMBEDDINGS_CACHE_BYTES: Final = 64 << 20
 def open_engine(path: Path, *, cache_bytes: int = sqlite.CACHE_BYTES) -> sa.Engine:
     """Open or create the database of a projection. It may lose its last moments: the log has them."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable.make_folder(path.parent)
     except OSError as error:
         raise errors.StoreNotWritable(path.parent, error.strerror or str(error)) from error
     return sqlite.create_engine(path, synchronous="NORMAL", create=True, cache_bytes=cache_bytes)

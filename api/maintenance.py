@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 from pysqlite3 import dbapi2
 
 from mnemolog import bootstrap, forgetting_record
-from mnemolog.domain import errors
+from mnemolog.domain import errors, journal
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
@@ -28,8 +28,8 @@ from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 from mnemolog.projections.verify import Verification, Witness, verify
 from mnemolog.projector_state import ProjectorStatus
-from mnemolog.quick_look import caches, views_status
-from mnemolog.results import RebuildReport, Status, ViewsStatus
+from mnemolog.quick_look import caches, views_status, wal_status
+from mnemolog.results import RebuildReport, Status, ViewsStatus, WalStatus
 
 Rebuildable = Literal["vectors", "views", "all"]
 REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
@@ -50,7 +50,7 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
     views, sessions, turns = views_status(projections / bootstrap.VIEWS_FILE, log)
     vectors = tuple(generations(projections / bootstrap.VECTORS, log, active=active))
     quarantine = bootstrap.open_quarantine(folder).status()
-    forgetting = forgetting_record.status(log)
+    forgetting, wal = forgetting_record.status(log), wal_status(log)
     return Status(
         path=str(folder),
         log_id=log.log_id,
@@ -59,6 +59,7 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         head=head.position,
         digest=head.digest.hex(),
         log_bytes=log.size_bytes(),
+        wal=wal,
         sessions=sessions,
         turns=turns,
         views=views,
@@ -68,7 +69,7 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         quarantined=quarantine.items,
         quarantine=quarantine,
         forgetting=forgetting,
-        warnings=tuple(_warnings(views, vectors, quarantine, forgetting, head=head.position)),
+        warnings=tuple(_warnings(views, vectors, quarantine, forgetting, wal, head=head.position)),
         sqlite_version=dbapi2.sqlite_version,
     )
 
@@ -144,6 +145,10 @@ def rebuild(
             leg = projections.vectors().projection()
             made = leg.rebuild(upto=upto, from_scratch=from_scratch, skip_bad=skip_bad, progress=progress)
             built, encoded, skipped = made.turns, made.encoded, made.skipped
+        seconds = perf_counter() - started
+        if not dry_run:
+            facts = {"turns": built, "encoded": encoded, "skipped": skipped, "seconds": round(seconds, 3)}
+            journal.info("projection.rebuilt", name=name, upto=upto, **facts)
         reports.append(
             RebuildReport(
                 projection=name,
@@ -153,7 +158,7 @@ def rebuild(
                 built_turns=built,
                 encoded_texts=encoded,
                 skipped_turns=skipped,
-                seconds=perf_counter() - started,
+                seconds=seconds,
             )
         )
     projections.poke()
@@ -193,6 +198,7 @@ def _warnings(
     vectors: Iterable[GenerationStatus],
     quarantine: QuarantineStatus,
     forgetting: ForgettingStatus,
+    log: WalStatus,
     *,
     head: Position,
 ) -> Iterator[str]:
@@ -207,5 +213,7 @@ def _warnings(
                 yield f"the log has lost history: vectors {item.generation}/{segment.name}: {segment.why}"
             elif segment.state in UNCOVERED:
                 yield f"vectors {item.generation}/{segment.name} belong to another store: {segment.why}"
+    if log.why:
+        yield f"the write-ahead log of log.db has {log.bytes:,} bytes: {log.why}"
     if quarantine.full:
         yield f"the quarantine is full ({quarantine.items} items, {quarantine.bytes:,} bytes): {quarantine.action}"

@@ -65,6 +65,10 @@ class OpenedProjections:
         views = self.views()
         return views, catch_up(self._log, views, upto=self._log.head().position, progress=progress)
 
+    def views_position(self) -> Position | None:
+        """Return how far the views have read, None where nothing has needed them yet."""
+        return None if self._views is None else self._views.position()
+
     def vectors(self) -> bootstrap.Vectors:
         """Return the vectors of the active model; before any activation, of the one the store was opened with.
 

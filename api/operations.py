@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemolog import bootstrap, doctor, maintenance
+from mnemolog.backup import BackupReport, make_backup
 from mnemolog.diagnosis import Diagnosis
 from mnemolog.domain.position import Position
 from mnemolog.infra.log import EventLog
@@ -16,6 +17,7 @@ from mnemolog.projections.snapshots import SnapshotStore
 from mnemolog.projections.verify import Verification
 from mnemolog.projector_state import ProjectorStatus
 from mnemolog.results import RebuildReport, Status
+from mnemolog.telemetry import Telemetry
 
 
 class Operations:
@@ -25,6 +27,7 @@ class Operations:
     _log: EventLog
     _projections: OpenedProjections
     _snapshots: SnapshotStore
+    _telemetry: Telemetry
 
     def verify(
         self, *, expect_head: str | None = None, contents: bool = False, progress: Progress | None = None
@@ -71,6 +74,32 @@ class Operations:
         """Return the quarantine: list its items, purge them. What is there was not deleted by anybody yet."""
         return bootstrap.open_quarantine(self.path)
 
+    def backup(
+        self,
+        target: str | Path,
+        *,
+        keys: str | Path | None = None,
+        projections: bool = True,
+        progress: Progress | None = None,
+    ) -> BackupReport:
+        """Copy the store, as it is in this moment, into the new folder `target`, while any process goes on writing.
+
+        Without `projections` the log alone: what is read from it is made anew after a restore, vectors by the
+        model. The content keys, if the store has any, are never in `target`; with `keys` they are copied to that
+        folder, over the copy of an earlier backup. `restore_backup` is the way back (docs/backup.md).
+
+        Raises `BackupRefused`, `StorageFull`, `StoreNotWritable`, `LogDamaged`: no backup was made.
+        """
+        with self._telemetry.span("mnemolog.backup", {}):
+            return make_backup(
+                self.path,
+                self._log,
+                Path(target),
+                keys=None if keys is None else Path(keys),
+                projections=projections,
+                progress=progress,
+            )
+
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring tables and text index up to the head. Every read does it too; this shows progress."""
         return self._projections.current_views(progress).position()
@@ -98,12 +127,13 @@ class Operations:
         rebuild, or with `skip_bad` is set aside and listed in `status`. Raises `ModelUnavailable`,
         `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
-        return maintenance.rebuild(
-            projection,
-            log=self._log,
-            projections=self._projections,
-            dry_run=dry_run,
-            from_scratch=from_scratch,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
+        with self._telemetry.span("mnemolog.rebuild", {"projection": projection}):
+            return maintenance.rebuild(
+                projection,
+                log=self._log,
+                projections=self._projections,
+                dry_run=dry_run,
+                from_scratch=from_scratch,
+                skip_bad=skip_bad,
+                progress=progress,
+            )

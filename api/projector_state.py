@@ -66,8 +66,8 @@ class StateFile:
         """Replace the file as a whole. It is not synced: after a power cut nobody asks for it."""
         temporary = self._folder / durable.temporary_name("state")
         with suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.write_bytes(msgspec.json.encode(status))
+            durable.make_folder(self._folder)
+            durable.write_note(temporary, msgspec.json.encode(status))
             temporary.rename(self._path)
 
     def remove(self) -> None:

@@ -8,13 +8,14 @@ from typing import Final
 from mnemolog import bootstrap
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.infra import wal
 from mnemolog.infra.log import EventLog
 from mnemolog.projections import queries, seal
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import Drift, action
 from mnemolog.projections.quarantine import DATABASE_PARTS, size_of
 from mnemolog.projections.views import ViewsState, standing
-from mnemolog.results import CacheStatus, ViewsStatus
+from mnemolog.results import CacheStatus, ViewsStatus, WalStatus
 
 PRESENT: Final = "present"
 """State of a cache that a quick look finds nothing wrong with."""
@@ -48,6 +49,21 @@ def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
     if state is not ViewsState.USABLE:
         return _views(Drift(state.value), position, head), sessions, turns
     return _views(Drift.BEHIND if position < head else Drift.CURRENT, position, head), sessions, turns
+
+
+def wal_status(log: EventLog) -> WalStatus:
+    """Return the state of the log's write-ahead log, and where it is large, why."""
+    size, found, readers = wal.size_bytes(log.path), log.checkpointed(), wal.readers_of(log.path)
+    why = ""
+    if size >= wal.WARN_BYTES and found.waiting:
+        who = f"process {', '.join(map(str, readers))}" if readers else "a process"
+        why = (
+            f"{who} reads it in a transaction that does not end, so {found.waiting:,} pages cannot be moved into "
+            "log.db; end that, and it is emptied within seconds"
+        )
+    elif size >= wal.WARN_BYTES:
+        why = "it was read until a moment ago; the next commits empty it"
+    return WalStatus(bytes=size, waiting_frames=found.waiting, readers=readers, why=why)
 
 
 def caches(projections: Path) -> tuple[CacheStatus, ...]:

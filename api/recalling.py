@@ -6,6 +6,8 @@ audited receipt go the same way as the first answer did.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -16,6 +18,7 @@ from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.indexing import Leg
 from mnemolog.infra.log import EventLog
+from mnemolog.measuring import timed, timed_leg
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections import cursor as cursors
 from mnemolog.projections import queries
@@ -26,6 +29,7 @@ from mnemolog.projections.recall import Answer, Page, Recall, recall
 from mnemolog.projections.views import Views
 from mnemolog.receipts import RECALLS_STREAM, receipt_of
 from mnemolog.sessions import Sessions
+from mnemolog.telemetry import NO_TELEMETRY, RECALL_SECONDS, Telemetry
 
 TIMEOUT_S: Final = 10.0
 MOVES_MAX: Final = 3
@@ -45,8 +49,11 @@ class Basis(NamedTuple):
 class Recalls:
     """Answers questions to one store. Safe for many threads."""
 
-    def __init__(self, log: EventLog, sessions: Sessions, projections: OpenedProjections) -> None:
+    def __init__(
+        self, log: EventLog, sessions: Sessions, projections: OpenedProjections, telemetry: Telemetry = NO_TELEMETRY
+    ) -> None:
         self._log, self._sessions, self._projections = log, sessions, projections
+        self._telemetry = telemetry
 
     def ask(
         self,
@@ -59,6 +66,21 @@ class Recalls:
         receipt: bool = False,
     ) -> Recall:
         """Answer a question. See `MemoryStore.recall`."""
+        with timed(self._telemetry, "mnemolog.recall", RECALL_SECONDS, mode=question.mode):
+            return self._ask(
+                question, as_of=as_of, at_least=at_least, timeout_s=timeout_s, after=after, receipt=receipt
+            )
+
+    def _ask(
+        self,
+        question: Question,
+        *,
+        as_of: int | None,
+        at_least: int | None,
+        timeout_s: float,
+        after: str | None,
+        receipt: bool,
+    ) -> Recall:
         if question.session is not None:
             self._sessions.state(question.session)
         views, newest = self._projections.caught_up()
@@ -121,6 +143,7 @@ class Recalls:
             head=basis.head,
             fixed=basis.fixed,
             reranker=self._projections.reranker,
+            timed=nullcontext if self._telemetry is NO_TELEMETRY else partial(timed_leg, self._telemetry),
             settled=settled,
         )
         return recall(

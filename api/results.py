@@ -55,6 +55,18 @@ class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class WalStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The write-ahead log of `log.db`: commits that are not in its pages yet, or were moved and not overwritten."""
+
+    bytes: int
+    waiting_frames: int
+    """Pages that are not in `log.db` yet."""
+    readers: tuple[int, ...]
+    """Processes that read from it at this moment, where the system tells."""
+    why: str
+    """Why it is as large as it is; empty where it is not large."""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a store, from tags alone: nothing is read through or repaired."""
 
@@ -66,6 +78,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """The log's digest at `head`, hexadecimal."""
     log_bytes: int
+    wal: WalStatus
     sessions: int
     turns: int
     """Sessions and turns up to where the views have read."""

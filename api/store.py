@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from mnemolog import bootstrap, previews
-from mnemolog.domain import errors
+from mnemolog.domain import errors, journal
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
@@ -22,8 +22,11 @@ from mnemolog.forget_face import Forgets
 from mnemolog.forgetting import Forgetting
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
+from mnemolog.infra.mounts import require_local
 from mnemolog.infra.reranker import make_reranker
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
+from mnemolog.infra.wal import WalKeeper
+from mnemolog.measuring import gauges_of, measure_appends
 from mnemolog.model_change import ModelChange
 from mnemolog.opened import OpenedProjections
 from mnemolog.operations import Operations
@@ -41,6 +44,7 @@ from mnemolog.recalling import Recalls
 from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
 from mnemolog.sessions import DEFAULT_AGENT, Sessions, SwitchHow
+from mnemolog.telemetry import NO_TELEMETRY, Telemetry
 from mnemolog.tickets import Moment, Request
 
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
@@ -53,12 +57,25 @@ class MemoryStore(Recalling, ModelChange, Operations, Forgets):
     """
 
     def __init__(
-        self, folder: Path, log: EventLog, projections: OpenedProjections, *, clock: Clock, limits: MemoryLimits
+        self,
+        folder: Path,
+        log: EventLog,
+        projections: OpenedProjections,
+        *,
+        clock: Clock,
+        limits: MemoryLimits,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.path, self._log, self._projections = folder, log, projections
         self._snapshots = bootstrap.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
-        self._recalls = Recalls(log, self._sessions, projections)
+        self._telemetry = telemetry or NO_TELEMETRY
+        self._recalls = Recalls(log, self._sessions, projections, self._telemetry)
+        self._gauges = gauges_of(folder, log, projections)
+        if telemetry is not None:
+            measure_appends(log, telemetry)
+            telemetry.watch(self._gauges)
+        self._wal_keeper = WalKeeper(log.path, log.recorder)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
         self._forgetting = Forgetting(folder, log, projections, self._snapshots)
 
@@ -78,6 +95,8 @@ class MemoryStore(Recalling, ModelChange, Operations, Forgets):
         retain_every_n_turns: int = 1,
         background: bool = True,
         reranker: Any = None,
+        allow_network_filesystem: bool = False,
+        telemetry: Telemetry | None = None,
     ) -> Self:
         """Open the store in the folder `path`, creating it there when the folder is new or empty.
 
@@ -99,11 +118,17 @@ class MemoryStore(Recalling, ModelChange, Operations, Forgets):
 
         `background` embeds what is recorded in a thread of its own (docs/projector.md); `close` ends it.
 
-        Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `FormatTooNew`,
-        `InvalidInput`.
+        On a network file system a store is refused, for SQLite's locks do not hold there. Whoever knows that one
+        machine alone ever opens it may say `allow_network_filesystem` (docs/operations.md).
+
+        `telemetry` is told what is measured (docs/observability.md), such as `mnemolog.otel.OpenTelemetry()`.
+
+        Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
+        `FormatTooNew`, `InvalidInput`.
         """
         every, second_look = checked_every(retain_every_n_turns), make_reranker(reranker)
         folder, clock = Path(path), clock or SystemClock()
+        require_local(folder, allowed=allow_network_filesystem)
         log = EventLog.open(
             folder,
             clock=clock,
@@ -115,7 +140,8 @@ class MemoryStore(Recalling, ModelChange, Operations, Forgets):
         projections = OpenedProjections(
             folder, log, model, every=every, models=models, background=background, reranker=second_look
         )
-        store = cls(folder, log, projections, clock=clock, limits=limits)
+        journal.info("store.opened", path=folder, log_id=log.log_id, background=background)
+        store = cls(folder, log, projections, clock=clock, limits=limits, telemetry=telemetry)
         store._forgetting.resume()
         return store
 
@@ -125,11 +151,14 @@ class MemoryStore(Recalling, ModelChange, Operations, Forgets):
         The projector stops between two calls of the model. It and a prefetch that still runs are waited for up
         to a second, and then abandoned.
         """
+        self._telemetry.unwatch(self._gauges)
         self._projections.stop()
         self._prefetcher.close()
+        self._wal_keeper.close()
         self._log.close()
         self._snapshots.close()
         self._projections.close()
+        journal.info("store.closed", path=self.path)
 
     def __enter__(self) -> Self:
         return self

@@ -7,6 +7,10 @@
     │   ├── StoreNotWritable       .path                 nothing was written
     │   ├── FormatTooNew           .path .found .supported
     │   ├── KeysMissing            .path                 content cannot be read; nothing is lost
+    │   ├── NetworkFilesystem      .path .kind           nothing was made
+    │   ├── OutOfDescriptors       .path                 nothing was written
+    │   ├── BackupRefused          .path                 no backup was made; the store is as it was
+    │   ├── BackupUnusable         .path                 nothing was restored from it
     │   ├── StoreClosed
     │   └── StoreForked                                  opened in another process
     ├── InvalidInput (ValueError)  .field                nothing was written
@@ -114,6 +118,49 @@ class KeysMissing(StoreError):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} does not have the keys that are needed: {why}")
+        self.path = path
+
+
+class NetworkFilesystem(StoreError):
+    """The folder lies on a file system that several machines may share. Nothing was made there."""
+
+    hint = (
+        "put the store on a disk of this machine; whoever knows that only this machine ever opens it may pass "
+        "allow_network_filesystem=True, or set MNEMOLOG_ALLOW_NETWORK_FILESYSTEM=1"
+    )
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(f"{path} is on a network file system ({kind}), on which SQLite's locks cannot be trusted")
+        self.path, self.kind = path, kind
+
+
+class OutOfDescriptors(StoreError):
+    """This process may not open one more file."""
+
+    hint = "nothing was written; close what is not needed, or raise the limit (`ulimit -n`), and call again"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} cannot be opened: this process has as many files open as it may")
+        self.path = path
+
+
+class BackupRefused(StoreError):
+    """A backup cannot be made, or restored, where that was asked for. Nothing there was changed."""
+
+    hint = "nothing was changed; name a folder that does not exist or is empty, outside of the store"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+
+
+class BackupUnusable(StoreError):
+    """A backup is not, or not any more, what was written. Nothing was restored from it."""
+
+    hint = "nothing was restored; keep it and take another backup"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is no backup to restore: {why}")
         self.path = path
 
 

@@ -47,7 +47,7 @@ class GroupCommit(Generic[Context]):
     """
 
     def __init__(self, run_group: Callable[[Sequence[Request[Context]]], None]) -> None:
-        self._run_group = run_group
+        self.run_group = run_group
         self._mutex = threading.Lock()
         self._room = threading.Condition(self._mutex)
         self._queue: deque[Request[Context]] = deque()
@@ -90,7 +90,7 @@ class GroupCommit(Generic[Context]):
             elif self._last_group > 1:
                 self._lead(request)
             else:
-                self._run_group([request])
+                self.run_group([request])
                 self._hand_over(request)
         except BaseException:
             self._leave(request)
@@ -110,7 +110,7 @@ class GroupCommit(Generic[Context]):
     def _lead(self, own: Request[Context]) -> None:
         group = self._gather()
         began = time.monotonic()
-        self._run_group(group)
+        self.run_group(group)
         self._patience_s = min(time.monotonic() - began, GATHER_S_MAX)
         self._hand_over(own)
 

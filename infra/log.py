@@ -13,7 +13,7 @@ from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.folding import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.infra import forks, keys_file, sqlite
+from mnemolog.infra import forks, keys_file, sqlite, wal
 from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.keyring import Keyring
 from mnemolog.infra.log_file import LOG_FILE as LOG_FILE
@@ -282,6 +282,11 @@ class EventLog:
         with self._reading() as driver:
             pages = driver.execute("PRAGMA page_count").fetchone()[0]
             return int(pages * driver.execute("PRAGMA page_size").fetchone()[0])
+
+    def checkpointed(self) -> wal.Checkpointed:
+        """Return how much of the write-ahead log is in the file's pages already. Changes nothing."""
+        with self._reading() as driver:
+            return wal.checkpoint(driver, "NOOP")[1]
 
     @contextmanager
     def _reading(self) -> Iterator[Any]:

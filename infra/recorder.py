@@ -81,6 +81,8 @@ class SqliteRecorder(ApplicationRecorder):
         )
         self.transact = self._writer.transact
         """Run a unit of work under the write lock; return its result when what it staged is durable."""
+        self.observe_groups = self._writer.observe_groups
+        """Have a function called with the number of units of work in every group that was written."""
 
     def close(self) -> None:
         """Finish what is queued and close every connection."""

@@ -5,9 +5,13 @@ docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
+import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -24,8 +28,13 @@ SQLITE_VERSION_MIN: Final = (3, 51, 3)
 BUSY_TIMEOUT_S: Final = 30.0
 WAL_RETRY_S: Final = 0.005
 WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
+FILE_MODE: Final = 0o600
 CACHE_BYTES: Final = 2 << 20
 """Pages that a connection may keep in memory; SQLite's own figure."""
+
+_LOGGING_NAME: Final = "mnemolog"
+# A program that lets everything be logged has SQLAlchemy log statements with their values and every row it reads.
+logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGING_NAME}").setLevel(logging.WARNING)
 
 Synchronous = Literal["FULL", "NORMAL"]
 _SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
@@ -66,6 +75,8 @@ def create_engine(
     uri = f"file:{quote(str(path.absolute()))}?mode={'rwc' if create else 'rw'}"
 
     def connect() -> Any:
+        if create:
+            _make_private(path)
         connection = dbapi2.connect(
             uri,
             uri=True,
@@ -84,8 +95,29 @@ def create_engine(
         return connection
 
     return sa.create_engine(
-        "sqlite+pysqlite://", module=dbapi2, creator=connect, poolclass=sa.pool.QueuePool, max_overflow=-1
+        "sqlite+pysqlite://",
+        module=dbapi2,
+        creator=connect,
+        poolclass=sa.pool.QueuePool,
+        max_overflow=-1,
+        hide_parameters=True,
+        logging_name=_LOGGING_NAME,
     )
+
+
+def _make_private(path: Path) -> None:
+    """Have a new file that only its owner may read, for SQLite to fill. Its `-wal` and `-shm` get the same mode.
+
+    Where that is not possible it is SQLite that says so, or that makes it.
+    """
+    try:
+        # Not opened: to close a descriptor of a database drops this process' locks on it.
+        os.mknod(path, stat.S_IFREG | FILE_MODE)
+    except PermissionError:  # A system where only root may do that, or a folder that is not ours to write in.
+        with suppress(OSError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
+    except OSError:
+        return
 
 
 def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s: float, cache_bytes: int) -> None:
@@ -153,6 +185,8 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
         return errors.LogBusy(waited_s=busy_timeout_s)
     if code == _AUTH or "append-only" in str(cause) or "not authorized" in str(cause):
         return errors.AppendOnly(str(cause))
+    if code == _CANTOPEN and _is_out_of_descriptors():
+        return errors.OutOfDescriptors(path)
     if code in (_READONLY, _CANTOPEN):
         return errors.StoreNotWritable(path, str(cause))
     if code == _FULL:
@@ -163,6 +197,15 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
+
+
+def _is_out_of_descriptors() -> bool:
+    """Whether nothing can be opened now: SQLite only says that it could not."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
 
 
 def is_constraint_violation(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from pysqlite3 import dbapi2
 
-from mnemolog.domain import errors
+from mnemolog.domain import errors, journal
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import unfit
 from mnemolog.domain.position import Position
@@ -60,6 +60,16 @@ class LogWriter:
         twice and must not have effects of its own.
         """
 
+    def observe_groups(self, told: Callable[[int], None]) -> None:
+        """Have `told` called with the number of units of work in every group that was written."""
+        run = self._queue.run_group
+
+        def observed(group: Group) -> None:
+            run(group)
+            told(len(group))
+
+        self._queue.run_group = observed
+
     def close(self) -> None:
         """Finish what is queued, refuse what comes after, let go of the file."""
         self._queue.close()
@@ -102,6 +112,7 @@ class LogWriter:
                     self._run([request])
             else:
                 meaning = self._meaning_of(error)
+                journal.warning("append.failed", path=self._path, error=meaning, callers=len(group))
                 for request in group:
                     request.error = request.error or meaning
                     request.settled = True

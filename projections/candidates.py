@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -70,6 +71,8 @@ class Source(NamedTuple):
     head: Position
     fixed: Fixed | None = None
     reranker: Reranker | None = None
+    timed: Callable[[str], AbstractContextManager[object]] = nullcontext
+    """Put around the work of each leg, given its name."""
     settled: bool = True
     """Whether it is this very offset that is asked about. Else a later head would do as well, and `MovedOn` says so."""
 
@@ -113,14 +116,16 @@ def gather(source: Source, query: str, *, mode: Mode, wanted: int) -> Candidates
     In `hybrid` a vector leg that fails leaves the text and its reason; in `vector`, or where the source fixes
     what it must say, it raises. Raises `MovedOn` where the source is not settled.
     """
-    text = _ask_views(source, query, mode=mode, wanted=wanted)
+    with source.timed(TEXT):
+        text = _ask_views(source, query, mode=mode, wanted=wanted)
     legs: dict[str, list[Position]] = {} if mode == VECTOR else {TEXT: text.found.positions}
     if mode == TEXT:
         return _joined(source, text, legs, None, {}, mode)
     if source.fixed is not None and source.fixed.vectors_to is None:
         return _joined(source, text, legs, None, {VECTOR: "it did not answer when this was first asked"}, mode)
     try:
-        leg, answer = _ask_vectors(source, text.asked.about, text.allowed, wanted)
+        with source.timed(VECTOR):
+            leg, answer = _ask_vectors(source, text.asked.about, text.allowed, wanted)
     except errors.MnemologError as error:
         if mode == VECTOR or source.fixed is not None or not isinstance(error, _LEAVES_TEXT):
             raise

@@ -1,4 +1,4 @@
-"""Publishing files so that a crash leaves the old state or the new one, never a mix."""
+"""Publishing files so that a crash leaves the old state or the new one, never a mix. All are ours alone to read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from mnemolog.domain import errors
 
 _REMOVED: Final = "removed"
 
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+"""What is remembered is nobody else's to read, whatever the umask of the program allows."""
+
 
 @contextmanager
 def mapped_errors(folder: Path) -> Iterator[None]:
@@ -29,21 +33,32 @@ def mapped_errors(folder: Path) -> Iterator[None]:
 
 def write_synced(path: Path, data: bytes) -> None:
     """Write a new file and make its content durable."""
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    write_pieces(path, [data])
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> int:
     """Write a new file piece by piece and make it durable. Return how many bytes it has."""
     size = 0
-    with path.open("xb") as file:
+    with open(path, "xb", opener=_open_private) as file:
         for piece in pieces:
             size += file.write(piece)
         file.flush()
         os.fsync(file.fileno())
     return size
+
+
+def write_note(path: Path, data: bytes) -> None:
+    """Write a file, new or over what is there, that nobody will miss after a power cut."""
+    with open(path, "wb", opener=_open_private) as file:
+        file.write(data)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those it lies in where they are missing. One that is there stays as it is."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -62,6 +77,10 @@ def publish_folder(temporary: Path, final: Path) -> None:
         raise FileExistsError(final)
     temporary.rename(final)
     sync_folder(final.parent)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
 
 
 def temporary_name(prefix: str) -> str:

@@ -15,6 +15,7 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.projections.durable import FILE_MODE
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
 
@@ -107,7 +108,7 @@ def nobody_indexing(vectors: Path) -> Iterator[None]:
         for name in sorted(names):
             path = vectors / f".{name}.lock"
             try:
-                held.enter_context(filelock.FileLock(path, timeout=0, thread_local=False))
+                held.enter_context(filelock.FileLock(path, 0, FILE_MODE, thread_local=False))
             except filelock.Timeout as error:
                 raise errors.IndexerBusy(path, holder=IndexerLock(vectors, name).holder()) from error
             except OSError as error:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import filelock
 import msgspec
 
-from mnemolog.domain import errors
+from mnemolog.domain import errors, journal
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable, seal
 from mnemolog.projections.vectors.manifest import Manifest, read_manifest
@@ -35,6 +35,7 @@ DATABASE_PARTS: Final = ("-wal", "-shm", seal.PART)
 
 _NOTE: Final = ".reason.json"
 _WHEN: Final = "%Y%m%dT%H%M%SZ"
+_SEGMENTS: Final = "[0-9]*-[0-9]*"
 _NAME: Final = re.compile(r"[^.].*")
 
 
@@ -122,16 +123,28 @@ class Quarantine:
         try:
             with self._locked():
                 self._forget_leftovers()
-                if self._is_full() or (judged is not None and identity(path) != judged):
+                if judged is not None and identity(path) != judged:
                     return None
-                return self._rename(path, note, parts)
-        except (OSError, filelock.Timeout):
+                if self._is_full():
+                    journal.error("quarantine.full", was=note.was, state=state)
+                    return None
+                moved = self._rename(path, note, parts)
+        except (OSError, filelock.Timeout) as error:
+            journal.error("quarantine.failed", was=note.was, state=state, error=error)
             return None
+        if moved is not None:
+            journal.warning("quarantine.set_aside", was=note.was, name=moved.name, state=state)
+        return moved
 
     def items(self) -> list[QuarantinedItem]:
-        """Return what lies in quarantine, in the order of names. A reason without its item is no item."""
+        """Return what lies in quarantine, in the order of names. A reason without its item is no item.
+
+        Raises `ProjectionUnreadable`.
+        """
         found = []
-        for path in self._paths():
+        with durable.mapped_errors(self.folder):
+            paths = list(self._paths())
+        for path in paths:
             note = _read_note(path)
             found.append(
                 QuarantinedItem(
@@ -152,10 +165,11 @@ class Quarantine:
     def manifests(self) -> list[tuple[str, Manifest]]:
         """Return the readable manifests of segments that lie here, each with the name of its item."""
         found = []
-        for path in self._paths():
-            for folder in (path, *sorted(path.glob("[0-9]*-[0-9]*"))):
-                with suppress(errors.ProjectionUnreadable):
-                    found.append((path.name, read_manifest(folder)))
+        with durable.mapped_errors(self.folder):
+            folders = [(path, folder) for path in self._paths() for folder in (path, *sorted(path.glob(_SEGMENTS)))]
+        for path, folder in folders:
+            with suppress(errors.ProjectionUnreadable):
+                found.append((path.name, read_manifest(folder)))
         return found
 
     def status(self) -> QuarantineStatus:
@@ -236,6 +250,7 @@ class Quarantine:
                     with suppress(FileNotFoundError):
                         doomed.append(part.rename(removed))
                 _note_of(self.folder / item.name).unlink(missing_ok=True)
+                journal.info("quarantine.purged", name=item.name, was=item.was, bytes=item.bytes)
             durable.sync_folder(self.folder)
         for path in doomed:
             if path.is_dir() and not path.is_symlink():
@@ -254,7 +269,9 @@ class Quarantine:
                 note.unlink(missing_ok=True)
 
     def _paths(self) -> Iterator[Path]:
-        names = {path.name for path in self.folder.glob("*") if _NAME.fullmatch(path.name)}
+        names = set()
+        with suppress(FileNotFoundError):
+            names = {path.name for path in self.folder.iterdir() if _NAME.fullmatch(path.name)}
         for name in sorted(names):
             is_part = any(name.endswith(suffix) and name.removesuffix(suffix) in names for suffix in DATABASE_PARTS)
             if not name.endswith(_NOTE) and not is_part:
@@ -262,9 +279,10 @@ class Quarantine:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable.make_folder(self.folder)
         # A new object each time: it has a descriptor of its own, so that threads exclude one another as well.
-        with filelock.FileLock(self.folder / ".lock", timeout=LOCK_WAIT_S, poll_interval=0.01, thread_local=False):
+        path, mode = self.folder / ".lock", durable.FILE_MODE
+        with filelock.FileLock(path, LOCK_WAIT_S, mode, poll_interval=0.01, thread_local=False):
             yield
 
 

@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 import xxhash
 
-from mnemolog.projections.durable import temporary_name
+from mnemolog.projections.durable import temporary_name, write_note
 
 PART: Final = "-seal"
 SEALED_BYTES_MAX: Final = 1 << 30
@@ -71,8 +71,7 @@ def seal(connection: sa.Connection, database: Path) -> bool:
             return False
         temporary = database.with_name(temporary_name("seal"))
         try:
-            temporary.write_bytes(msgspec.json.encode(found))
-            temporary.chmod(0o600)
+            write_note(temporary, msgspec.json.encode(found))
             temporary.rename(path_of(database))
         finally:
             temporary.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ def pytest_addoption(parser):
     group = parser.getgroup("mnemolog")
     group.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a new one)")
     group.addoption("--report", default=None, metavar="PATH", help="where the fault suites write what they tried")
+    group.addoption("--scale", choices=["ci", "nightly"], default="ci", help="how much the fault suites try")
     group.addoption("--kills", type=int, default=50, help="how often the crash tests kill a process")
 
 

@@ -137,6 +137,7 @@ class AsyncMemoryStore(Face[MemoryStore]):
     erasures = reads(MemoryStore.erasures)
     reapply_erasures = chores(MemoryStore.reapply_erasures)
 
+    backup = chores(MemoryStore.backup)
     verify = chores(MemoryStore.verify)
     status = reads(MemoryStore.status)
     watch_projector = reads(MemoryStore.watch_projector)

@@ -19,6 +19,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.limits import RETAIN_EVERY_MAX
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
+LOG_VARIABLE: Final = "MNEMOLOG_LOG"
+"""`debug`, `info`, `warning` or `error`, and `:json` behind it for JSON."""
 EXIT_FAILED, EXIT_DAMAGED = 1, 3
 
 # Which module has which command: the others are not imported. Help lists the commands in this order.
@@ -26,6 +28,8 @@ MODULES: Final = {
     "rebuild": "auditing",
     "replay": "auditing",
     "verify": "auditing",
+    "backup": "backing_up",
+    "restore": "backing_up",
     "checkpoint": "checkpoints",
     "doctor": "doctoring",
     "quarantine": "doctoring",
@@ -115,8 +119,16 @@ def chosen_model(value: str) -> str | None:
 
 
 @app.callback()
-def _commands() -> None:  # With it Typer asks for a command's name even where there is only one.
-    pass
+def _commands(  # With it Typer asks for a command's name even where there is only one.
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Tell on stderr what is done: names and numbers, no content.")
+    ] = False,
+) -> None:
+    asked = "info" if verbose else os.environ.get(LOG_VARIABLE)
+    if asked:
+        from mnemolog.logs import log_to_stderr
+
+        log_to_stderr(asked)
 
 
 def application(asked: str | None = None) -> typer.Typer:

@@ -30,7 +30,7 @@ def show_status(status: Status) -> None:
     """Print the state of a store, and what is to be done about what is not current."""
     out, table = console(), table_of("projection", "state", "to", "behind", "holds")
     out.print(f"[bold]{status.path}[/bold]  log {status.log_id}, format {status.log_format}")
-    out.print(f"head {status.head}, digest {status.digest}, {status.log_bytes / 1e6:.1f} MB")
+    out.print(f"head {status.head}, digest {status.digest}, {status.log_bytes / 1e6:.1f} MB, {_wal(status)}")
     views = status.views
     holds = f"{status.sessions} sessions, {status.turns} turns"
     table.add_row("views", views.state, str(views.position), str(views.behind_events), holds)
@@ -96,6 +96,11 @@ def show_purged(answer: Purged) -> None:
         out.print(f"{item.name}  ({item.was}: {item.state})", markup=False)
     size = f"{counted(len(answer.items), 'item')}, {sum(item.bytes for item in answer.items):,} bytes"
     out.print(f"would delete {size}" if answer.dry_run else f"deleted {size}")
+
+
+def _wal(status: Status) -> str:
+    size = f"write-ahead log {status.wal.bytes / 1e6:.1f} MB"
+    return f"{size}, {status.wal.waiting_frames:,} pages waiting" if status.wal.why else size
 
 
 def _holds(item: GenerationStatus) -> str:

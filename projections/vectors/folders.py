@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from mnemolog.domain import errors
 
 FOLDER_DIGITS: Final = 16
 """Digits of a fingerprint that the names of a model's files begin with."""
@@ -31,6 +34,21 @@ def generation_name(fingerprint: str, serial: int) -> str:
 
 
 def generation_folders(root: Path, fingerprint: str = "") -> list[GenerationFolder]:
-    """Return the generations below `root`, or those of one model; of each model the oldest first."""
-    named = ((_GENERATION.fullmatch(path.name), path) for path in root.glob(f"{prefix_of(fingerprint)}*-*"))
+    """Return the generations below `root`, or those of one model; of each model the oldest first.
+
+    Raises `ProjectionUnreadable` where that cannot be told now: it must not be taken for there being none.
+    """
+    prefix = prefix_of(fingerprint)
+    named = ((_GENERATION.fullmatch(path.name), path) for path in listed(root) if path.name.startswith(prefix))
     return sorted(GenerationFolder(match[1], int(match[2]), path) for match, path in named if match and path.is_dir())
+
+
+def listed(folder: Path) -> list[Path]:
+    """Return what is in a folder, nothing where there is none. Raises `ProjectionUnreadable`."""
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry) for entry in entries]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise errors.ProjectionUnreadable(folder, str(error)) from error

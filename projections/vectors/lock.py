@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.projections import durable
 from mnemolog.projections.vectors.folders import prefix_of
 
 WAIT_S: Final = 10.0
@@ -44,7 +45,7 @@ class IndexerLock:
         name = f".{prefix_of(fingerprint)}{purpose and '.'}{purpose}"
         self.path = root / f"{name}.lock"
         self._note = root / f"{name}.holder.json"
-        self._lock = filelock.FileLock(self.path, thread_local=False)
+        self._lock = filelock.FileLock(self.path, mode=durable.FILE_MODE, thread_local=False)
         # The file's lock belongs to the process and may be taken twice by it; threads exclude one another here.
         self._thread = threading.Lock()
 
@@ -72,10 +73,11 @@ class IndexerLock:
 
     def _acquire(self, wait_s: float) -> None:
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            durable.make_folder(self.path.parent)
             self._lock.acquire(timeout=wait_s, poll_interval=POLL_S)
-            self._note.write_bytes(msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))
         except filelock.Timeout as error:
             raise errors.IndexerBusy(self.path, holder=self.holder()) from error
         except OSError as error:
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
+        with suppress(OSError):  # No room, no descriptor: whoever waits is not told who holds it, and that is all.
+            durable.write_note(self._note, msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))

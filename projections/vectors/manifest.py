@@ -5,7 +5,6 @@ Needs neither FAISS nor numpy, so that `status` can read it.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from enum import StrEnum
@@ -18,8 +17,10 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections import checked_json
 from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
+from mnemolog.projections.vectors.folders import listed
 
 Kept = TypeVar("Kept")
 
@@ -85,16 +86,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    """The manifest file: the manifest, and the SHA-256 of its bytes.
-
-    A manifest is a witness of the log's history: one flipped bit of its digest must not accuse the log.
-    """
-
-    sha256: str
-    manifest: msgspec.Raw
-
-
 class SegmentState(StrEnum):
     """What a segment is to the log and model at hand. Decided from tags alone, never from times."""
 
@@ -114,9 +105,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def sealed(manifest: Manifest) -> bytes:
-    """Return the bytes of a manifest file."""
-    encoded = msgspec.json.encode(manifest)
-    return msgspec.json.encode(_Sealed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
+    """Return the bytes of a manifest file.
+
+    A manifest is a witness of the log's history: one flipped bit of its digest must not accuse the log.
+    """
+    return checked_json.encode(manifest)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -126,11 +119,8 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_FILE
     try:
-        found = msgspec.json.decode(read_bytes(path), type=_Sealed)
-        if sha256(found.manifest).hexdigest() != found.sha256:
-            raise Damaged(path, "its bytes are not those that were written")
-        manifest = msgspec.json.decode(found.manifest, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        manifest = checked_json.decode(read_bytes(path), Manifest)
+    except checked_json.NotAsWritten as error:
         raise Damaged(path, str(error)) from error
     if manifest.format != FORMAT:
         raise Damaged(path, f"manifest format {manifest.format} is not known here")
@@ -149,11 +139,8 @@ def range_of(folder: Path) -> tuple[Position, Position] | None:
 
 
 def segment_folders(generation: Path) -> list[Path]:
-    """Return the folders of segments in a generation, in the order of their ranges."""
-    try:
-        return sorted(Path(entry) for entry in os.scandir(generation) if _NAME.fullmatch(entry.name))
-    except FileNotFoundError:
-        return []
+    """Return the folders of segments in a generation, in the order of their ranges. Raises `ProjectionUnreadable`."""
+    return sorted(path for path in listed(generation) if _NAME.fullmatch(path.name))
 
 
 def state_of(manifest: Manifest, *, log: Log, fingerprint: str | None) -> SegmentState:

@@ -180,7 +180,7 @@ class VectorProjection:
             durable.remove_leftovers(self._root, PROBE)
             if from_scratch:
                 shutil.rmtree(building, ignore_errors=True)
-            building.mkdir(mode=0o700, parents=True, exist_ok=True)
+            durable.make_folder(building)
             fresh = self._open(
                 building, Embedder(self._encoder, self._cache, skip_bad=skip_bad, ask_cache=not from_scratch)
             )

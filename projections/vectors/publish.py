@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemolog.projections.durable import publish_folder, temporary_name, write_pieces, write_synced
+from mnemolog.domain import journal
+from mnemolog.projections.durable import make_folder, publish_folder, temporary_name, write_pieces, write_synced
 from mnemolog.projections.vectors import coarse
 from mnemolog.projections.vectors.coarse import COARSE_ROWS_MIN, METRIC
 from mnemolog.projections.vectors.manifest import (
@@ -80,7 +81,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     """
     first, last = parts[0], parts[-1]
     temporary = generation / temporary_name(TEMPORARY)
-    temporary.mkdir(mode=0o700, parents=True)
+    make_folder(temporary)
     rows, members = joined_rows(parts), joined(part.members for part in parts)
     pieces = (piece for part in parts for piece in part.exact.pieces())
     tags = _write_rows(temporary, VECTORS_FILE, BLOCKS_FILE, pieces, kind="<f4")
@@ -125,6 +126,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     write_manifest(temporary, manifest)
     final = generation / segment_name(first.after, last.upto)
     publish_folder(temporary, final)
+    journal.debug("vectors.written", generation=generation.name, after=first.after, upto=last.upto, vectors=len(rows))
     exact.path = final / VECTORS_FILE
     if sketch is not None:
         sketch.path = final / SKETCH_FILE

@@ -22,7 +22,7 @@ from mnemolog.domain.position import Version
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log import EventLog
 from mnemolog.projections import states
-from tests.support import HalfEncoder
+from tests.support import HalfEncoder, HashEncoder
 
 
 def batch_of(session: str, label: str, size: int, *, keyed: bool = False) -> list[NewTurn]:
@@ -53,6 +53,30 @@ def append_until_killed(pipe: Connection, folder: str, label: str, seed: int, ke
         turns = store.record_many(batch_of("s", name, size, keyed=keyed))
         pipe.send((name, size, [turn.position for turn in turns]))
         number += 1
+
+
+def append_and_index(pipe: Connection, folder: str, label: str, stop: Any) -> None:
+    """Append batches of 1 to 20 turns to a session of its own, with vectors in the background, until told to stop."""
+    rng = random.Random(label)
+    try:
+        with MemoryStore.open(folder, model=HashEncoder(dimension=32)) as store:
+            store.start_session(label, session_id=label)
+            pipe.send("started")
+            number = 0
+            while not stop.wait(0.005):
+                store.record_many(batch_of(label, f"{label}.{number}", rng.randint(1, 20)))
+                store.sessions()  # Brings the views to the head.
+                number += 1
+        pipe.send("done")
+    except BaseException as error:
+        pipe.send(f"failed: {error!r}")
+
+
+def read_texts(pipe: Connection, folder: str, session: str) -> None:
+    """Open the store, tell the texts of a session, and close it."""
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        found = [turn.text for turn in store.turns(session, limit=1_000_000)]
+    pipe.send(found)
 
 
 class Deadly:

@@ -15,8 +15,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/async.md",
+    "docs/backup.md",
     "docs/forgetting.md",
     "docs/models.md",
+    "docs/observability.md",
     "docs/operations.md",
     "docs/projector.md",
     "docs/recall.md",

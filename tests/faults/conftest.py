@@ -66,6 +66,12 @@ def pytest_runtest_logreport(report):
         TRIED.append(tried)
 
 
+@pytest.fixture
+def scale(request):
+    """How much is tried: `ci` or `nightly`."""
+    return request.config.option.scale
+
+
 @pytest.fixture(autouse=True)
 def claim(request, record_property):
     """Keep what a test claims for the report."""

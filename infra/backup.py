@@ -1,0 +1,104 @@
+"""Copying a database that others write: through SQLite, never as a file.
+
+To open and close the file of a live database would drop this process' locks on it, and its newest commits may be in
+the write-ahead log only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from pysqlite3 import dbapi2
+
+from mnemolog.domain import errors
+from mnemolog.domain.digest import genesis
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.infra import sqlite
+
+PAGES_PER_STEP: Final = 512
+"""Pages copied between two looks at who wants to stop it: 2 MiB of 4 KiB pages."""
+
+
+def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = lambda _: None) -> None:
+    """Copy the database `source`, as it is now, into the new file `target`, and make that durable.
+
+    `moved` is called after every step with the bytes it has copied, and may raise to stop. Writers are not held up:
+    the copy is of one moment, seen through one read transaction. Without that, every commit of another process would
+    make it begin again, and under load it would never end; with it, the write-ahead log of the source cannot be
+    emptied until it ends. Raises errors of our tree, and `OSError` for the target.
+    """
+    _make_new(target)
+    try:
+        with sqlite.mapped_errors(source):
+            engine = sqlite.create_engine(source, synchronous="NORMAL")
+            try:
+                with engine.connect() as connection:
+                    _copy(connection.connection.driver_connection, target, moved)
+            finally:
+                engine.dispose()
+    except errors.StorageFull as error:  # Only the copy is written.
+        raise errors.StorageFull(target) from error
+    except errors.LogWriteFailed as error:
+        raise errors.StoreNotWritable(target, str(error.__cause__)) from error
+    _sync(target)
+
+
+def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
+    page_bytes = source.execute("PRAGMA page_size").fetchone()[0]
+    left: list[int] = []
+
+    def step(_: int, remaining: int, total: int) -> None:
+        before = left[-1] if left else total
+        left.append(remaining)
+        moved((before - remaining) * page_bytes)
+
+    copy = dbapi2.connect(str(target), isolation_level=None)
+    try:
+        copy.execute("PRAGMA journal_mode=OFF").fetchone()  # A copy that was cut off is thrown away as a whole.
+        copy.execute("PRAGMA synchronous=OFF").fetchone()  # Synced when it is whole.
+        source.execute("BEGIN")
+        try:
+            source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # From here on it sees this moment.
+            source.backup(copy, pages=PAGES_PER_STEP, progress=step)
+        finally:
+            source.execute("ROLLBACK")
+    finally:
+        copy.close()
+
+
+def _make_new(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, sqlite.FILE_MODE))
+
+
+def _sync(path: Path) -> None:
+    """Make a database durable that nobody has open."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class CopiedLog(NamedTuple):
+    """What a copy of a log says of itself."""
+
+    log_id: str
+    head: Position
+    digest: bytes
+
+
+def look_at(path: Path) -> CopiedLog:
+    """Return identity and end of a copied log, that nobody has open and that stays byte for byte as it is."""
+    with sqlite.mapped_errors(path):
+        connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?immutable=1", uri=True, isolation_level=None)
+        try:
+            log_id, log_format = connection.execute("SELECT log_id, format FROM log").fetchone()
+            found = connection.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
+        finally:
+            connection.close()
+    position, end = found or (ORIGIN, genesis(log_id=log_id, log_format=log_format))
+    return CopiedLog(log_id, Position(position), bytes(end))

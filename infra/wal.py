@@ -1,0 +1,175 @@
+"""The write-ahead log of `log.db`: how large it is, who keeps it so, and having it emptied when that ends.
+
+SQLite moves what is committed from there into the database, up to what the oldest reader still sees. A reader that does
+not end keeps everything behind that in the file, which then grows with every commit. Nothing is lost or wrong by that,
+but disk is used and reading becomes slow.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from pysqlite3 import dbapi2
+
+from mnemolog.domain import errors, journal
+from mnemolog.infra import exits, forks, sqlite
+
+WARN_BYTES: Final = 32 << 20
+"""From here on it is said, and worked against. Usually it stays below 5 MB (1,000 pages, SQLite's figure)."""
+LOOK_EVERY: Final = 64
+"""Commits between two looks at its size."""
+HELD_RETRY_S: Final = 1.0
+"""How long to wait before looking again whether the reader has ended."""
+BUSY_RETRY_S: Final = 0.05
+"""The same where it is only somebody who writes at this moment."""
+CLOSE_TIMEOUT_S: Final = 1.0
+
+_LOCKS: Final = Path("/proc/locks")
+_LOCK: Final = re.compile(r"POSIX\s+ADVISORY\s+READ\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+)")
+_READ_LOCKS: Final = range(124, 128)
+"""Bytes of the `-shm` file that readers of the write-ahead log lock (SQLite's walformat page, section 2.3.1)."""
+
+
+class Checkpointed(NamedTuple):
+    """How much of a write-ahead log is in the database already, in frames (a page each)."""
+
+    frames: int
+    moved: int
+
+    @property
+    def waiting(self) -> int:
+        """Frames that are in the write-ahead log only."""
+        return max(0, self.frames - self.moved)
+
+
+def wal_of(database: Path) -> Path:
+    """Return where the write-ahead log of a database lies."""
+    return database.with_name(f"{database.name}-wal")
+
+
+def size_bytes(database: Path) -> int:
+    """Return how large the write-ahead log of a database is; 0 where there is none."""
+    try:
+        return wal_of(database).stat().st_size
+    except OSError:
+        return 0
+
+
+def readers_of(database: Path) -> tuple[int, ...]:
+    """Return the numbers of the processes that read from the write-ahead log now, as far as the system tells."""
+    try:
+        inode = database.with_name(f"{database.name}-shm").stat().st_ino
+        locks = _LOCKS.read_text()
+    except OSError:
+        return ()
+    held = [(int(pid), int(of), int(first), int(last)) for pid, of, first, last in _LOCK.findall(locks)]
+    found = {pid for pid, of, first, last in held if of == inode and first in _READ_LOCKS and last in _READ_LOCKS}
+    return tuple(sorted(found))
+
+
+def checkpoint(driver: Any, mode: str) -> tuple[bool, Checkpointed]:
+    """Ask SQLite to empty the write-ahead log, or with `NOOP` only how far it is. Return whether it was hindered."""
+    busy, frames, moved = driver.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+    return bool(busy), Checkpointed(max(0, frames), max(0, moved))
+
+
+class Commits(Protocol):
+    """Who tells of commits: the recorder of a log."""
+
+    def listen(self, listener: Any) -> None:
+        """Have `listener.set()` called after every commit."""
+        ...
+
+    def unlisten(self, listener: Any) -> None:
+        """Undo `listen`."""
+        ...
+
+
+class WalKeeper:
+    """Looks at the size of a write-ahead log now and then; where it is large, a thread works at it until it is not.
+
+    The thread never holds up a writer: it moves what it can (`PASSIVE`), and empties the file (`TRUNCATE`) only
+    when everything was moved, without waiting for anybody.
+    """
+
+    def __init__(self, database: Path, commits: Commits, *, warn_bytes: int = WARN_BYTES) -> None:
+        self._database, self._commits_of, self._warn_bytes = database, commits, warn_bytes
+        self._commits, self._wal = 0, str(wal_of(database))
+        self._closing = threading.Event()
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._origin = forks.Origin()
+        exits.watch(self)
+        commits.listen(self)
+
+    def set(self) -> None:
+        """Take note of a commit. Called by the thread that writes: nearly always it only counts."""
+        self._commits += 1
+        if not self._commits % LOOK_EVERY:
+            with suppress(OSError):
+                if os.stat(self._wal).st_size >= self._warn_bytes:  # noqa: PTH116
+                    self._start()
+
+    def close(self) -> None:
+        """Stop. May be called again."""
+        if self._origin.is_here:
+            self._commits_of.unlisten(self)
+            with self._mutex:
+                self._closing.set()
+                thread = self._thread
+            if thread is not None:
+                thread.join(CLOSE_TIMEOUT_S)
+
+    def end(self) -> None:
+        """Stop: the process ends."""
+        self.close()
+
+    def _start(self) -> None:
+        with self._mutex:
+            if self._thread is None and not self._closing.is_set():
+                thread = threading.Thread(target=self._run, name="mnemolog-wal", daemon=True)
+                with suppress(RuntimeError):  # No more threads: the next look tries again.
+                    thread.start()
+                    self._thread = thread
+
+    def _run(self) -> None:
+        try:
+            with sqlite.mapped_errors(self._database):
+                # Waits for nobody, so that it never stands in the way of one who writes.
+                engine = sqlite.create_engine(self._database, synchronous="FULL", busy_timeout_s=0)
+                try:
+                    with engine.connect() as connection:
+                        self._work(connection.connection.driver_connection)
+                finally:
+                    engine.dispose()
+        except errors.MnemologError as error:
+            journal.warning("wal.not_emptied", path=self._database, error=error)
+        finally:
+            with self._mutex:
+                self._thread = None
+
+    def _work(self, driver: Any) -> None:
+        said = 0
+        while not self._closing.is_set() and (size := size_bytes(self._database)) >= self._warn_bytes:
+            pause_s = BUSY_RETRY_S
+            with suppress(dbapi2.OperationalError):  # Somebody else has a lock: later.
+                hindered, found = checkpoint(driver, "PASSIVE")
+                if found.waiting:
+                    pause_s = HELD_RETRY_S
+                    if size >= 2 * said:
+                        said = size
+                        _warn(self._database, size, found)
+                elif not hindered and not checkpoint(driver, "TRUNCATE")[0]:
+                    journal.info("wal.emptied", path=self._database, bytes=size)
+                    return
+            self._closing.wait(pause_s)
+
+
+def _warn(database: Path, size: int, found: Checkpointed) -> None:
+    readers = ",".join(map(str, readers_of(database)))
+    journal.warning("wal.held", path=database, bytes=size, waiting_frames=found.waiting, readers=readers)

@@ -1,0 +1,339 @@
+"""Backups and restores: what is in them, what is refused, and what is never left half done."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from pysqlite3 import dbapi2
+
+import mnemolog
+from mnemolog import MemoryStore, backup, backup_keys, backup_manifest, restore, restore_backup
+from mnemolog.infra import backup as copying
+from mnemolog.infra.sqlite import create_engine
+from mnemolog.projections import checked_json
+from tests.support import HashEncoder
+
+
+@pytest.fixture
+def filled(folder):
+    """A store with turns, views, vectors and snapshots, open."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        session = store.start_session("trip", session_id="trip")
+        for number in range(20):
+            session.record("user", f"we saw lighthouse number {number}")
+        session.checkpoint("there")
+        store.recall("lighthouse")
+        store.catch_up_vectors()
+        yield store
+
+
+def give_keys(folder, *, secret=b"k" * 32):
+    """Put a database of keys into a store, as the one with content keys has it."""
+    engine = create_engine(folder / "keys.db", synchronous="FULL", create=True)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS nodes (material BLOB)")
+        connection.exec_driver_sql("INSERT INTO nodes VALUES (?)", (secret,))
+    engine.dispose()
+
+
+def below(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def nothing_left(parent, *names):
+    return {path.name for path in parent.iterdir()} <= set(names)
+
+
+def test_a_restored_backup_is_the_store_as_it_was(filled, tmp_path):
+    """Log, views, vectors: nothing is embedded again, and what was recorded later is not in it."""
+    before = filled.head()
+    made = filled.backup(tmp_path / "b")
+    filled.record("trip", "user", "this came later")
+    restored = restore_backup(tmp_path / "b", tmp_path / "r")
+    assert (made.head, made.digest) == (restored.head, restored.digest) == (before.position, before.digest)
+    assert made.left_out == () == made.notes
+    encoder = HashEncoder()
+    with MemoryStore.open(tmp_path / "r", model=encoder, background=False) as again:
+        assert again.head() == before
+        assert again.status().views.state == "current"
+        found = again.recall("lighthouse number 7", mode="vector", k=1)
+        assert found.hits[0].text == "we saw lighthouse number 7"
+        assert encoder.texts_encoded == 1  # The query.
+        assert again.session("trip").record("user", "on it goes").position == before.position + 1
+        assert again.verify().sound
+    assert nothing_left(tmp_path, "memory", "b", "r")
+
+
+def test_a_backup_says_what_it_is_and_is_its_owners_alone(filled, tmp_path):
+    """`backup.json` names every file; nothing of locks, notes or write-ahead logs is in it."""
+    was = os.umask(0)
+    try:
+        made = filled.backup(tmp_path / "b")
+    finally:
+        os.umask(was)
+    said = json.loads((tmp_path / "b" / "backup.json").read_bytes())["manifest"]
+    assert said["head"] == made.head == filled.head().position
+    assert sorted(item["path"] for item in said["files"]) == [n for n in below(tmp_path / "b") if n != "backup.json"]
+    assert {"log.db", "projections/views.db", "projections/embeddings.db"} <= set(below(tmp_path / "b"))
+    assert not [n for n in below(tmp_path / "b") if ".lock" in n or "-wal" in n or "-shm" in n or "-seal" in n]
+    for path in [tmp_path / "b", *(tmp_path / "b").rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_without_projections_the_log_alone_is_copied_and_everything_is_made_anew(filled, tmp_path):
+    """They are readings of it."""
+    filled.backup(tmp_path / "b", projections=False)
+    assert below(tmp_path / "b") == ["backup.json", "log.db"]
+    restore_backup(tmp_path / "b", tmp_path / "r")
+    with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
+        assert again.recall("lighthouse number 7", k=1).hits[0].text == "we saw lighthouse number 7"
+
+
+def test_a_damaged_index_is_left_out_with_its_reason(filled, tmp_path):
+    """It is no reason to have no backup."""
+    filled.close()
+    views = filled.path / "projections" / "views.db"
+    views.write_bytes(b"no database at all")
+    with MemoryStore.open(filled.path, model=None) as store:
+        made = store.backup(tmp_path / "b")
+    assert [line.partition(":")[0] for line in made.left_out] == ["projections/views.db"]
+    assert "projections/views.db" not in below(tmp_path / "b")
+    restore_backup(tmp_path / "b", tmp_path / "r")
+    with MemoryStore.open(tmp_path / "r", model=None) as again:
+        assert len(again.turns("trip")) == 20
+
+
+def test_indexes_that_are_ahead_of_a_restored_log_are_not_used(filled, tmp_path):
+    """Whoever puts newer projections beside a restored log gets the rules of drift: never served, nothing missed."""
+    filled.backup(tmp_path / "b", projections=False)
+    filled.record("trip", "user", "a lighthouse that the backup has not")
+    filled.catch_up_vectors()
+    filled.catch_up_views()
+    filled.close()
+    restore_backup(tmp_path / "b", tmp_path / "r")
+    shutil.copytree(filled.path / "projections", tmp_path / "r" / "projections")
+    with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
+        assert again.status().views.state == "ahead"
+        assert any("lost history" in line for line in again.status().warnings)
+        hits = again.recall("lighthouse that the backup has not", k=30).hits
+        assert len(hits) == 20
+        assert [item.was for item in again.quarantine().items()] == ["views.db"]
+
+
+@pytest.mark.parametrize("what", ["bytes", "size", "missing", "manifest", "no manifest", "other head"])
+def test_a_backup_that_was_changed_is_refused_and_nothing_is_left(filled, tmp_path, what):
+    """Whatever was changed; the check of the history comes on top."""
+    made = filled.backup(tmp_path / "b")
+    log, manifest = tmp_path / "b" / "log.db", tmp_path / "b" / "backup.json"
+    if what == "bytes":
+        data = bytearray(log.read_bytes())
+        data[len(data) // 2] ^= 1
+        log.write_bytes(data)
+    elif what == "size":
+        log.write_bytes(log.read_bytes()[:-1])
+    elif what == "missing":
+        log.unlink()
+    elif what == "manifest":
+        manifest.write_bytes(manifest.read_bytes().replace(made.digest.encode(), made.digest[::-1].encode()))
+    elif what == "no manifest":
+        manifest.unlink()
+    else:
+        wrong = msgspec.structs.replace(backup_manifest.read(tmp_path / "b"), head=made.head + 1)
+        manifest.write_bytes(checked_json.encode(wrong))
+    wanted = mnemolog.LogDamaged if what == "other head" else mnemolog.BackupUnusable
+    for check in ("full", "quick"):
+        with pytest.raises(wanted) as caught:
+            restore_backup(tmp_path / "b", tmp_path / "r", check=check)
+        assert caught.value.hint
+    assert nothing_left(tmp_path, "memory", "b")
+
+
+def test_a_history_that_does_not_hold_is_refused_by_the_full_check(filled, tmp_path):
+    """A chain that was broken before the backup was made has the checksums of a good file."""
+    filled.close()
+    connection = dbapi2.connect(str(filled.path / "log.db"), isolation_level=None)
+    name, sql = connection.execute("SELECT name, sql FROM sqlite_master WHERE name = 'events_refuse_update'").fetchone()
+    connection.execute(f"DROP TRIGGER {name}")
+    connection.execute("UPDATE events SET recorded_at = recorded_at + 1 WHERE position = 3")
+    connection.execute(sql)
+    connection.close()
+    with MemoryStore.open(filled.path, model=None) as store:
+        store.backup(tmp_path / "b")
+    with pytest.raises(mnemolog.LogDamaged) as caught:
+        restore_backup(tmp_path / "b", tmp_path / "r")
+    assert caught.value.position == 3
+    assert nothing_left(tmp_path, "memory", "b")
+    restore_backup(tmp_path / "b", tmp_path / "r", check="quick")  # It looks at the ends.
+
+
+def test_folders_that_are_not_free_are_refused_and_left_as_they_are(filled, tmp_path):
+    """Targets with files in them, inside the store, or a file."""
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for target in (tmp_path / "full", tmp_path / "file", filled.path / "b", filled.path):
+        with pytest.raises(mnemolog.BackupRefused):
+            filled.backup(target)
+    (tmp_path / "empty").mkdir()
+    filled.backup(tmp_path / "empty")
+    for target in (tmp_path / "full", tmp_path / "file", filled.path):
+        with pytest.raises(mnemolog.BackupRefused):
+            restore_backup(tmp_path / "empty", target)
+    assert (tmp_path / "full" / "mine").read_text() == (tmp_path / "file").read_text() == "mine"
+    assert nothing_left(tmp_path, "memory", "full", "file", "empty")
+    assert filled.verify().sound
+
+
+def test_a_dry_run_proves_a_backup_and_leaves_nothing(filled, tmp_path):
+    """All but the last rename."""
+    made = filled.backup(tmp_path / "b")
+    looked = restore_backup(tmp_path / "b", tmp_path / "r", dry_run=True)
+    assert (looked.dry_run, looked.head) == (True, made.head)
+    assert nothing_left(tmp_path, "memory", "b")
+
+
+def test_the_keys_are_never_in_the_backup_and_only_the_newest_copy_is_kept(filled, tmp_path):
+    """A key that was destroyed since must not live on in an older copy beside the newer one."""
+    give_keys(filled.path, secret=b"first key material, 32 bytes ...")
+    left = filled.backup(tmp_path / "b0")
+    assert (left.keys, len(left.notes)) == (None, 1)
+    assert "nobody can ever read" in left.notes[0]
+    one = filled.backup(tmp_path / "b1", keys=tmp_path / "keys")
+    give_keys(filled.path, secret=b"later key material, 32 bytes ...")
+    two = filled.backup(tmp_path / "b2", keys=tmp_path / "keys")
+    assert one.notes == two.notes == ()
+    assert [path.name for path in (tmp_path / "keys").glob("*.db")] == [Path(two.keys).name]
+    for name in ("b0", "b1", "b2"):
+        for path in (tmp_path / name).rglob("*"):
+            assert path.name != "keys.db"
+            assert path.is_dir() or b"key material" not in path.read_bytes()
+    note = restore_backup(tmp_path / "b1", tmp_path / "r0")
+    assert not note.keys
+    assert note.notes
+    assert not (tmp_path / "r0" / "keys.db").exists()
+    assert restore_backup(tmp_path / "b1", tmp_path / "r1", keys=tmp_path / "keys").keys
+    assert b"later key material" in (tmp_path / "r1" / "keys.db").read_bytes()
+
+
+def test_keys_of_another_log_or_in_the_same_place_are_refused(filled, tmp_path):
+    """The wrong keys would be read as: everything was forgotten."""
+    give_keys(filled.path)
+    for keys in (tmp_path / "b", tmp_path / "b" / "keys", tmp_path, filled.path / "keys"):
+        with pytest.raises(mnemolog.BackupRefused):
+            filled.backup(tmp_path / "b", keys=keys)
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    with MemoryStore.open(tmp_path / "other", model=None) as other:
+        give_keys(other.path)
+        with pytest.raises(mnemolog.BackupRefused):
+            other.backup(tmp_path / "b2", keys=tmp_path / "keys")
+        other.backup(tmp_path / "b2", keys=tmp_path / "keys2")
+    with pytest.raises(mnemolog.BackupUnusable):
+        restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys2")
+    with pytest.raises(mnemolog.BackupUnusable):
+        restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "nothing")
+    assert nothing_left(tmp_path, "memory", "b", "keys", "other", "b2", "keys2")
+
+
+def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeypatch):
+    """At the first database, at the second, at the log, at the keys."""
+    give_keys(filled.path)
+    real, calls = copying.copy_database, []
+
+    def failing(fail_at):
+        calls.clear()
+
+        def copy(source, target, **options):
+            calls.append(source.name)
+            if len(calls) == fail_at:
+                raise mnemolog.StorageFull(target)
+            real(source, target, **options)
+
+        monkeypatch.setattr(backup, "copy_database", copy)
+        monkeypatch.setattr(backup_keys, "copy_database", copy)
+
+    for number in range(1, 5):
+        failing(number)
+        with pytest.raises(mnemolog.StorageFull):
+            filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+        assert not (tmp_path / "b").exists()
+        assert nothing_left(tmp_path, "memory", "keys")
+    assert calls == ["views.db", "embeddings.db", "log.db", "keys.db"]  # Indexes first, log last, keys behind it.
+
+
+def test_a_restore_that_fails_anywhere_leaves_no_store(filled, tmp_path, monkeypatch):
+    """Seen by who looks at the folder: nothing, or everything."""
+    filled.backup(tmp_path / "b")
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    for name in ("_copy", "_settle"):
+        with monkeypatch.context() as patched:
+            patched.setattr(restore, name, fail)
+            with pytest.raises(mnemolog.StorageFull):
+                restore_backup(tmp_path / "b", tmp_path / "r")
+        assert nothing_left(tmp_path, "memory", "b")
+
+
+def test_no_index_in_a_backup_has_read_more_than_its_log(filled, tmp_path, monkeypatch):
+    """Whatever is recorded and indexed between the copies: the log comes last."""
+    real, number = copying.copy_database, iter(range(100))
+
+    def copy(source, target, **options):
+        filled.record("trip", "user", f"recorded between copies {next(number)}")
+        filled.catch_up_views()
+        filled.catch_up_vectors()
+        real(source, target, **options)
+
+    monkeypatch.setattr(backup, "copy_database", copy)
+    filled.backup(tmp_path / "b")
+    restore_backup(tmp_path / "b", tmp_path / "r", check="quick")
+    with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
+        status = again.status()
+        assert status.warnings == ()
+        assert status.views.state == "behind"
+        assert again.recall("recorded between copies", k=5).legs == ("text", "vector")
+
+
+def test_commits_of_others_do_not_make_a_copy_begin_again(filled, tmp_path, monkeypatch):
+    """One commit between any two steps: the copy is of the moment it began, and it ends."""
+    monkeypatch.setattr(copying, "PAGES_PER_STEP", 1)
+    steps, before = [], filled.head().position
+
+    def commit(_):
+        steps.append(filled.record("trip", "user", "meanwhile").position)
+        assert len(steps) < 1_000
+
+    copying.copy_database(filled.path / "log.db", tmp_path / "copy.db", moved=commit)
+    assert len(steps) > 3
+    assert copying.look_at(tmp_path / "copy.db").head == before
+
+
+def test_the_command_line_backs_up_and_restores(filled, tmp_path):
+    """JSON on request, a refusal with exit status 1, a damaged history with 3."""
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "mnemolog", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    made = run("backup", filled.path, tmp_path / "b", "--json")
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)["head"] == filled.head().position
+    again = run("backup", filled.path, tmp_path / "b")
+    assert (again.returncode, "not empty" in again.stderr, "hint:" in again.stderr) == (1, True, True)
+    looked = run("restore", tmp_path / "b", tmp_path / "r", "--dry-run")
+    assert looked.returncode == 0
+    assert "would restore" in looked.stdout
+    done = run("restore", tmp_path / "b", tmp_path / "r", "--check", "quick", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["digest"] == filled.head().digest
+    with MemoryStore.open(tmp_path / "r", model=None) as store:
+        assert store.verify().sound

@@ -1,0 +1,188 @@
+"""What is logged: named events with facts. What was said, stored or asked is in no line, at any level."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+from pysqlite3 import dbapi2
+
+import mnemolog
+from mnemolog import MemoryStore, NewTurn, restore_backup
+from mnemolog.domain import journal
+from mnemolog.logs import JsonFormatter, log_to_stderr
+from tests.support import HashEncoder, wait_until
+
+SECRET = "quokka"
+"""Planted wherever content goes. Labels (ids of sessions, agents, scopes, keys) are no content."""
+
+
+class Quoting(HashEncoder):
+    """A model that quotes what it refuses."""
+
+    def encode(self, texts):
+        if any("poison" in text for text in texts):
+            raise RuntimeError(f"cannot read {texts}")
+        return super().encode(texts)
+
+
+class Everything(logging.Handler):
+    """Keeps all that any formatter could make of a record."""
+
+    def __init__(self):
+        super().__init__(logging.NOTSET)
+        self.lines, self.events = [], set()
+
+    def emit(self, record):
+        text = logging.Formatter().format(record)
+        self.lines.append(f"{text} {record.args!r} {record.__dict__!r} {JsonFormatter().format(record)}")
+        self.events.add(getattr(record, "event", None))
+
+
+@pytest.fixture
+def everything():
+    """All records of all loggers, at the lowest level: SQLAlchemy's own too, which a program may ask for."""
+    root, handler = logging.getLogger(), Everything()
+    asked = [root, *(logging.getLogger(name) for name in ("mnemolog", "sqlalchemy", "filelock"))]
+    levels = [logger.level for logger in asked]
+    for logger in asked:
+        logger.setLevel(logging.NOTSET + 1)
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
+    for logger, level in zip(asked, levels, strict=True):
+        logger.setLevel(level)
+
+
+def fill(store):
+    session = store.start_session(f"name {SECRET}", session_id="trip", scope="a/b")
+    session.record("user", f"I like {SECRET}s", speaker=f"Ann {SECRET}", metadata={"m": SECRET}, key="k1")
+    store.record_many([NewTurn(session="trip", role="user", text=f"{SECRET} {n}") for n in range(5)])
+    session.set("animal", {"kind": SECRET})
+    session.set_task(f"find a {SECRET}")
+    session.note(f"{SECRET} seen")
+    session.checkpoint(f"before {SECRET}", description=SECRET)
+    session.restore(f"before {SECRET}")
+    return session
+
+
+def refuse(store):
+    """Errors that quote what they were given."""
+    for call in (
+        lambda: store.record("trip", "user", f"other {SECRET}", key="k1"),
+        lambda: store.record("trip", SECRET, "x"),
+        lambda: store.record("trip", "user", f"{SECRET}\udcff"),
+        lambda: store.record("trip", "user", SECRET * 1_000_000),
+        lambda: store.find_session(f"{SECRET}?"),
+        lambda: store.recall(f"{SECRET}", after="nonsense"),
+        lambda: store.session("trip").restore(f"no {SECRET}"),
+    ):
+        with pytest.raises(mnemolog.MnemologError):
+            call()
+
+
+def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
+    """Recording, recalling, failing, rebuilding, setting aside, backing up, restoring, at the lowest level of all."""
+    with MemoryStore.open(folder, model=Quoting()) as store:
+        session = fill(store)
+        refuse(store)
+        store.recall(f"where is the {SECRET}", receipt=True, neighbours=2)
+        store.switch("trip2", reason="branch", session=session, name=f"branch {SECRET}")
+        store.catch_up_vectors()
+        session.record("user", f"poison {SECRET}")
+        wait_until(lambda: store.status().projector.state == "backing off", what="the model to refuse")
+        store.recall(f"poison {SECRET}")
+        with pytest.raises(mnemolog.EncodingFailed):
+            store.rebuild("vectors")
+        store.rebuild("all", skip_bad=True)
+        store.replay()
+        store.verify()
+        store.doctor(deep=True)
+        store.backup(tmp_path / "b")
+    restore_backup(tmp_path / "b", tmp_path / "r")
+    (folder / "projections" / "views.db").write_bytes(SECRET.encode() * 1_000)
+    with MemoryStore.open(folder, model=Quoting(), background=False) as store:
+        store.recall(SECRET)
+        store.quarantine().purge(everything=True)
+        (tmp_path / "x.jsonl").write_text(json.dumps({"session": "s", "role": "user", "text": SECRET}) + "\n{")
+        store.import_files([tmp_path / "x.jsonl"], skip_bad=True)
+    assert not [line for line in everything.lines if SECRET in line]
+    assert {
+        *("store.opened", "store.closed", "projector.backing_off", "projector.state", "projection.rebuilt"),
+        *("projection.caught_up", "quarantine.set_aside", "quarantine.purged", "backup.made", "restore.done"),
+        *("vectors.written",),
+    } <= everything.events
+
+
+def test_an_error_is_told_by_class_and_code_alone(caplog):
+    """Its message may quote anything."""
+    caplog.set_level(logging.DEBUG, logger="mnemolog")
+    journal.warning("thing.failed", error=OSError(28, f"no room for {SECRET}"), number=3, path=None)
+    (record,) = caplog.records
+    assert (record.name, record.event) == ("mnemolog.thing", "thing.failed")
+    assert record.facts == {"error": "OSError/28", "number": 3, "path": None}
+    assert record.getMessage() == "thing.failed error=OSError/28 number=3 path=None"
+    assert record.funcName == "test_an_error_is_told_by_class_and_code_alone"
+
+
+def test_a_failed_append_is_told_once_for_all_who_waited(store, caplog, monkeypatch):
+    """With the class of the error and how many callers it met."""
+    session = store.start_session("trip")
+    caplog.set_level(logging.DEBUG, logger="mnemolog")
+    monkeypatch.setattr("mnemolog.infra.writer._insert", _full)
+    with pytest.raises(mnemolog.StorageFull):
+        session.record("user", SECRET)
+    (record,) = [record for record in caplog.records if record.event == "append.failed"]
+    assert record.facts["error"] == "StorageFull/13"
+    assert record.facts["callers"] == 1
+    assert SECRET not in caplog.text
+
+
+def _full(driver, rows):
+    error = dbapi2.OperationalError(f"disk full: {rows}")
+    error.sqlite_errorcode = 13
+    raise error
+
+
+def test_the_command_line_logs_on_request_and_else_not(folder):
+    """`--verbose`, or `MNEMOLOG_LOG` with a level and a form; on stderr, so that answers stay clean."""
+
+    def run(*arguments, **environment):
+        command = [sys.executable, "-m", "mnemolog", *map(str, arguments)]
+        environment = {**os.environ, **environment}
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        return ran.returncode, ran.stderr
+
+    assert run("init", folder) == (0, "")
+    code, said = run("--verbose", "head", folder)
+    assert code == 0
+    assert "INFO mnemolog.store store.opened path=" in said
+    code, said = run("head", folder, MNEMOLOG_LOG="debug:json")
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert {"store.opened", "store.closed"} <= {line["event"] for line in lines}
+    assert all({"time", "level", "logger", "event"} <= line.keys() for line in lines)
+    code, said = run("head", folder, MNEMOLOG_LOG="loud")
+    assert code == 1
+    assert "'loud' is none of" in said
+
+
+def test_a_level_that_is_none_is_refused():
+    for spec in ("", "loud", "info:xml", "info:json:x"):
+        with pytest.raises(mnemolog.InvalidInput):
+            log_to_stderr(spec)
+
+
+def test_the_library_is_silent_by_default(folder):
+    """Nothing on stderr, not even the last resort of the standard library, whatever goes wrong."""
+    script = (
+        "from mnemolog.domain import journal\n"
+        "import mnemolog\n"
+        "journal.error('thing.failed')\n"
+        f"mnemolog.MemoryStore.open({str(folder)!r}, model=None).close()"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("", "")

@@ -1,0 +1,125 @@
+"""P17: a store is not to be carried across a fork: the child is refused, the parent goes on as before."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import threading
+import warnings
+
+import pytest
+
+import mnemolog
+from mnemolog import MemoryStore
+from tests.children.workers import read_texts
+from tests.support import WAIT_S, HashEncoder, in_thread
+
+FORKS = {"ci": 16, "nightly": 200}
+
+
+def appends(store):
+    store.record("trip", "user", "from a child")
+
+
+def reads(store):
+    store.head()
+
+
+def recalls(store):
+    store.recall("turn", mode="text")
+
+
+def remembers(store):
+    store.session("trip").set("a", 1)
+
+
+def closes(store):
+    store.close()
+    appends(store)
+
+
+def collects(store):
+    gc.collect()
+    appends(store)
+
+
+def backs_up(store):
+    store.backup(store.path.with_name("child-backup"))
+
+
+CHILDREN = (appends, reads, recalls, remembers, closes, collects, backs_up)
+
+
+def said_by(child, store):
+    """What a child got: `forked` if it was refused as it should be."""
+    try:
+        child(store)
+    except mnemolog.StoreForked as error:
+        return "forked" if (error.opened_in, error.used_in) == (os.getppid(), os.getpid()) else "other processes"
+    except mnemolog.StoreClosed:
+        return "forked" if child is closes else "closed"
+    except BaseException as error:
+        return repr(error)
+    return "allowed"
+
+
+def fork_and_ask(child, store, *, way):
+    """Fork by hand, or by multiprocessing, whose children end as a process ends; return what the child said."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and newer: there are threads. That is meant.
+        if way == "multiprocessing":
+            context = multiprocessing.get_context("fork")
+            receiving, sending = context.Pipe(duplex=False)
+            process = context.Process(target=lambda: sending.send(said_by(child, store)))
+            process.start()
+            assert receiving.poll(WAIT_S)
+            said = receiving.recv()
+            process.join(WAIT_S)
+            assert process.exitcode == 0
+            return said
+        reading, writing = os.pipe()
+        pid = os.fork()
+    if pid == 0:
+        os.write(writing, said_by(child, store).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    said = os.read(reading, 10_000).decode()
+    os.close(reading)
+    os.close(writing)
+    return said
+
+
+@pytest.mark.timeout(1_200)
+def test_forks_are_refused_and_leave_the_parent_as_it_was(folder, processes, scale, record_property):
+    """Whatever the child tries and however it ends, while a thread of the parent goes on recording."""
+    count = FORKS[scale]
+    record_property("tried", count)
+    with MemoryStore.open(folder, model=HashEncoder()) as store:
+        store.start_session("trip", session_id="trip").record("user", "first")
+        store.recall("first")
+        end, recorded = threading.Event(), ["first"]
+
+        def record():
+            while not end.wait(0.002):
+                recorded.append(store.record("trip", "user", f"turn {len(recorded)}").text)
+
+        recording = in_thread(record)
+        for number in range(count):
+            child = CHILDREN[number % len(CHILDREN)]
+            way = ("fork", "multiprocessing")[number // len(CHILDREN) % 2]
+            assert fork_and_ask(child, store, way=way) == "forked", (number, child.__name__, way)
+            store.record("trip", "user", f"after child {number}")
+            # Were the parent's locks gone, one who opens and closes the log now would take its newest commits away.
+            _, pipe = processes.start(read_texts, str(folder), "trip") if number % 8 == 0 else (None, None)
+            assert pipe is None or (pipe.poll(WAIT_S) and f"after child {number}" in pipe.recv())
+        end.set()
+        recording.result()
+        store.record("trip", "user", "last")
+        expected = {*recorded, *(f"after child {n}" for n in range(count)), "last"}
+        assert {turn.text for turn in store.turns("trip", limit=1_000_000)} == expected
+        assert store.verify().sound
+    with MemoryStore.open(folder, model=None) as store:
+        assert {turn.text for turn in store.turns("trip", limit=1_000_000)} == expected
+        assert store.doctor(deep=True).healthy
+    assert not (folder.parent / "child-backup").exists()

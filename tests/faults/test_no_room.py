@@ -1,0 +1,291 @@
+"""P13: no disk, no descriptors, no right to write: a clear error, nothing half written, and it works again later."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import mnemolog
+from mnemolog import MemoryStore, NewTurn, restore_backup
+from mnemolog.infra import sqlite, wal
+from tests.support import HashEncoder
+
+POINTS = {"ci": 4, "nightly": 120}
+"""Points of each sweep."""
+TURNS = 60
+NOBODY = 65_534
+
+
+class Operation(NamedTuple):
+    """What is done where there is no room."""
+
+    does: Callable[[MemoryStore, Path], object]
+    needs: int
+    """Bytes of its largest file that it adds at most: a sweep goes a little beyond."""
+    file: str = ""
+    """Whose size the limit begins at; else at nothing."""
+    before: Callable[[MemoryStore, Path], object] = lambda *_: None
+    """What is done while there is room."""
+
+
+def append(store, _):
+    store.record("trip", "user", "x" * 60_000, key="k")
+
+
+def append_many(store, _):
+    turns = [NewTurn(session="trip", role="user", text="y" * 500, key=f"m{n}") for n in range(100)]
+    store.record_many(turns)
+
+
+def checkpoint(store, _):
+    with sqlite.mapped_errors(store.path), store._log._reading() as driver:
+        wal.checkpoint(driver, "TRUNCATE")
+
+
+def vectors(store, _):
+    store.catch_up_vectors()
+
+
+def views(store, _):
+    store.catch_up_views()
+
+
+def backup(store, target):
+    store.backup(target / "backup")
+
+
+def status(store, _):
+    store.status()
+
+
+def recall(store, _):
+    store.recall("turn 7 of it")
+
+
+def verify(store, _):
+    assert store.verify().sound
+
+
+READS = {"status": status, "recall": recall, "verify": verify}
+OPERATIONS = {
+    "append": Operation(append, 80_000, "log.db-wal"),
+    "append many": Operation(append_many, 120_000, "log.db-wal"),
+    "checkpoint": Operation(checkpoint, 120_000, "log.db", before=append_many),
+    "views": Operation(views, 300_000),
+    "vectors": Operation(vectors, 260_000),
+    "backup": Operation(backup, 140_000),
+}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A closed store with turns and no projections, to be copied; every library that is needed has been imported."""
+    folder = tmp_path_factory.mktemp("template")
+    with MemoryStore.open(folder / "warm", model=HashEncoder(), background=False) as store:
+        fill(store)
+        for does in (*(operation.does for operation in OPERATIONS.values()), *READS.values()):
+            does(store, folder)
+        restore_backup(folder / "backup", folder / "restored")
+    with MemoryStore.open(folder / "store", model=None) as store:
+        fill(store)
+    shutil.rmtree(folder / "store" / "projections", ignore_errors=True)
+    return folder / "store"
+
+
+def fill(store):
+    store.start_session("trip", session_id="trip")
+    store.record_many([NewTurn(session="trip", role="user", text=f"turn {n} of it") for n in range(TURNS)])
+
+
+@pytest.fixture
+def copied(template, tmp_path):
+    """Return a new copy of the template."""
+
+    def copy(number):
+        folder = tmp_path / f"memory{number}"
+        shutil.copytree(template, folder)
+        return folder
+
+    return copy
+
+
+@pytest.fixture
+def file_limit():
+    """Set how large a file of this process may become."""
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, was[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, was)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.fixture
+def descriptor_limit():
+    """Set how many more files this process may open; None lifts it."""
+    was = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def limit(more):
+        if more is None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, was)
+            return
+        free = os.open(os.devnull, os.O_RDONLY)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, was[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, was)
+
+
+def attempt(work):
+    """Return the error of ours that `work` raised, None if it went well. Any other error fails the test."""
+    try:
+        work()
+    except mnemolog.MnemologError as error:
+        return error
+    return None
+
+
+def require_whole(folder, other, *, done, what):
+    """The store is sound and has all it had, nothing is half there, and the operation can be done now."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        assert store.verify().sound, what
+        turns = store.turns("trip", limit=1_000)
+        assert len(turns) in (TURNS, TURNS + 1, TURNS + 100), what
+        assert store.doctor(deep=True).log_damaged is False, what
+        assert not (other / "backup").exists() or done, what
+        if not (other / "backup").exists():
+            assert not list(other.glob(".backup.*")), what
+        for operation in (append, append_many, checkpoint, views, vectors):
+            operation(store, other)
+        shutil.rmtree(other / "backup", ignore_errors=True)
+        backup(store, other)
+        restore_backup(other / "backup", other / "restored", check="quick")
+        found = store.recall("turn 7 of it", k=3)
+        assert found.legs == ("text", "vector"), what
+        assert len(store.turns("trip", limit=1_000)) == TURNS + 101, what
+        assert found.hits[0].text == "turn 7 of it", what
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_without_room_on_the_disk(copied, tmp_path, file_limit, name, scale, record_property):
+    """The largest file that may be written is moved over the whole operation, in steps."""
+    operation, count = OPERATIONS[name], POINTS[scale]
+    record_property("tried", count)
+    outcomes = []
+    for number in range(count):
+        folder, other = copied(number), tmp_path / f"other{number}"
+        other.mkdir()
+        with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+            store.start_session("opened")  # The files are there, the write-ahead log too.
+            operation.before(store, other)
+            size = (folder / operation.file).stat().st_size if operation.file else 0
+            room = size + number * operation.needs // count // 512 * 512
+            file_limit(room)
+            error = attempt(lambda: operation.does(store, other))  # noqa: B023
+            file_limit(resource.RLIM_INFINITY)
+        outcomes.append(error)
+        require_whole(folder, other, done=error is None, what=f"{name} with {room} bytes: {error!r}")
+        shutil.rmtree(folder)
+        shutil.rmtree(other)
+    assert any(outcomes)  # Else the limit was never in the way.
+    assert outcomes[0] is not None
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", [*OPERATIONS, *READS, "open"])
+def test_without_descriptors(copied, tmp_path, descriptor_limit, name, scale, record_property):
+    """None is left, then one, two, ..."""
+    count = min(POINTS[scale], 40)
+    record_property("tried", count)
+    outcomes = []
+    for number in range(count):
+        folder, other = copied(number), tmp_path / f"other{number}"
+        other.mkdir()
+        opened = []
+
+        def work(folder=folder, other=other, opened=opened):
+            if name != "open":
+                (READS.get(name) or OPERATIONS[name].does)(opened[0], other)
+                return
+            opened.append(MemoryStore.open(folder, model=HashEncoder(), background=False))
+            append(opened[0], other)
+
+        if name != "open":
+            opened.append(MemoryStore.open(folder, model=HashEncoder(), background=False))
+        descriptor_limit(number)
+        try:
+            error = attempt(work)
+        finally:
+            descriptor_limit(None)
+        for store in opened:
+            store.close()
+        outcomes.append(error)
+        require_whole(folder, other, done=error is None, what=f"{name} with {number} descriptors: {error!r}")
+        shutil.rmtree(folder)
+        shutil.rmtree(other)
+    assert isinstance(outcomes[0], mnemolog.OutOfDescriptors | mnemolog.ProjectionError), outcomes[0]
+    assert outcomes[0].hint
+
+
+@pytest.fixture
+def unprivileged(template):
+    """A copy of the template in a folder of which one may take the right to write; of another user, if this is root."""
+    folder = Path(tempfile.mkdtemp())
+    shutil.copytree(template, folder / "memory")
+    root = os.geteuid() == 0
+    if root:
+        for path in [folder, *folder.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+    yield folder / "memory"
+    if root:
+        os.seteuid(0)
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def set_modes(folder, *, folders, files):
+    for path in sorted([folder, *folder.rglob("*")], reverse=True):
+        path.chmod(folders if path.is_dir() else files)
+
+
+@pytest.mark.parametrize("name", [*OPERATIONS, "open", "status"])
+def test_without_the_right_to_write(unprivileged, name):
+    """Nothing may be made, written or deleted in the folder."""
+    set_modes(unprivileged, folders=0o500, files=0o400)
+    before = sorted(path.name for path in unprivileged.rglob("*"))
+
+    def work():
+        with MemoryStore.open(unprivileged, model=HashEncoder(), background=False) as store:
+            if name in OPERATIONS:
+                OPERATIONS[name].does(store, unprivileged)
+            elif name == "status":
+                store.status()
+
+    error = attempt(work)
+    assert sorted(path.name for path in unprivileged.rglob("*")) == before
+    set_modes(unprivileged, folders=0o700, files=0o600)
+    assert isinstance(error, mnemolog.StoreNotWritable), error
+    assert error.hint
+    with MemoryStore.open(unprivileged, model=HashEncoder(), background=False) as store:
+        assert store.verify().sound
+        assert len(store.turns("trip")) == TURNS
+
+
+def test_a_new_store_where_nothing_may_be_written(unprivileged):
+    """The folder above is not ours to write in."""
+    unprivileged.chmod(0o500)
+    with pytest.raises(mnemolog.StoreNotWritable):
+        MemoryStore.open(unprivileged / "new" / "store", model=None)
+    unprivileged.chmod(0o700)
+    assert not (unprivileged / "new").exists()

@@ -1,0 +1,20 @@
+"""The lock of who writes vectors is free again whatever went wrong while it was taken."""
+
+from __future__ import annotations
+
+from mnemolog.projections import durable
+from mnemolog.projections.vectors.lock import IndexerLock
+
+
+def test_a_note_that_cannot_be_written_does_not_keep_the_lock(tmp_path, monkeypatch):
+    """Found by a sweep over file descriptors: the lock was taken, the note failed, and nobody could index any more."""
+
+    def fail(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "write_note", fail)
+        with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):
+            assert IndexerLock(tmp_path, "f" * 64).holder() == "another process"
+    with IndexerLock(tmp_path, "f" * 64).held(wait_s=0):
+        pass
