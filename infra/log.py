@@ -17,7 +17,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.folding import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.infra import forks, sqlite
+from mnemolog.infra import file_check, forks, sqlite
 from mnemolog.infra.mapper import recorded_event
 from mnemolog.infra.recorder import SqliteRecorder
 from mnemolog.infra.schema import (
@@ -108,7 +108,7 @@ class EventLog:
             engine = sqlite.create_engine(
                 path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
             )
-        genesis = digest.genesis(log_id=identity.log_id, log_format=identity.log_format)
+        genesis = digest.genesis(**identity._asdict())
         recorder = SqliteRecorder(engine, path=path, clock=clock, genesis=genesis, busy_timeout_s=busy_timeout_s)
         return cls(path, identity, recorder, genesis)
 
@@ -143,7 +143,9 @@ class EventLog:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
         with self._reading() as driver:
             found = driver.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
-        return LogHead(ORIGIN, self.genesis) if found is None else LogHead(Position(found[0]), found[1])
+        if found is None:
+            return LogHead(ORIGIN, self.genesis)
+        return LogHead(Position(found[0]), _digest(found[1], position=found[0]))
 
     def last_given(self) -> Position:
         """Return the highest position ever given, which outlives the row that got it."""
@@ -157,7 +159,7 @@ class EventLog:
             return self.genesis
         with self._reading() as driver:
             found = driver.execute("SELECT digest FROM events WHERE position = ?", (position,)).fetchone()
-        return None if found is None else bytes(found[0])
+        return None if found is None else _digest(found[0], position=position)
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Yield events of `(after, upto]` in order, in batches of at most `batch_max`.
@@ -244,6 +246,11 @@ class EventLog:
         with self._reading() as driver:
             return unlike_ours(dict(driver.execute(SELECT_TRIGGERS)))
 
+    def contradictions(self) -> list[str]:
+        """Return what is wrong with the file beside what its rows say. Reads all of it in one transaction."""
+        with self._reading() as driver:
+            return file_check.contradictions(driver)
+
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, the WAL not counted."""
         with self._reading() as driver:
@@ -264,6 +271,13 @@ class EventLog:
     def _refuse(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()
         raise AssertionError("unreachable")
+
+
+def _digest(stored: object, *, position: int) -> bytes:
+    """Return a digest as it is stored, unless damage has made something else of it."""
+    if not isinstance(stored, bytes):
+        raise errors.LogDamaged("its digest is damaged", position=position)
+    return stored
 
 
 def _find(folder: Path) -> Identity | None:
@@ -295,7 +309,7 @@ def _find(folder: Path) -> Identity | None:
         raise
     finally:
         connection.close()
-    if row is None:
+    if row is None or [type(value) for value in row] != [str, int, int]:
         raise errors.LogDamaged(f"{path}: the log has lost its identity")
     if row[1] > LOG_FORMAT:
         raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
