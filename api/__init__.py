@@ -52,6 +52,7 @@ from mnemolog.domain.errors import (
     UndecodableEvent,
     UnknownCheckpoint,
     UnknownSession,
+    WitnessUnreadable,
     WrongExpectedVersion,
 )
 from mnemolog.domain.limits import MemoryLimits
@@ -184,5 +185,6 @@ __all__ = [
     "Verification",
     "ViewsStatus",
     "Weights",
+    "WitnessUnreadable",
     "WrongExpectedVersion",
 ]

@@ -26,12 +26,21 @@ class Operations:
     _projections: OpenedProjections
     _snapshots: SnapshotStore
 
-    def verify(self, *, expect_head: str | None = None, progress: Progress | None = None) -> Verification:
-        """Check the whole history. `expect_head` is a `position:digest` that was noted down before.
+    def verify(
+        self,
+        *,
+        expect_head: str | None = None,
+        heads: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Verification:
+        """Check the whole history. `expect_head` is a `position:digest` that was noted down before, `heads` a
+        file of such heads (`note_head`), each of which is asked.
 
-        What is wrong is in `Verification.findings`; nothing raises for it.
+        What is wrong is in `Verification.findings`; nothing raises for it. Raises `InvalidInput` or
+        `WitnessUnreadable` (naming the line) for what is no head.
         """
-        return maintenance.verify_store(self.path, self._log, expect_head=expect_head, progress=progress)
+        file = None if heads is None else Path(heads)
+        return maintenance.verify_store(self.path, self._log, expect_head=expect_head, heads=file, progress=progress)
 
     def status(self) -> Status:
         """Return the state of log, projections and projector. Quick, and changes nothing."""

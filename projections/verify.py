@@ -73,6 +73,8 @@ class Witness(NamedTuple):
     name: str
     position: Position
     digest: bytes
+    log_id: str | None = None
+    """The log it speaks of; None where that is taken to be this one."""
 
 
 def verify(log: AuditableLog, *, witnesses: Iterable[Witness] = (), progress: Progress | None = None) -> Verification:
@@ -214,6 +216,9 @@ def _of_the_file(detail: str) -> Finding:
 
 
 def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:
+    if witness.log_id not in (None, log.log_id):
+        detail = f"{witness.name} is of log {witness.log_id}, this is {log.log_id}"
+        return [Finding(kind=Kind.WITNESS, position=ORIGIN, stream=None, detail=detail)]
     if witness.position > last:
         detail = f"{witness.name} has seen position {witness.position}; the log ends at {last}: it lost history"
         return [Finding(kind=Kind.WITNESS, position=Position(last + 1), stream=None, detail=detail)]

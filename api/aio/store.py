@@ -124,6 +124,7 @@ class AsyncMemoryStore(Face[MemoryStore]):
     turns = reads(MemoryStore.turns)
     preview_switch = writes(MemoryStore.preview_switch)
     head = reads(MemoryStore.head)
+    note_head = chores(MemoryStore.note_head)
     replay = chores(MemoryStore.replay)
     vectors = recalls(MemoryStore.vectors)
 

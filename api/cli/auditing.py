@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -79,14 +80,17 @@ def verify(
     expect_head: Annotated[
         str | None, typer.Option(metavar="POSITION:DIGEST", help="A head noted earlier with `mnemolog head`.")
     ] = None,
+    heads: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file of heads; every one of them is asked.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that the history is whole. Exit status 3 when it is not.
 
-    Example: mnemolog verify memory/ --expect-head "$(tail -n 1 heads.txt)"
+    Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
-        answer = opened.verify(expect_head=expect_head, progress=progress)
+        answer = opened.verify(expect_head=expect_head, heads=heads, progress=progress)
     if as_json:
         output.print_json(answer)
     else:

@@ -139,8 +139,8 @@ def show_verification(answer: Verification) -> None:
     """Print the verdict, and every finding with its position."""
     out = console()
     for item in answer.findings:
-        where = f" {item.stream}" if item.stream else ""
-        out.print(f"position {item.position}{where}: {item.kind.value}: {item.detail}", style="red", markup=False)
+        stream = item.stream or "the log"
+        out.print(f"position {item.position}, {stream}: {item.kind.value}: {item.detail}", style="red", markup=False)
     if answer.findings_left_out:
         out.print(f"... and {answer.findings_left_out} more")
     verdict = "[green]sound[/green]" if answer.sound else "[red]DAMAGED[/red]"
