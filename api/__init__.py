@@ -11,6 +11,7 @@ with MemoryStore.open("memory/") as store:
 from mnemolog.aio.session import AsyncSession, AsyncSessionAt
 from mnemolog.aio.store import AsyncMemoryStore, AsyncQuarantine
 from mnemolog.aio.ticket import AsyncTicket
+from mnemolog.audit_results import Diff, EventAt, LogExport, LogImport, SessionDiff
 from mnemolog.diagnosis import Ailment, Diagnosis
 from mnemolog.domain.errors import (
     AmbiguousSession,
@@ -58,10 +59,12 @@ from mnemolog.domain.errors import (
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.domain.values import MISSING
+from mnemolog.log_copies import import_log
 from mnemolog.projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Hit, Recall
 from mnemolog.projections.replay import Replay, SessionReplay
+from mnemolog.projections.timeline import Moment
 from mnemolog.projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from mnemolog.projections.verify import Finding, Verification
 from mnemolog.projections.weights import Weights
@@ -107,8 +110,10 @@ __all__ = [
     "CheckpointAt",
     "CheckpointExists",
     "Diagnosis",
+    "Diff",
     "DuplicateKey",
     "EncodingFailed",
+    "EventAt",
     "Finding",
     "FormatTooNew",
     "GenerationStatus",
@@ -121,6 +126,8 @@ __all__ = [
     "LimitExceeded",
     "LogBusy",
     "LogDamaged",
+    "LogExport",
+    "LogImport",
     "LogWriteFailed",
     "MemoryFull",
     "MemoryLimits",
@@ -134,6 +141,7 @@ __all__ = [
     "ModelMismatch",
     "ModelRefused",
     "ModelUnavailable",
+    "Moment",
     "NewTurn",
     "NoTask",
     "NotAStore",
@@ -155,6 +163,7 @@ __all__ = [
     "RestorePreview",
     "Session",
     "SessionAt",
+    "SessionDiff",
     "SessionEnded",
     "SessionError",
     "SessionExists",
@@ -187,4 +196,5 @@ __all__ = [
     "Weights",
     "WitnessUnreadable",
     "WrongExpectedVersion",
+    "import_log",
 ]

@@ -13,8 +13,8 @@ from mnemolog.infra.schema import EVENTS, LOG
 PROBLEMS_MAX: Final = 100
 """So many of the problems that SQLite finds with a file are asked for."""
 
-_DIALECT: Final = sqlite.dialect()  # type: ignore[no-untyped-call]
-_MADE: Final = {
+_DIALECT: Final = sqlite.dialect()
+_MADE: Final[dict[str, CreateTable | CreateIndex]] = {
     **{table.name: CreateTable(table) for table in (LOG, EVENTS)},
     **{str(index.name): CreateIndex(index) for index in EVENTS.indexes},
 }
@@ -25,7 +25,7 @@ def contradictions(connection: Any) -> list[str]:
 
     An index that lacks a row would hide an event from whoever reads by stream, and the rows do not tell.
     """
-    found = {name: sql for name, sql in connection.execute("SELECT name, sql FROM sqlite_master")}
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master").fetchall())
     altered = [
         f"{name} is not laid out as it was made"
         for name, made in _MADE.items()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import NotedHead, head_line, parse_head
+from mnemolog.infra.durable_files import mapped_errors, sync_folder
 
 LINE_BYTES_MAX: Final = 4_096
 
@@ -34,7 +33,7 @@ def append_head(path: Path, head_after: Callable[[Line | None], NotedHead]) -> N
     `head_after` is told the last head of the file and gives the next one, or raises, and then nothing is written.
     Of several processes one does so at a time. Raises `WitnessUnreadable`, `StoreNotWritable`, `StorageFull`.
     """
-    with _failures(path):
+    with mapped_errors(path):
         is_new = not path.exists()
         with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # Until the file is closed.
@@ -46,7 +45,7 @@ def append_head(path: Path, head_after: Callable[[Line | None], NotedHead]) -> N
             os.write(file.fileno(), _separator(file) + head_line(head))
             os.fsync(file.fileno())
         if is_new:
-            _sync_folder(path.absolute().parent)
+            sync_folder(path.absolute().parent)
     return head
 
 
@@ -70,21 +69,3 @@ def _separator(file: BinaryIO) -> bytes:
         return b""
     file.seek(end - 1)
     return b"" if file.read(1) == b"\n" else b"\n"
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _failures(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise errors.StorageFull(path) from error
-        raise errors.StoreNotWritable(path, error.strerror or str(error)) from error

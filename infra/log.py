@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,11 +15,11 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.folding import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.infra import file_check, forks, sqlite
-from mnemolog.infra.mapper import recorded_event
+from mnemolog.infra.mapper import decode, recorded_event
 from mnemolog.infra.recorder import SqliteRecorder
 from mnemolog.infra.schema import (
     APPLICATION_ID,
@@ -96,15 +97,17 @@ class EventLog:
         create: bool,
         synchronous: sqlite.Synchronous = "FULL",
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+        identity: Identity | None = None,
     ) -> Self:
         """Open the log in `folder`, creating both when `create` is set and nothing is there.
 
+        What is created is a log of its own, or with `identity` another copy of the log that has it.
         Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable` or `FormatTooNew`; a folder that is no
         store is left as it was.
         """
         path = folder / LOG_FILE
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
-            identity = _find(folder) or _create(folder, clock=clock, create=create)
+            identity = _find(folder) or _create(folder, clock=clock, create=create, identity=identity)
             engine = sqlite.create_engine(
                 path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
             )
@@ -172,6 +175,10 @@ class EventLog:
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the stored bytes of `(after, upto]` undecoded: every column of the table in its order."""
         return self._pages(_SELECT_BYTES, after=after, upto=upto, batch_max=batch_max)
+
+    def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
+        """Return the event of stored bytes. Raises `UndecodableEvent`."""
+        return decode(topic, state, position=position)
 
     def _pages(self, query: str, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         # Each page is a read transaction of its own, so that a long reading does not hold the WAL.
@@ -316,9 +323,12 @@ def _find(folder: Path) -> Identity | None:
     return Identity(row[0], row[1], Micros(row[2]))
 
 
-def _create(folder: Path, *, clock: Clock, create: bool) -> Identity:
+def _create(folder: Path, *, clock: Clock, create: bool, identity: Identity | None) -> Identity:
     if not create:
         raise errors.StoreNotFound(folder)
+    made = identity or Identity(secrets.token_hex(16), LOG_FORMAT, clock.now())
+    if made.log_format > LOG_FORMAT:
+        raise errors.FormatTooNew(folder, found=made.log_format, supported=LOG_FORMAT)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -328,15 +338,15 @@ def _create(folder: Path, *, clock: Clock, create: bool) -> Identity:
         with engine.connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             if not sa.inspect(connection).has_table("log"):  # Another process may have been quicker.
-                create_schema(connection, created_at=clock.now())
+                create_schema(connection, **made._asdict())
             connection.exec_driver_sql("COMMIT")
     finally:
         engine.dispose()
     _sync_folder(folder)
-    identity = _find(folder)
-    if identity is None:
+    found = _find(folder)
+    if found is None:
         raise errors.StoreNotWritable(folder, "the log was not created")
-    return identity
+    return found
 
 
 def _sync_folder(folder: Path) -> None:

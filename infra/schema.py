@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -75,14 +74,14 @@ INSERT_KEYLESS: Final = _insert_statements(_COLUMNS)
 """The same for rows without an idempotency key: to bind a None, pysqlite3 first looks for an adapter of it."""
 
 
-def create_schema(connection: sa.Connection, *, created_at: int) -> None:
+def create_schema(connection: sa.Connection, *, log_id: str, log_format: int, created_at: int) -> None:
     """Create the tables of a new log, inside the transaction the caller began."""
     METADATA.create_all(connection)
     for statement in APPEND_ONLY_TRIGGERS.values():
         connection.exec_driver_sql(statement)
     connection.exec_driver_sql(
         "INSERT INTO log (id, log_id, format, created_at) VALUES (1, ?, ?, ?)",
-        (secrets.token_hex(16), LOG_FORMAT, created_at),
+        (log_id, log_format, created_at),
     )
     connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
 

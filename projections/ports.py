@@ -50,6 +50,14 @@ class Log(Protocol):
         ...
 
 
+class StreamLog(Log, Protocol):
+    """The truth, with the beginning of every stream at hand."""
+
+    def first_event(self, stream: str) -> RecordedEvent | None:
+        """The event that a stream begins with, None if nothing was appended to it."""
+        ...
+
+
 class FoldableLog(Log, Protocol):
     """The truth, stream by stream."""
 

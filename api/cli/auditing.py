@@ -1,4 +1,4 @@
-"""Commands of the operator and the auditor: rebuild, replay, verify."""
+"""Commands of the operator and the auditor: rebuild, verify."""
 
 from __future__ import annotations
 
@@ -51,27 +51,6 @@ def rebuild(
         output.show_rebuild(reports)
     if not all(report.complete for report in reports):
         raise typer.Exit(EXIT_FAILED)
-
-
-@app.command("replay", cls=StoreCommand)
-def replay(
-    store: Store,
-    to: Annotated[int | None, typer.Option("--to", help="The position to stop at; the head by default.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only this session (id or name).")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print what the store held at a position, folded from the log alone.
-
-    Example: mnemolog replay memory/ --to 1200 --session trip
-    """
-    with MemoryStore.open(store, model=None, create=False) as opened:
-        chosen = None if session is None else opened.find_session(session).session
-        with bar("replaying") as progress:
-            answer = opened.replay(to=to, session=chosen, progress=progress)
-    if as_json:
-        output.print_json(answer)
-    else:
-        output.show_replay(answer)
 
 
 @app.command("verify", cls=StoreCommand)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.projections.replay import Replay
 from mnemolog.projections.tree import SessionNode
 from mnemolog.projections.verify import Verification
 from mnemolog.projector_state import ProjectorStatus
@@ -85,17 +84,6 @@ def show_turns(turns: list[Turn]) -> None:
         out.print(f"[cyan]@{turn.position}[/cyan] [dim]{dated(turn.said_at)}[/dim] ", end="")
         out.print(f"{who}:", style="bold", markup=False, end=" ")
         out.print(turn.text, markup=False)
-
-
-def show_replay(answer: Replay) -> None:
-    """Print the store as it was: every session with its turns."""
-    out = console()
-    for item in answer.sessions:
-        branched = f", branched at {item.branched_at} of {item.parent}" if item.parent else ""
-        ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
-        out.print(f"{item.name} ({item.session}) in {item.scope or '/'}{branched}{ended}", style="bold", markup=False)
-        show_turns(list(item.turns))
-    out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
 
 
 def projector_line(status: ProjectorStatus) -> str:
