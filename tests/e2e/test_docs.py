@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/async.md",
+    "docs/audit.md",
+    "docs/format.md",
     "docs/models.md",
     "docs/operations.md",
     "docs/projector.md",

@@ -52,6 +52,12 @@ def processes(fork_server):
     processes.end()
 
 
+@pytest.fixture
+def scale(request):
+    """How much is tried: `ci` or `nightly`."""
+    return request.config.getoption("--scale", default="ci")
+
+
 def pytest_runtest_logreport(report):
     if report.when == "call" and report.nodeid.startswith("tests/faults/"):
         properties = dict(report.user_properties)
