@@ -1,8 +1,8 @@
 """Make a golden store: python -m tests.golden.make_store tests/golden/RELEASE
 
 Run once for a release (and again only while that release is not out yet). The clock is its own and ids are counted,
-so that two runs give the same log. Every later release opens a copy of what this leaves, replays it, verifies it against
-its head and compares its answers (tests/golden/test_golden.py).
+so that two runs give the same log. Every later release opens a copy of what this leaves, verifies it against its head
+and compares its answers (tests/golden/test_golden.py).
 """
 
 from __future__ import annotations
