@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mnemolog import InvalidInput, LogDamaged, MemoryStore, UnknownSession
+from mnemolog import AsyncMemoryStore, InvalidInput, LogDamaged, MemoryStore, UnknownSession
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
 from mnemolog.infra.log import LOG_FILE
@@ -254,6 +255,16 @@ def test_verify_and_export_hold_while_others_append(store, session, tmp_path):
         stop.append(True)
         writing.result()
     assert all(sound)
+
+
+def test_the_asyncio_side_tells_the_same(store, folder):
+    """Page by page."""
+
+    async def ask():
+        async with AsyncMemoryStore.open(folder, model=None) as other:
+            return [moment async for moment in other.timeline(after=3)], await other.diff(3), await other.event(3)
+
+    assert asyncio.run(ask()) == (list(store.timeline(after=3)), store.diff(3), store.event(3))
 
 
 # --- commands

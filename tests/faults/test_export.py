@@ -15,10 +15,11 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from pysqlite3 import dbapi2
 
-from mnemolog import FormatTooNew, ImportRefused, InvalidInput, LogDamaged, MemoryStore, NotAStore, import_log
+from mnemolog import FormatTooNew, ImportRefused, InvalidInput, LogDamaged, MemoryStore, NewTurn, NotAStore, import_log
 from mnemolog.domain.digest import genesis, link
 from mnemolog.infra.log import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
+from tests.support import wait_until
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "verify_export.py"
 EVENTS = 13
@@ -299,6 +300,22 @@ def test_a_store_with_another_history_is_left_as_it_is(store, exported, tmp_path
     with pytest.raises(NotAStore):
         import_log(exported, foreign)
     assert [path.name for path in foreign.iterdir()] == ["letter.txt"]
+
+
+def test_an_import_that_is_killed_leaves_no_store_and_may_be_run_again(store, exported, tmp_path):
+    """A store has its name when it is whole; until then it is beside it under another."""
+    for n in range(20):
+        store.record_many([NewTurn(session="a", role="user", text=f"{n} {m}") for m in range(500)])
+    store.export(exported, overwrite=True)
+    copy = tmp_path / "copy"
+    child = subprocess.Popen([sys.executable, "-m", "mnemolog", "import", copy, exported], stderr=subprocess.DEVNULL)
+    wait_until(lambda: list(tmp_path.glob(".copy.import.*/log.db-wal")) or copy.exists(), what="the import to begin")
+    child.kill()
+    child.wait()
+    assert not copy.exists()
+    assert list(tmp_path.glob(".copy.import.*"))
+    assert import_log(exported, copy).events == EVENTS + 10_000
+    assert rows_of(copy) == rows_of(store.path)
 
 
 def test_an_empty_folder_takes_an_import_and_a_packed_export_is_read(exported, tmp_path):
