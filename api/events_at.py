@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from mnemolog.audit_results import EventAt
 from mnemolog.domain import errors
@@ -29,7 +30,7 @@ def event_at(log: EventLog, position: int) -> EventAt:
         if wanted == ORIGIN or wanted > head:
             raise errors.InvalidInput("position", f"no event is at {wanted}; this log goes from 1 to {head}")
         raise errors.LogDamaged("the event that was here is gone", position=wanted)
-    previous = log.genesis if wanted == 1 else rows[wanted - 1].digest if wanted - 1 in rows else None
+    previous = log.genesis if wanted == 1 else _bytes(rows[wanted - 1].digest) if wanted - 1 in rows else None
     event, unreadable = _read(log, row)
     return EventAt(
         position=wanted,
@@ -39,8 +40,8 @@ def event_at(log: EventLog, position: int) -> EventAt:
         key=None if row.key is None else _text(row.key),
         recorded_at=row.recorded_at,
         at=_moment(row.recorded_at),
-        state=row.state,
-        digest=row.digest.hex(),
+        state=_bytes(row.state),
+        digest=_bytes(row.digest).hex(),
         previous_digest=None if previous is None else previous.hex(),
         link_holds=previous is not None and row.follows(previous),
         event=event,
@@ -51,17 +52,22 @@ def event_at(log: EventLog, position: int) -> EventAt:
 def _read(log: EventLog, row: LogRow) -> tuple[Event | None, str | None]:
     try:
         stream, topic = _text(row.stream), _text(row.topic)
-        return log.decode(row.position, stream, row.version, topic, row.state), None
+        return log.decode(row.position, stream, row.version, topic, _bytes(row.state)), None
     except errors.LogDamaged as error:
         return None, str(error)
 
 
-def _text(stored: bytes) -> str:
-    return stored.decode(errors="replace")
+def _text(stored: Any) -> str:
+    return _bytes(stored).decode(errors="replace")
+
+
+def _bytes(stored: Any) -> bytes:
+    """Return bytes as they are, and none where damage has made something else of them."""
+    return stored if isinstance(stored, bytes) else b""
 
 
 def _moment(recorded_at: int) -> datetime | None:
     try:
         return to_datetime(Micros(recorded_at))
-    except OverflowError:
+    except (OverflowError, TypeError):
         return None

@@ -36,8 +36,8 @@ class Operations:
         """Check the whole history. `expect_head` is a `position:digest` that was noted down before, `heads` a
         file of such heads (`note_head`), each of which is asked.
 
-        What is wrong is in `Verification.findings`; nothing raises for it. Raises `InvalidInput` or
-        `WitnessUnreadable` (naming the line) for what is no head.
+        What is wrong is in `Verification.findings`; nothing raises for it, unless the file cannot be read at all
+        (`LogDamaged`). Raises `InvalidInput` or `WitnessUnreadable` (naming the line) for what is no head.
         """
         file = None if heads is None else Path(heads)
         return maintenance.verify_store(self.path, self._log, expect_head=expect_head, heads=file, progress=progress)

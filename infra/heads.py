@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -42,8 +43,7 @@ def append_head(path: Path, head_after: Callable[[Line | None], NotedHead]) -> N
             for last in _heads_in(path, file):  # noqa: B007
                 pass
             head = head_after(last)
-            os.write(file.fileno(), _separator(file) + head_line(head))
-            os.fsync(file.fileno())
+            _write(file, _separator(file) + head_line(head))
         if is_new:
             sync_folder(path.absolute().parent)
     return head
@@ -60,6 +60,18 @@ def _heads_in(path: Path, file: BinaryIO) -> Iterator[Line]:
         except (errors.InvalidInput, UnicodeDecodeError) as error:
             why = error.why if isinstance(error, errors.InvalidInput) else "no UTF-8 text"
             raise errors.WitnessUnreadable(path, number, why) from error
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    """Append `data` durably. Where there is no room for all of it, none is left: half a line would be no head."""
+    end = file.seek(0, os.SEEK_END)
+    try:
+        if os.write(file.fileno(), data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        os.ftruncate(file.fileno(), end)
+        raise
+    os.fsync(file.fileno())
 
 
 def _separator(file: BinaryIO) -> bytes:

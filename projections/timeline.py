@@ -10,6 +10,7 @@ import msgspec
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.session import session_of
@@ -81,9 +82,13 @@ def _who(log: StreamLog, names: dict[str, str], recorded: RecordedEvent) -> str:
 
 
 def _moment(recorded: RecordedEvent, *, who: str) -> Moment:
+    try:
+        at = to_datetime(recorded.recorded_at)
+    except OverflowError as error:
+        raise LogDamaged("it was recorded at no time of the calendar", position=recorded.position) from error
     return Moment(
         position=recorded.position,
-        at=to_datetime(recorded.recorded_at),
+        at=at,
         stream=recorded.stream,
         version=recorded.version,
         topic=recorded.event.topic,

@@ -146,10 +146,11 @@ class _Chain:
                 sound = link(digest, position, stream, version, topic, state, key, recorded_at) == stored
             except (struct.error, TypeError):  # Damage can turn a value into one of another type.
                 self._report_break(before, position, stream)
-                before, digest = position, stored
+                before, digest = position, _bytes(stored)
                 continue
             if not sound or position != before + 1:  # Appends leave no holes: a hole is a removal.
                 self._report_break(before, position, stream)
+                stored = _bytes(stored)
             if version != (known := versions.get(stream, 0)) + 1:
                 self._report(Kind.VERSION, position, stream, f"version {version} follows {known}")
             versions[stream] = version
@@ -178,6 +179,10 @@ class _Chain:
 
     def _report(self, kind: Kind, position: Position, stream: bytes | None, detail: str) -> None:
         self._findings.append(Finding(kind=kind, position=position, stream=_name(stream), detail=detail))
+
+
+def _bytes(stored: Any) -> bytes:
+    return stored if isinstance(stored, bytes) else b""
 
 
 def _name(stream: Any) -> str | None:

@@ -43,6 +43,10 @@ def replay(
 
     Example: mnemolog replay memory/ --to 1200 --session trip
     """
+    if as_json and (as_lines or first > 1 or since or until):
+        raise typer.BadParameter(
+            "use --json without --jsonl, --from, --since and --until: it is what was held in the end"
+        )
     begin = None if since is None else moment("since", since)
     end = None if until is None else moment("until", until)
     with MemoryStore.open(store, model=None, create=False) as opened:

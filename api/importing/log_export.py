@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from mnemolog.domain import digest
 from mnemolog.domain.errors import ImportRefused, InvalidInput
@@ -26,13 +25,15 @@ from mnemolog.importing.source import Source
 Line = tuple[int, LogRow]
 """An event and the number of its line."""
 
-_MARK: Final = f'"{FORMAT}"'.encode()
-
 
 def is_log_export(path: Path) -> bool:
     """Whether a file is the export of a log, and no conversation. Raises `ImportRefused` if it cannot be read."""
     with Source(path) as source:
-        return any(_MARK in line for line in source.head[:1])
+        first = next((line for line in source.head if line.strip()), b"")
+    try:
+        return isinstance(decoded(first), ExportHeader)
+    except InvalidInput:
+        return False
 
 
 class ExportReader:

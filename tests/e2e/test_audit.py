@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -16,7 +16,7 @@ from mnemolog.projections.narration import told
 from tests.e2e.test_cli import refused, run
 from tests.faults.tamper import Tampering, copy_store
 from tests.golden.make_store import counted_ids, live
-from tests.support import EPOCH_2024, FakeClock, HashEncoder, in_thread
+from tests.support import FakeClock, HashEncoder, in_thread
 
 HOSTILE = "one\ntwo \x1b[2Jthree " + "long " * 100
 
@@ -286,14 +286,15 @@ def test_replay_prints_a_timeline_and_what_was_held(memory):
     assert lines[8].startswith("6 events up to position 6, digest ")
 
 
-def test_replay_as_json_lines_has_an_object_for_each_event(memory):
+def test_replay_as_json_lines_has_an_object_for_each_event(store, folder):
     """Filters included."""
-    printed = run("replay", memory, "--jsonl", "--from", "3", "--to", "5").stdout
+    since, until = (moment.at.replace(tzinfo=None).isoformat() for moment in list(store.timeline(after=4, upto=8))[::3])
+    store.close()
+    printed = run("replay", folder, "--jsonl", "--from", "3", "--to", "5").stdout
     lines = [json.loads(line) for line in printed.splitlines()]
     assert [line["position"] for line in lines] == [3, 4, 5]
     assert lines[2]["event"] == {"key": "city", "value": "Lisbon"}
-    since = (to_datetime(Micros(EPOCH_2024)) + timedelta(seconds=5)).replace(tzinfo=None).isoformat()
-    ran = run("replay", memory, "--jsonl", "--session", "trip", "--since", since, "--until", "2024-01-01T00:00:08")
+    ran = run("replay", folder, "--jsonl", "--session", "trip", "--since", since, "--until", until)
     assert [json.loads(line)["position"] for line in ran.stdout.splitlines()] == [5, 6, 7]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import gzip
 import json
 import random
@@ -15,8 +16,19 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from pysqlite3 import dbapi2
 
-from mnemolog import FormatTooNew, ImportRefused, InvalidInput, LogDamaged, MemoryStore, NewTurn, NotAStore, import_log
+from mnemolog import (
+    FormatTooNew,
+    ImportRefused,
+    InvalidInput,
+    LogDamaged,
+    MemoryStore,
+    NewTurn,
+    NotAStore,
+    StorageFull,
+    import_log,
+)
 from mnemolog.domain.digest import genesis, link
+from mnemolog.importing.log_export import is_log_export
 from mnemolog.infra.log import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import wait_until
@@ -380,3 +392,30 @@ def test_sealed_states_are_opaque(store, tmp_path, seed):
     assert script_says(tmp_path / "sealed.jsonl")[0] == 0
     import_log(tmp_path / "sealed.jsonl", tmp_path / "copy")
     assert rows_of(tmp_path / "copy") == rows_of(store.path)
+
+
+def test_a_conversation_that_speaks_of_exports_is_a_conversation(tmp_path):
+    """What a file is, is told by what its first line says and not by a word in it."""
+    spoken = tmp_path / "turns.jsonl"
+    spoken.write_text('{"text": "mnemolog-export", "session": "s", "line": "header"}\n')
+    assert not is_log_export(spoken)
+
+
+@pytest.mark.parametrize("way", ["export", "import"])
+def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypatch, way):
+    """Neither a part of a file nor a part of a store."""
+    before = {path.name for path in tmp_path.iterdir()}
+
+    def refuse(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    where = {"export": "mnemolog.infra.durable_files.os.fsync", "import": "mnemolog.log_import.sync_folder"}
+    calls = {
+        "export": lambda: store.export(tmp_path / "another.jsonl"),
+        "import": lambda: import_log(exported, tmp_path / "copy"),
+    }
+    monkeypatch.setattr(where[way], refuse)
+    with pytest.raises(StorageFull):
+        calls[way]()
+    monkeypatch.undo()
+    assert {path.name for path in tmp_path.iterdir()} == before

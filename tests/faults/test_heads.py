@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import LogDamaged, MemoryStore, WitnessUnreadable
+from mnemolog import LogDamaged, MemoryStore, StorageFull, WitnessUnreadable
 from mnemolog.infra.log import LOG_FILE, EventLog
 from mnemolog.projections.verify import Kind, verify
 from tests.faults.tamper import Tampering, copy_store
@@ -163,3 +163,13 @@ def test_a_head_is_durable_before_it_is_returned(store, heads, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
     store.note_head(heads)
     assert synced == [str(heads), str(heads.parent)]
+
+
+@pytest.mark.parametrize("written", [0, 1, 60])
+def test_half_a_head_is_taken_back(noted, heads, monkeypatch, written):
+    """Where the disk has no room for all of a line: what is there stays a file of heads."""
+    before, write = heads.read_bytes(), os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:written]))
+    with pytest.raises(StorageFull):
+        noted.note_head(heads)
+    assert heads.read_bytes() == before
