@@ -11,6 +11,7 @@ with MemoryStore.open("memory/") as store:
 from mnemolog.aio.session import AsyncSession, AsyncSessionAt
 from mnemolog.aio.store import AsyncMemoryStore, AsyncQuarantine
 from mnemolog.aio.ticket import AsyncTicket
+from mnemolog.audit_results import Diff, EventAt, LogExport, LogImport, SessionDiff
 from mnemolog.backup import BackupReport
 from mnemolog.diagnosis import Ailment, Diagnosis
 from mnemolog.domain.errors import (
@@ -59,16 +60,19 @@ from mnemolog.domain.errors import (
     UndecodableEvent,
     UnknownCheckpoint,
     UnknownSession,
+    WitnessUnreadable,
     WrongExpectedVersion,
 )
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.domain.values import MISSING
 from mnemolog.forgetting_results import Erasure, ForgetReport, ForgettingStatus, ForgottenEvent, ReapplyReport
+from mnemolog.log_copies import import_log
 from mnemolog.projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Hit, Recall
 from mnemolog.projections.replay import Replay, SessionReplay
+from mnemolog.projections.timeline import Moment
 from mnemolog.projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from mnemolog.projections.verify import Finding, Verification
 from mnemolog.projections.weights import Weights
@@ -120,9 +124,11 @@ __all__ = [
     "CheckpointExists",
     "ContentForgotten",
     "Diagnosis",
+    "Diff",
     "DuplicateKey",
     "EncodingFailed",
     "Erasure",
+    "EventAt",
     "Finding",
     "ForgetReport",
     "ForgettingStatus",
@@ -139,6 +145,8 @@ __all__ = [
     "LimitExceeded",
     "LogBusy",
     "LogDamaged",
+    "LogExport",
+    "LogImport",
     "LogWriteFailed",
     "MemoryFull",
     "MemoryLimits",
@@ -152,6 +160,7 @@ __all__ = [
     "ModelMismatch",
     "ModelRefused",
     "ModelUnavailable",
+    "Moment",
     "NetworkFilesystem",
     "NewTurn",
     "NoTask",
@@ -177,6 +186,7 @@ __all__ = [
     "RestoreReport",
     "Session",
     "SessionAt",
+    "SessionDiff",
     "SessionEnded",
     "SessionError",
     "SessionExists",
@@ -208,6 +218,8 @@ __all__ = [
     "ViewsStatus",
     "WalStatus",
     "Weights",
+    "WitnessUnreadable",
     "WrongExpectedVersion",
+    "import_log",
     "restore_backup",
 ]

@@ -32,7 +32,7 @@ _FULL_MATTERS: Final = "While it is full nothing is set aside: damaged parts sta
 def log_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
     """Yield what is wrong with the log: by its ends and witnesses, or with `deep` by every event."""
     if deep:
-        found = maintenance.verify_store(patient.folder, patient.log, expect_head=None, progress=patient.progress)
+        found = maintenance.verify_store(patient.folder, patient.log, progress=patient.progress)
         findings = list(found.findings)
     else:
         findings = glance(patient.log, maintenance.witnesses_of(patient.folder, patient.log))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +14,11 @@ from mnemolog import bootstrap, forgetting_record
 from mnemolog.domain import errors, journal
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.head import NotedHead, parse_head
+from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.forgetting_results import ForgettingStatus
 from mnemolog.indexing import Indexing
+from mnemolog.infra.heads import append_head, read_heads
 from mnemolog.infra.log import EventLog
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
@@ -26,7 +27,7 @@ from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
-from mnemolog.projections.verify import Verification, Witness, verify
+from mnemolog.projections.verify import Kind, Verification, Witness, glance, verify
 from mnemolog.projector_state import ProjectorStatus
 from mnemolog.quick_look import caches, views_status, wal_status
 from mnemolog.results import RebuildReport, Status, ViewsStatus, WalStatus
@@ -36,8 +37,6 @@ REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
 
 INDEXER_WAIT_S: Final = 10.0
 """How long a catch-up that was asked for waits for another process that embeds."""
-
-_HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-fA-F]{64})")
 
 
 def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: str | None = None) -> Status:
@@ -75,22 +74,41 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
 
 
 def verify_store(
-    folder: Path, log: EventLog, *, expect_head: str | None, progress: Progress | None, contents: bool = False
+    folder: Path,
+    log: EventLog,
+    *,
+    expect_head: str | None = None,
+    heads: Path | None = None,
+    contents: bool = False,
+    progress: Progress | None,
 ) -> Verification:
-    """Verify the log against every witness there is: the segments' manifests, and a head noted elsewhere."""
+    """Verify the log against every witness there is: the segments' manifests, and heads noted elsewhere."""
     witnesses = list(witnesses_of(folder, log))
     if expect_head is not None:
-        position, digest = parse_head(expect_head)
-        witnesses.append(Witness("the expected head", position, digest))
+        witnesses.append(_witness("the expected head", parse_head("expect_head", expect_head)))
+    if heads is not None:
+        witnesses += [_witness(f"{heads.name} line {line}", head) for line, head in read_heads(heads)]
     return verify(log, witnesses=witnesses, contents=contents, progress=progress)
 
 
-def parse_head(value: str) -> tuple[Position, bytes]:
-    """Return position and digest of `position:digest`. Raises `InvalidInput`."""
-    match = _HEAD.fullmatch(value.strip())
-    if match is None:
-        raise errors.InvalidInput("expect_head", f"{value!r} is not POSITION:DIGEST as `mnemolog head` prints it")
-    return Position(int(match[1])), bytes.fromhex(match[2])
+def note_head(log: EventLog, file: Path, *, now: Micros) -> NotedHead:
+    """Append the head of the log to a file of heads, unless its last one contradicts the log."""
+
+    def head_after(last: tuple[int, NotedHead] | None) -> NotedHead:
+        head = log.head()
+        if last is not None:
+            line, noted = last
+            for finding in glance(log, [_witness(f"{file}:{line}", noted)]):
+                if finding.kind is Kind.WITNESS:
+                    raise errors.LogDamaged(f"{finding.detail}; nothing was noted", position=finding.position)
+        noted_at = to_datetime(now).isoformat()
+        return NotedHead(position=head.position, digest=head.digest.hex(), log_id=log.log_id, noted_at=noted_at)
+
+    return append_head(file, head_after)
+
+
+def _witness(name: str, head: NotedHead) -> Witness:
+    return Witness(name, head.position, bytes.fromhex(head.digest), head.log_id)
 
 
 def catch_up_vectors(log: EventLog, indexing: Indexing, *, progress: Progress | None = None) -> RebuildReport:

@@ -30,15 +30,28 @@ class Operations:
     _telemetry: Telemetry
 
     def verify(
-        self, *, expect_head: str | None = None, contents: bool = False, progress: Progress | None = None
+        self,
+        *,
+        expect_head: str | None = None,
+        heads: str | Path | None = None,
+        contents: bool = False,
+        progress: Progress | None = None,
     ) -> Verification:
-        """Check the whole history. `expect_head` is a `position:digest` that was noted down before.
+        """Check the whole history. `expect_head` is a `position:digest` that was noted down before, `heads` a
+        file of such heads (`note_head`), each of which is asked.
 
         The chain is over what is stored, and needs no keys. With `contents` everything encrypted is opened as well,
-        which takes longer. What is wrong is in `Verification.findings`; nothing raises for it but `KeysMissing`.
+        which takes longer. What is wrong is in `Verification.findings`; nothing raises for it, unless the file cannot
+        be read at all (`LogDamaged`) or keys are missing (`KeysMissing`). Raises `InvalidInput` or
+        `WitnessUnreadable` (naming the line) for what is no head.
         """
         return maintenance.verify_store(
-            self.path, self._log, expect_head=expect_head, contents=contents, progress=progress
+            self.path,
+            self._log,
+            expect_head=expect_head,
+            heads=None if heads is None else Path(heads),
+            contents=contents,
+            progress=progress,
         )
 
     def status(self) -> Status:

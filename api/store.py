@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from mnemolog import bootstrap, previews
+from mnemolog.audit_face import Auditing
 from mnemolog.domain import errors, journal
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
@@ -50,7 +51,7 @@ from mnemolog.tickets import Moment, Request
 DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
 
-class MemoryStore(Recalling, ModelChange, Operations, Forgets):
+class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
     """An agent's memory: an append-only log in a folder, and what is read from it.
 
     Safe for many threads and many processes at once. Not to be carried across a fork.

@@ -1,6 +1,6 @@
 """The chain that makes a change of history visible.
 
-    digest(0) = SHA-256(genesis tag ‖ format ‖ log id)
+    digest(0) = SHA-256(genesis tag ‖ format ‖ created at ‖ log id)
     digest(n) = SHA-256(event tag ‖ digest(before n) ‖ position ‖ version ‖ recorded_at ‖ lengths ‖
                         stream ‖ topic ‖ state ‖ key)
 
@@ -18,12 +18,13 @@ DIGEST_BYTES: Final = 32
 _GENESIS_TAG: Final = b"mnemolog/genesis/1\x00"
 _EVENT: Final = sha256(b"mnemolog/event/1\x00")
 """The state of the hash behind the tag: to copy it costs less than to look the algorithm up again."""
+_IDENTITY: Final = Struct(">qq")
 _HEADER: Final = Struct(">qqqiiii")
 
 
-def genesis(*, log_id: str, log_format: int) -> bytes:
-    """Return digest(0) of a log: 32 bytes that differ between any two logs."""
-    return sha256(_GENESIS_TAG + log_format.to_bytes(8, "big") + log_id.encode()).digest()
+def genesis(*, log_id: str, log_format: int, created_at: int) -> bytes:
+    """Return digest(0) of a log: 32 bytes over all that the log says of itself, different for any two logs."""
+    return sha256(_GENESIS_TAG + _IDENTITY.pack(log_format, created_at) + log_id.encode()).digest()
 
 
 def link(

@@ -45,7 +45,8 @@
     │   ├── ModelUnavailable       .model
     │   ├── ModelRefused           .model                cannot be activated or dropped as asked
     │   └── EncodingFailed         .position
-    └── ImportRefused              .path .line           nothing of that line was written
+    ├── ImportRefused              .path .line           nothing of that line was written
+    └── WitnessUnreadable          .path .line           a file of heads; nothing was checked against it, or written
 
 A class exists only where a caller would act differently. `hint` says what to do next.
 """
@@ -190,7 +191,7 @@ class InvalidInput(MnemologError, ValueError):
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")
-        self.field = field
+        self.field, self.why = field, why
 
 
 class LimitExceeded(InvalidInput):
@@ -407,4 +408,14 @@ class ImportRefused(MnemologError):
 
     def __init__(self, path: Path, line: int, why: str) -> None:
         super().__init__(f"{path}:{line}: {why}")
+        self.path, self.line = path, line
+
+
+class WitnessUnreadable(MnemologError):
+    """A file of heads has a line that is none, or cannot be read. Nothing was appended to it."""
+
+    hint = "keep the file as it is, find out who wrote that line, and give a copy without it"
+
+    def __init__(self, path: Path, line: int | None, why: str) -> None:
+        super().__init__(f"{path}: {why}" if line is None else f"{path}:{line}: {why}")
         self.path, self.line = path, line

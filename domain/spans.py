@@ -48,3 +48,23 @@ def branched(spans: Spans, *, at: Position, session: str, started: Position) -> 
 def rewound(spans: Spans, *, to: Position, session: str, at: Position) -> Spans:
     """Return what a session sees once the event at `at` has hidden everything behind `to`."""
     return cut(spans, upto=to) + own(session, at=at)
+
+
+def without(spans: Spans, others: Spans) -> Spans:
+    """Return what lies in `spans` and in none of `others`. All of them must be closed."""
+    left = spans
+    for other in others:
+        left = tuple(piece for span in left for piece in _cut_out(span, other))
+    return left
+
+
+def _cut_out(span: Span, other: Span) -> Spans:
+    if span.session != other.session or span.upto is None or other.upto is None:
+        return (span,)
+    pieces = (
+        Span(span.session, span.after, min(span.upto, other.after)),
+        Span(span.session, max(span.after, other.upto), span.upto),
+    )
+    if other.after >= span.upto or other.upto <= span.after:
+        return (span,)
+    return tuple(piece for piece in pieces if piece.upto is not None and piece.after < piece.upto)

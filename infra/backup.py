@@ -18,6 +18,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.digest import genesis
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra import sqlite
+from mnemolog.infra.log_file import Identity
 
 PAGES_PER_STEP: Final = 512
 """Pages copied between two looks at who wants to stop it: 2 MiB of 4 KiB pages."""
@@ -96,9 +97,9 @@ def look_at(path: Path) -> CopiedLog:
     with sqlite.mapped_errors(path):
         connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?immutable=1", uri=True, isolation_level=None)
         try:
-            log_id, log_format = connection.execute("SELECT log_id, format FROM log").fetchone()
+            identity = Identity(*connection.execute("SELECT log_id, format, created_at FROM log").fetchone())
             found = connection.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
         finally:
             connection.close()
-    position, end = found or (ORIGIN, genesis(log_id=log_id, log_format=log_format))
-    return CopiedLog(log_id, Position(position), bytes(end))
+    position, end = found or (ORIGIN, genesis(**identity._asdict()))
+    return CopiedLog(identity.log_id, Position(position), bytes(end))

@@ -13,7 +13,7 @@ from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.folding import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.infra import forks, keys_file, sqlite, wal
+from mnemolog.infra import file_check, forks, keys_file, sqlite, wal
 from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.keyring import Keyring
 from mnemolog.infra.log_file import LOG_FILE as LOG_FILE
@@ -83,20 +83,22 @@ class EventLog:
         synchronous: sqlite.Synchronous = "FULL",
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
         encrypt: bool | None = None,
+        identity: Identity | None = None,
     ) -> Self:
         """Open the log in `folder`, creating both when `create` is set and nothing is there.
 
+        What is created is a log of its own, or with `identity` another copy of the log that has it, without its keys.
         A log that is created encrypts its content unless `encrypt` is False. What a log that is there does was
         settled then; `InvalidInput` if it is not what `encrypt` says. Raises `StoreNotFound`, `NotAStore`,
         `StoreNotWritable` or `FormatTooNew`; a folder that is no store is left as it was.
         """
         path = folder / LOG_FILE
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
-            identity = find_or_create(folder, clock=clock, create=create, encrypt=encrypt)
+            identity = find_or_create(folder, clock=clock, create=create, encrypt=encrypt, identity=identity)
             engine = sqlite.create_engine(
                 path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
             )
-        genesis = digest.genesis(log_id=identity.log_id, log_format=identity.log_format)
+        genesis = digest.genesis(**identity._asdict())
         codec = EventCodec()
         if identity.is_sealed:
             keys = Keyring(folder / keys_file.KEYS_FILE, log_id=identity.log_id, busy_timeout_s=busy_timeout_s)
@@ -148,7 +150,9 @@ class EventLog:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
         with self._reading() as driver:
             found = driver.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
-        return LogHead(ORIGIN, self.genesis) if found is None else LogHead(Position(found[0]), found[1])
+        if found is None:
+            return LogHead(ORIGIN, self.genesis)
+        return LogHead(Position(found[0]), _digest(found[1], position=found[0]))
 
     def last_given(self) -> Position:
         """Return the highest position ever given, which outlives the row that got it."""
@@ -162,7 +166,7 @@ class EventLog:
             return self.genesis
         with self._reading() as driver:
             found = driver.execute("SELECT digest FROM events WHERE position = ?", (position,)).fetchone()
-        return None if found is None else bytes(found[0])
+        return None if found is None else _digest(found[0], position=position)
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Yield events of `(after, upto]` in order, in batches of at most `batch_max`.
@@ -277,6 +281,11 @@ class EventLog:
         with self._reading() as driver:
             return unlike_ours(dict(driver.execute(SELECT_TRIGGERS)))
 
+    def contradictions(self) -> list[str]:
+        """Return what is wrong with the file beside what its rows say. Reads all of it in one transaction."""
+        with self._reading() as driver:
+            return file_check.contradictions(driver)
+
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, the WAL not counted."""
         with self._reading() as driver:
@@ -303,3 +312,10 @@ class EventLog:
     def _refuse(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()
         raise AssertionError("unreachable")
+
+
+def _digest(stored: object, *, position: int) -> bytes:
+    """Return a digest as it is stored, unless damage has made something else of it."""
+    if not isinstance(stored, bytes):
+        raise errors.LogDamaged("its digest is damaged", position=position)
+    return stored

@@ -33,18 +33,23 @@ class Identity(NamedTuple):
         return self.log_format > PLAIN_FORMAT
 
 
-def find_or_create(folder: Path, *, clock: Clock, create: bool, encrypt: bool | None) -> Identity:
+def find_or_create(
+    folder: Path, *, clock: Clock, create: bool, encrypt: bool | None, identity: Identity | None = None
+) -> Identity:
     """Return the identity of the log in `folder`, created where nothing is there and `create` is set.
 
-    A new one is encrypted unless `encrypt` is False; `InvalidInput` where one that is there is not as `encrypt`
-    says. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and the driver's errors.
+    With `identity` what is created is a copy of the log that has it, without its keys. A new one is encrypted unless
+    `encrypt` is False; `InvalidInput` where one that is there is not as `encrypt` says. Raises `StoreNotFound`,
+    `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and the driver's errors.
     """
-    identity = _find(folder) or _create(folder, clock=clock, create=create, encrypt=encrypt is not False)
-    if encrypt is not None and encrypt != identity.is_sealed:
-        was = "with encryption" if identity.is_sealed else "without encryption"
+    found = _find(folder)
+    if found is None:
+        found = _create(folder, clock=clock, create=create, encrypt=encrypt is not False, identity=identity)
+    if encrypt is not None and encrypt != found.is_sealed:
+        was = "with encryption" if found.is_sealed else "without encryption"
         why = f"the store was created {was}, which cannot be changed; leave it out to open it as it is"
         raise errors.InvalidInput("encrypt", why)
-    return identity
+    return found
 
 
 def _find(folder: Path) -> Identity | None:
@@ -78,40 +83,41 @@ def _find(folder: Path) -> Identity | None:
         raise
     finally:
         connection.close()
-    if row is None:
+    if row is None or [type(value) for value in row] != [str, int, int]:
         raise errors.LogDamaged(f"{path}: the log has lost its identity")
     if row[1] > LOG_FORMAT:
         raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
     return Identity(row[0], row[1], Micros(row[2]))
 
 
-def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool) -> Identity:
+def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity: Identity | None) -> Identity:
     if not create:
         raise errors.StoreNotFound(folder)
+    if identity is not None and identity.log_format > LOG_FORMAT:
+        raise errors.FormatTooNew(folder, found=identity.log_format, supported=LOG_FORMAT)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
-    created_at = clock.now()
-    log_id, log_format = secrets.token_hex(16), PLAIN_FORMAT
-    if encrypt:
+    made = identity or Identity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
+    if encrypt and identity is None:
         # The keys first, durably: a log whose keys were lost could never be read.
-        log_id, log_format = keys_file.create(folder, created_at=created_at), LOG_FORMAT
+        made = Identity(keys_file.create(folder, created_at=made.created_at), LOG_FORMAT, made.created_at)
         _sync_folder(folder)
     engine = sqlite.create_engine(folder / LOG_FILE, synchronous="FULL", create=True)
     try:
         with engine.connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             if not sa.inspect(connection).has_table("log"):  # Another process may have been quicker.
-                create_schema(connection, log_id=log_id, log_format=log_format, created_at=created_at)
+                create_schema(connection, **made._asdict())
             connection.exec_driver_sql("COMMIT")
     finally:
         engine.dispose()
     _sync_folder(folder)
-    identity = _find(folder)
-    if identity is None:
+    found = _find(folder)
+    if found is None:
         raise errors.StoreNotWritable(folder, "the log was not created")
-    return identity
+    return found
 
 
 def _sync_folder(folder: Path) -> None:

@@ -101,8 +101,8 @@ SELECT_TRIGGERS: Final = "SELECT name, sql FROM sqlite_master WHERE type = 'trig
 
 def unlike_ours(found: dict[str, str]) -> list[str]:
     """Return the names of triggers that are missing, altered or not ours, given those of a file."""
-    names = APPEND_ONLY_TRIGGERS.keys() | found.keys()
-    return sorted(name for name in names if found.get(name) != APPEND_ONLY_TRIGGERS.get(name))
+    names = APPEND_ONLY_TRIGGERS.keys() | found.keys()  # Damage can leave a trigger whose name is none.
+    return sorted(str(name) for name in names if found.get(name) != APPEND_ONLY_TRIGGERS.get(name))
 
 
 def forbid_rewriting(driver_connection: Any) -> None:

@@ -24,6 +24,7 @@ from mnemolog.domain.folding import (
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
+from mnemolog.domain.row import LogRow
 from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.schema import NOT_A_TURN
 from mnemolog.infra.sparse import read_sparse
@@ -219,6 +220,30 @@ class Transaction:
             self._stage(stream, stored.originator_version, stored.topic, stored.state, None, now)
             for stored, stream in zip(stored_events, streams, strict=True)
         ]
+
+    def append_rows(self, rows: Sequence[LogRow]) -> None:
+        """Stage events just as another copy of this log has them, digests included.
+
+        Raises `WrongExpectedVersion` for one that does not come next here, `DuplicateKey`.
+        """
+        for row in rows:
+            stream, key = row.stream.decode(), None if row.key is None else row.key.decode()
+            self._states.pop(stream, None)
+            expected, taken = row.version - 1, None if key is None else self._place_of(stream, key)
+            if self.version(stream) != expected or self.head != row.position - 1:
+                raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=self.version(stream))
+            if key is not None and taken is not None:
+                raise errors.DuplicateKey(stream=stream, key=key, position=taken)
+            self._stage(stream, row.version, row.topic.decode(), row.state, key, Micros(row.recorded_at))
+            if self.head_digest != row.digest:
+                raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=row.version)
+
+    def _place_of(self, stream: str, key: str) -> int | None:
+        staged = self._keys.get((stream, key))
+        if staged is not None:
+            return staged[0]
+        found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
+        return None if found is None else int(found[0])
 
     def undo_to(self, count: int, head: Position, head_digest: bytes) -> None:
         """Unstage all rows but the first `count`, behind which the head was as given."""

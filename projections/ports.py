@@ -54,6 +54,14 @@ class Log(Protocol):
         ...
 
 
+class StreamLog(Log, Protocol):
+    """The truth, with the beginning of every stream at hand."""
+
+    def first_event(self, stream: str) -> RecordedEvent | None:
+        """The event that a stream begins with, None if nothing was appended to it."""
+        ...
+
+
 class FoldableLog(Log, Protocol):
     """The truth, stream by stream."""
 
@@ -94,7 +102,7 @@ class AuditableLog(Log, Protocol):
         ...
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
-        """Stored bytes in order: (position, stream, version, topic, state, key, recorded_at, digest).
+        """Stored bytes of `(after, upto]` in order, as the columns of `LogRow`.
 
         Text columns come as bytes, because what was damaged from outside need not be text any more.
         """
@@ -113,6 +121,10 @@ class AuditableLog(Log, Protocol):
 
     def missing_triggers(self) -> list[str]:
         """Append-only triggers that the file should have and has not."""
+        ...
+
+    def contradictions(self) -> list[str]:
+        """What is wrong with the file beside what its rows say: its layout, its pages, its indexes."""
         ...
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -42,6 +44,8 @@ class Kind(StrEnum):
     """Its content does not open with its key."""
     UNPROTECTED = "unprotected"
     """The file has lost what keeps it append-only."""
+    FILE = "file"
+    """SQLite cannot read the file, finds it contradicting itself, or it is not laid out as it was made."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +53,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Kind
     position: Position
+    """0 where it concerns the log as a whole; of what was removed, the first position that is missing."""
     stream: str | None
+    """None where it concerns the log as a whole, or where no event is there to tell its stream."""
     detail: str
 
 
@@ -79,6 +85,8 @@ class Witness(NamedTuple):
     name: str
     position: Position
     digest: bytes
+    log_id: str | None = None
+    """The log it speaks of; None where that is taken to be this one."""
 
 
 def verify(
@@ -91,21 +99,20 @@ def verify(
     """Check the log from its first event to its head.
 
     Finds events that were edited, swapped, removed or cut off, streams with missing versions, events that
-    cannot be read, and every witness that remembers another history. A history that was rewritten whole,
-    links included, is found by a witness only. With `contents` everything encrypted is opened too, which raises
-    `KeysMissing` where that cannot be.
+    cannot be read, a file that SQLite finds at odds with itself, and every witness that remembers another history.
+    A history that was rewritten whole, links included, is found by a witness only. With `contents` everything
+    encrypted is opened too, which raises `KeysMissing` where that cannot be.
     """
-    head = log.head()
-    findings = _unprotected(log)
+    given, last = _ends(log)
+    findings = [*_unprotected(log), *_miscounted(log, given, last=last)]
     chain = _Chain(log, findings, contents=contents)
-    for rows in log.stored_rows(after=ORIGIN, upto=head.position, batch_max=BATCH_MAX):
-        chain.follow(rows)
-        if progress is not None:
-            progress(rows[-1][0], head.position)
-    findings.extend(_cut_off(log, last=chain.position))
+    with ThreadPoolExecutor(1) as beside:  # SQLite checks the file without the GIL, while we follow the chain.
+        checked = beside.submit(log.contradictions)
+        _walk(log, chain, upto=last, progress=progress)
+    findings.extend(_of_the_file(detail) for detail in checked.result())
     asked = list(witnesses)
     for witness in asked:
-        findings.extend(_ask(log, witness, last=chain.position))
+        findings.extend(_ask(log, witness, last=last))
     findings.sort(key=lambda finding: finding.position)
     return Verification(
         sound=not findings,
@@ -124,9 +131,22 @@ def verify(
 
 def glance(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Finding]:
     """Return what is wrong with the log as far as its ends and its witnesses tell. Reads no event through."""
-    last = log.head().position
+    given, last = _ends(log)
     asked = [finding for witness in witnesses for finding in _ask(log, witness, last=last)]
-    return [*_unprotected(log), *_cut_off(log, last=last), *asked]
+    return [*_unprotected(log), *_miscounted(log, given, last=last), *asked]
+
+
+def _walk(log: AuditableLog, chain: _Chain, *, upto: Position, progress: Progress | None) -> None:
+    try:
+        for rows in log.stored_rows(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
+            chain.follow(rows)
+            if progress is not None:
+                progress(rows[-1][0], upto)
+    except errors.LogDamaged as error:
+        chain.stop(f"from here on the log cannot be read: {error}")
+        return
+    if chain.position < upto:
+        chain.stop(f"events from here to {upto} are not found where they should be")
 
 
 class _Chain:
@@ -147,9 +167,15 @@ class _Chain:
         versions, decoders = self.versions, _DECODERS
         before, digest = self.position, self.digest
         for position, stream, version, topic, state, key, recorded_at, stored in rows:
-            sound = link(digest, position, stream, version, topic, state, key, recorded_at) == stored
+            try:
+                sound = link(digest, position, stream, version, topic, state, key, recorded_at) == stored
+            except (struct.error, TypeError):  # Damage can turn a value into one of another type.
+                self._report_break(before, position, stream)
+                before, digest = position, _bytes(stored)
+                continue
             if not sound or position != before + 1:  # Appends leave no holes: a hole is a removal.
                 self._report_break(before, position, stream)
+                stored = _bytes(stored)
             if version != (known := versions.get(stream, 0)) + 1:
                 self._report(Kind.VERSION, position, stream, f"version {version} follows {known}")
             versions[stream] = version
@@ -195,6 +221,10 @@ class _Chain:
         elif isinstance(event, ContentErased):
             self._erased.add(event.request)
 
+    def stop(self, why: str) -> None:
+        """Report that the walk cannot go on."""
+        self._report(Kind.FILE, Position(self.position + 1), None, why)
+
     def _report_break(self, before: Position, position: Position, stream: bytes) -> None:
         if position > before + 1:
             detail = f"events between positions {before} and {position} are gone, or {position} was changed"
@@ -204,8 +234,15 @@ class _Chain:
             self._report(Kind.CHANGED, position, stream, detail)
 
     def _report(self, kind: Kind, position: Position, stream: bytes | None, detail: str) -> None:
-        name = None if stream is None else stream.decode(errors="replace")
-        self._findings.append(Finding(kind=kind, position=position, stream=name, detail=detail))
+        self._findings.append(Finding(kind=kind, position=position, stream=_name(stream), detail=detail))
+
+
+def _bytes(stored: Any) -> bytes:
+    return stored if isinstance(stored, bytes) else b""
+
+
+def _name(stream: Any) -> str | None:
+    return stream.decode(errors="replace") if isinstance(stream, bytes) else None
 
 
 def _unprotected(log: AuditableLog) -> list[Finding]:
@@ -215,20 +252,50 @@ def _unprotected(log: AuditableLog) -> list[Finding]:
     ]
 
 
-def _cut_off(log: AuditableLog, *, last: Position) -> list[Finding]:
-    if (given := log.last_given()) <= last:
-        return []
-    detail = f"positions up to {given} were given, the last event there is has {last}"
-    return [Finding(kind=Kind.REMOVED, position=Position(last + 1), stream=None, detail=detail)]
+def _ends(log: AuditableLog) -> tuple[tuple[Position, Position], Position]:
+    """Return what the counter of positions says before and after, and the last position.
+
+    Others append meanwhile, so that it may have moved on: but not back, and not in between.
+    """
+    before, last = log.last_given(), log.head().position
+    return (before, log.last_given()), last
+
+
+def _miscounted(log: AuditableLog, given: tuple[Position, Position], *, last: Position) -> list[Finding]:
+    before, after = given
+    if before > last:
+        detail = f"positions up to {before} were given, the last event there is has {last}"
+        return [Finding(kind=Kind.REMOVED, position=Position(last + 1), stream=None, detail=detail)]
+    if after < last:
+        detail = f"the counter of positions says {after}, the last event there is has {last}"
+        return [Finding(kind=Kind.CHANGED, position=last, stream=_stream_at(log, last), detail=detail)]
+    return []
+
+
+def _of_the_file(detail: str) -> Finding:
+    return Finding(kind=Kind.FILE, position=ORIGIN, stream=None, detail=detail)
 
 
 def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:
+    if witness.log_id not in (None, log.log_id):
+        detail = f"{witness.name} is of log {witness.log_id}, this is {log.log_id}"
+        return [Finding(kind=Kind.WITNESS, position=ORIGIN, stream=None, detail=detail)]
     if witness.position > last:
         detail = f"{witness.name} has seen position {witness.position}; the log ends at {last}: it lost history"
         return [Finding(kind=Kind.WITNESS, position=Position(last + 1), stream=None, detail=detail)]
-    stored = log.digest_at(witness.position)
+    try:
+        stored = log.digest_at(witness.position)
+    except errors.LogDamaged as error:
+        stored, what = b"", str(error)
+    else:
+        what = "no event is there" if stored is None else f"the log has {stored.hex()}"
     if stored == witness.digest:
         return []
-    what = "no event is there" if stored is None else f"the log has {stored.hex()}"
     detail = f"{witness.name} remembers {witness.digest.hex()}; {what}"
-    return [Finding(kind=Kind.WITNESS, position=witness.position, stream=None, detail=detail)]
+    stream = _stream_at(log, witness.position)
+    return [Finding(kind=Kind.WITNESS, position=witness.position, stream=stream, detail=detail)]
+
+
+def _stream_at(log: AuditableLog, position: Position) -> str | None:
+    rows = next(log.stored_rows(after=Position(position - 1), upto=position, batch_max=1), [])
+    return _name(rows[0][1]) if rows else None

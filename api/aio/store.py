@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from datetime import datetime
 from functools import partial, update_wrapper
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from mnemolog.aio.face import Face, chores, gives, reads, recalls, writes
 from mnemolog.aio.lanes import Lanes
@@ -15,7 +16,9 @@ from mnemolog.aio.session import AsyncSession
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.timeline import Moment
 from mnemolog.sessions import DEFAULT_AGENT
 from mnemolog.store import MemoryStore
 
@@ -23,6 +26,7 @@ EVENTS_PER_CALL: Final = 500
 """As many as the log reads at once."""
 
 P = ParamSpec("P")
+Item = TypeVar("Item")
 
 
 class AsyncQuarantine(Face[Quarantine]):
@@ -124,6 +128,10 @@ class AsyncMemoryStore(Face[MemoryStore]):
     turns = reads(MemoryStore.turns)
     preview_switch = writes(MemoryStore.preview_switch)
     head = reads(MemoryStore.head)
+    note_head = chores(MemoryStore.note_head)
+    event = reads(MemoryStore.event)
+    diff = chores(MemoryStore.diff)
+    export = chores(MemoryStore.export)
     replay = chores(MemoryStore.replay)
     vectors = recalls(MemoryStore.vectors)
 
@@ -186,11 +194,34 @@ class AsyncMemoryStore(Face[MemoryStore]):
 
     async def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> AsyncIterator[RecordedEvent]:
         """Yield the events of `(after, upto]` in order; up to the head when `upto` is None."""
-        events = self._of.events(after=after, upto=upto)
-        while page := await self._lanes.read(partial(_next_of, events)):
-            for event in page:
-                yield event
+        async for event in self._pages(lambda: self._of.events(after=after, upto=upto)):
+            yield event
 
+    async def timeline(
+        self,
+        *,
+        after: int = ORIGIN,
+        upto: int | None = None,
+        session: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncIterator[Moment]:
+        """Yield what happened, event by event, in words. See `MemoryStore.timeline`; raises as that does."""
+        asked = partial(
+            self._of.timeline,
+            after=after,
+            upto=upto,
+            session=session,
+            since=since,
+            until=until,
+            progress=progress,
+        )
+        async for moment in self._pages(asked):
+            yield moment
 
-def _next_of(events: Iterator[RecordedEvent]) -> list[RecordedEvent]:
-    return list(islice(events, EVENTS_PER_CALL))
+    async def _pages(self, begin: Callable[[], Iterator[Item]]) -> AsyncIterator[Item]:
+        items = await self._lanes.read(begin)
+        while page := await self._lanes.read(lambda: list(islice(items, EVENTS_PER_CALL))):
+            for item in page:
+                yield item

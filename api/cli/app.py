@@ -26,13 +26,15 @@ EXIT_FAILED, EXIT_DAMAGED = 1, 3
 # Which module has which command: the others are not imported. Help lists the commands in this order.
 MODULES: Final = {
     "rebuild": "auditing",
-    "replay": "auditing",
     "verify": "auditing",
     "backup": "backing_up",
     "restore": "backing_up",
     "checkpoint": "checkpoints",
     "doctor": "doctoring",
     "quarantine": "doctoring",
+    "replay": "history",
+    "diff": "history",
+    "export": "history",
     "memory": "memory",
     "task": "memory",
     "notes": "memory",

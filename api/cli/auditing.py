@@ -1,7 +1,8 @@
-"""Commands of the operator and the auditor: rebuild, replay, verify."""
+"""Commands of the operator and the auditor: rebuild, verify."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -52,41 +53,23 @@ def rebuild(
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command("replay", cls=StoreCommand)
-def replay(
-    store: Store,
-    to: Annotated[int | None, typer.Option("--to", help="The position to stop at; the head by default.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only this session (id or name).")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print what the store held at a position, folded from the log alone.
-
-    Example: mnemolog replay memory/ --to 1200 --session trip
-    """
-    with MemoryStore.open(store, model=None, create=False) as opened:
-        chosen = None if session is None else opened.find_session(session).session
-        with bar("replaying") as progress:
-            answer = opened.replay(to=to, session=chosen, progress=progress)
-    if as_json:
-        output.print_json(answer)
-    else:
-        output.show_replay(answer)
-
-
 @app.command("verify", cls=StoreCommand)
 def verify(
     store: Store,
     expect_head: Annotated[
         str | None, typer.Option(metavar="POSITION:DIGEST", help="A head noted earlier with `mnemolog head`.")
     ] = None,
+    heads: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file of heads; every one of them is asked.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that the history is whole. Exit status 3 when it is not.
 
-    Example: mnemolog verify memory/ --expect-head "$(tail -n 1 heads.txt)"
+    Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
-        answer = opened.verify(expect_head=expect_head, progress=progress)
+        answer = opened.verify(expect_head=expect_head, heads=heads, progress=progress)
     if as_json:
         output.print_json(answer)
     else:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.projections.replay import Replay
 from mnemolog.projections.tree import SessionNode
 from mnemolog.projections.verify import Verification
 from mnemolog.projector_state import ProjectorStatus
@@ -90,23 +89,6 @@ def show_turns(turns: list[Turn]) -> None:
         out.print(turn.text, markup=False)
 
 
-def show_replay(answer: Replay) -> None:
-    """Print the store as it was: every session with its turns."""
-    out = console()
-    for item in answer.sessions:
-        branched = f", branched at {item.branched_at} of {item.parent}" if item.parent else ""
-        ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
-        out.print(
-            f"{item.name or FORGOTTEN} ({item.session}) in {item.scope or '/'}{branched}{ended}",
-            style="bold",
-            markup=False,
-        )
-        show_turns(list(item.turns))
-        if item.forgotten:
-            out.print(f"forgotten: {', '.join(f'@{position}' for position in item.forgotten)}", style="dim")
-    out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
-
-
 def projector_line(status: ProjectorStatus) -> str:
     """Return what a projector is doing, in one line."""
     line = status.state if status.position is None else f"{status.state} at position {status.position}"
@@ -149,8 +131,8 @@ def show_verification(answer: Verification) -> None:
     """Print the verdict, and every finding with its position."""
     out = console()
     for item in answer.findings:
-        where = f" {item.stream}" if item.stream else ""
-        out.print(f"position {item.position}{where}: {item.kind.value}: {item.detail}", style="red", markup=False)
+        stream = item.stream or "the log"
+        out.print(f"position {item.position}, {stream}: {item.kind.value}: {item.detail}", style="red", markup=False)
     if answer.findings_left_out:
         out.print(f"... and {answer.findings_left_out} more")
     verdict = "[green]sound[/green]" if answer.sound else "[red]DAMAGED[/red]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,13 +49,20 @@ def status(store: Store, as_json: AsJson = False) -> None:
 
 
 @app.command("head", cls=StoreCommand)
-def head(store: Store, as_json: AsJson = False) -> None:
+def head(
+    store: Store,
+    append: Annotated[
+        Path | None,
+        typer.Option("--append", metavar="FILE", help="Append it to this file, unless its last head contradicts it."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Print position and digest of the end of the log, to be kept elsewhere as a witness.
 
-    Example: mnemolog head memory/ >> heads.txt
+    Example: mnemolog head memory/ --append /mnt/elsewhere/heads.jsonl
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        answer = opened.head()
+        answer = opened.head() if append is None else opened.note_head(append)
     if as_json:
         output.print_json(answer)
     else:

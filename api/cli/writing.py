@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mnemolog.cli import output
+from mnemolog.cli import output, session_output
 from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.messages import moment, standard_input
 from mnemolog.cli.naming import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
+from mnemolog.log_copies import import_log
 from mnemolog.store import DEFAULT_MODEL, MemoryStore
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False, help="Files to read.")]
@@ -80,10 +82,13 @@ def import_(
     retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Import conversations. Safe to run twice: turns that are there are passed over.
+    """Import conversations, or the export of a log into a new store. Safe to run twice: what is there is passed over.
 
     Example: mnemolog import memory/ turns.jsonl --field text=body,session=room,time=at
     """
+    if _is_log(files):
+        _import_log(store, files, as_json=as_json)
+        return
     with store_with_model(store, model, retain_every=retain_every) as opened:
         with bar("importing") as progress:
             report = opened.import_files(
@@ -100,6 +105,20 @@ def import_(
         output.print_json(report)
     else:
         output.show_import(report)
+
+
+def _is_log(files: list[Path]) -> bool:
+    from mnemolog.importing.log_export import is_log_export
+
+    return any(is_log_export(file) for file in files)
+
+
+def _import_log(folder: Path, files: list[Path], *, as_json: bool) -> None:
+    if len(files) > 1:
+        raise typer.BadParameter("one of these files is the export of a log; import that by itself")
+    with bar("importing") as progress:
+        answer = import_log(files[0], folder, progress=progress)
+    session_output.answer(answer, show_log_import, as_json=as_json)
 
 
 def _catch_up(store: MemoryStore, *, vectors: bool) -> None:

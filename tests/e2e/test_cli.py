@@ -16,7 +16,7 @@ from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched, ValueSet
 from mnemolog.domain.session import session_stream
 
-COMMANDS = "init import record recall sessions show status project rebuild replay verify head".split()  # noqa: SIM905
+COMMANDS = "init import record recall sessions show status project rebuild replay diff export verify head".split()  # noqa: SIM905
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
 
 
@@ -65,6 +65,8 @@ READS = {
     "status": ("status",),
     "head": ("head",),
     "replay": ("replay", "--to", "3"),
+    "show POSITION": ("show", "2"),
+    "diff": ("diff", "1"),
     "verify": ("verify",),
     "rebuild --dry-run": ("rebuild", "views", "--dry-run"),
 }

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/async.md",
+    "docs/audit.md",
+    "docs/format.md",
     "docs/backup.md",
     "docs/forgetting.md",
     "docs/models.md",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from pysqlite3 import dbapi2
+from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
+from sqlalchemy.schema import CreateIndex
 
 from mnemolog import HeadAt, LogDamaged, MemoryStore, NewTurn
 from mnemolog.infra.log import LOG_FILE, EventLog
 from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS
+from mnemolog.infra.schema import EVENTS as EVENTS_TABLE
 from mnemolog.projections.verify import Kind, verify
 from tests.faults.tamper import COLUMNS, Tampering, copy_store
 from tests.support import FakeClock, HashEncoder
@@ -233,6 +236,51 @@ def test_an_event_inserted_into_the_past_is_found(tampering):
     assert findings(tampering)[0] == (Kind.CHANGED, EDITED)
 
 
+@pytest.mark.parametrize("position", [0, -1, -(2**63)])
+def test_an_event_before_the_first_position_is_found(tampering, position):
+    """No walk from the beginning meets it, but whoever reads a stream does."""
+    tampering.execute(
+        "INSERT INTO events SELECT ?, stream, 99, topic, state, NULL, recorded_at, digest FROM events LIMIT 1",
+        (position,),
+    )
+    assert findings(tampering) == [(Kind.FILE, 0)]
+
+
+def test_a_counter_that_was_set_back_is_found(tampering, bare):
+    """It never says less than the last position."""
+    tampering.execute("UPDATE sqlite_sequence SET seq = 3 WHERE name = 'events'")
+    tampering.put_triggers_back()
+    (found,) = verify(bare).findings
+    assert (found.kind, found.position, found.stream) == (Kind.CHANGED, EVENTS, "session/b")
+
+
+def test_another_time_of_creation_is_found(tampering):
+    """All that a log says of itself is in its first digest."""
+    tampering.execute("UPDATE log SET created_at = created_at + 1")
+    assert findings(tampering)[0] == (Kind.CHANGED, 1)
+
+
+@pytest.mark.parametrize("index", ["events_key", "events_sparse"])
+def test_a_removed_index_is_found(tampering, index):
+    """Keys could be given twice without the one, and sessions would not be read without the other."""
+    tampering.execute(f"DROP INDEX {index}")
+    assert findings(tampering) == [(Kind.FILE, 0)]
+
+
+def test_an_index_that_lacks_an_event_is_found(tampering):
+    """Every row and every digest is right, and yet whoever reads by stream misses one."""
+    tampering.execute("DROP INDEX events_sparse")
+    (made,) = (index for index in EVENTS_TABLE.indexes if index.name == "events_sparse")
+    asked = "topic <> 'turn.recorded.v1'"
+    sql = str(CreateIndex(made).compile(dialect=sqlite_dialect()))
+    tampering.execute(sql.replace(asked, f"{asked} AND position > 1"))
+    tampering.execute("PRAGMA writable_schema=ON")
+    tampering.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'events_sparse'", (sql,))
+    tampering.execute("PRAGMA writable_schema=RESET")
+    found = findings(tampering)
+    assert found == [(Kind.FILE, 0)]
+
+
 @pytest.mark.parametrize("name", sorted(APPEND_ONLY_TRIGGERS))
 def test_a_removed_trigger_is_found(copy, name):
     """A file that anybody may edit is not sound, though its history still is."""
@@ -304,7 +352,8 @@ def test_every_flipped_bit_of_an_event_is_found(tampering, bare, column, positio
             continue  # Another event has this place: the file itself cannot hold both.
         findings = found()
         assert findings, flipped
-        assert findings[0].position == position or (column, findings[0].kind) == ("position", Kind.REMOVED)
+        moved = column == "position" and findings[0].kind in (Kind.REMOVED, Kind.FILE)
+        assert findings[0].position == position or moved
         tampering.write(flipped if column == "position" else position, **{column: stored})
     assert found() == []
 

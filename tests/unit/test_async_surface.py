@@ -37,7 +37,7 @@ ATTRIBUTES = {
 """What is set at construction, and so is no member of the class."""
 NOT_FOR_USERS = {Ticket: {"give_up", "settle", "taken", "listening"}}
 """Called by the prefetcher, under its mutex."""
-ITERATES = {"events"}
+ITERATES = {"events", "timeline"}
 AS_ASYNC = {"Session": "AsyncSession", "SessionAt": "AsyncSessionAt", "Ticket": "AsyncTicket"}
 AS_ASYNC |= {"Quarantine": "AsyncQuarantine", "Iterator": "AsyncIterator"}
 

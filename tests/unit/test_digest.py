@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from mnemolog.domain.digest import DIGEST_BYTES, genesis, link
 
 LOG_ID = "0123456789abcdef0123456789abcdef"
-GENESIS = "ed7ca01617cafca46d703cf4ec05016461e534162ad2154ab044b3614de86c63"
-FIRST = "be332f3a96ff4b329a39216394fd90ed6bdea9cace3811d69b8536e4a378d876"
-SECOND = "5271b5f3562061d7226bc5f0144e0ea01460c8b7b30638b3f32433fef8c3e721"
+CREATED_AT = 1_704_067_200_000_000
+GENESIS = "2f2255b869b3f7248bcf147ac2fa253f62f071894d4aec131f5383bd7469170b"
+FIRST = "df61264a7d1a3814043d99185e9eb2d7fd9e8f05f5d267370d96a18b7c2f7314"
+SECOND = "f8e23a3273e556a38c32929bd403d196ba3afbb4f8e5a622a9c6c3b3b4bb742e"
 """Constants: were they to change, no log written before would verify."""
 
 FIRST_ROW = (1, b"session/s", 1, b"session.started.v1", b"\x82\xa4name\xa1s\xa5agent\xa1a", None, 1_704_067_200_000_000)
@@ -33,14 +34,14 @@ def by_hand(previous, position, stream, version, topic, state, key, recorded_at)
 def test_the_golden_digests_stay_what_they_are():
     """Genesis and two events, as hexadecimal constants."""
     first = bytes.fromhex(GENESIS)
-    assert genesis(log_id=LOG_ID, log_format=1).hex() == GENESIS
+    assert genesis(log_id=LOG_ID, log_format=1, created_at=CREATED_AT).hex() == GENESIS
     assert link(first, *FIRST_ROW).hex() == FIRST
     assert link(bytes.fromhex(FIRST), *SECOND_ROW).hex() == SECOND
 
 
 def test_the_golden_digests_are_sha256_of_what_the_format_says():
     """The constants were not copied from the code: hashlib gives them from the written description."""
-    start = b"mnemolog/genesis/1\x00" + struct.pack(">q", 1) + LOG_ID.encode()
+    start = b"mnemolog/genesis/1\x00" + struct.pack(">qq", 1, CREATED_AT) + LOG_ID.encode()
     assert hashlib.sha256(start).hexdigest() == GENESIS
     assert by_hand(bytes.fromhex(GENESIS), *FIRST_ROW).hex() == FIRST
     assert by_hand(bytes.fromhex(FIRST), *SECOND_ROW).hex() == SECOND
@@ -48,12 +49,18 @@ def test_the_golden_digests_are_sha256_of_what_the_format_says():
 
 def test_a_digest_has_the_length_that_the_schema_asks_for():
     """32 bytes, for genesis and events."""
-    assert len(genesis(log_id="", log_format=1)) == len(link(bytes(32), *FIRST_ROW)) == DIGEST_BYTES == 32
+    assert len(genesis(log_id="", log_format=1, created_at=0)) == len(link(bytes(32), *FIRST_ROW)) == DIGEST_BYTES == 32
 
 
 def test_two_logs_begin_differently():
-    """Log id and format are part of the beginning."""
-    assert len({genesis(log_id=a, log_format=b) for a in ("a", "b", "") for b in (1, 2)}) == 6
+    """Log id, format and the time of creation are part of the beginning."""
+    beginnings = {
+        genesis(log_id=log_id, log_format=log_format, created_at=created_at)
+        for log_id in ("a", "b", "")
+        for log_format in (1, 2)
+        for created_at in (-1, 0, 1)
+    }
+    assert len(beginnings) == 18
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -17,7 +17,7 @@ from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_stream
-from mnemolog.domain.spans import Span
+from mnemolog.domain.spans import Span, without
 from mnemolog.projections import queries, text_search
 from mnemolog.projections.candidates import Source
 from mnemolog.projections.database import ProjectionDatabase
@@ -254,3 +254,23 @@ def test_a_page_reads_no_further_than_it_is_long():
         assert positions_in(connection, spans, after=204, limit=8) == list(range(205, 213))
         assert len(asked) == 4
     views.database.engine.dispose()
+
+
+CLOSED = st.builds(
+    lambda session, after, length: Span(session, after, after + length),
+    st.sampled_from("ab"),
+    st.integers(0, 12),
+    st.integers(0, 6),
+)
+
+
+@given(st.lists(CLOSED, max_size=4), st.lists(CLOSED, max_size=4))
+def test_what_is_left_without_other_spans_is_what_a_list_says(spans, others):
+    """Position by position; no piece that is left is empty."""
+
+    def held(spans):
+        return {(session, at) for session in "ab" for at in range(1, 20) if any(s.holds(session, at) for s in spans)}
+
+    left = without(tuple(spans), tuple(others))
+    assert held(left) == held(spans) - held(others)
+    assert others == [] or all(span.after < span.upto for span in left if span not in spans)

@@ -1,0 +1,106 @@
+"""Commands on the history itself: replay, diff, export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from mnemolog.cli import history_output as out
+from mnemolog.cli import output
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.messages import moment
+from mnemolog.cli.progress import bar
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.store import MemoryStore
+
+From = Annotated[
+    int, typer.Option("--from", metavar="N", min=1, max=INTEGER_MAX, help="The first position; 1 by default.")
+]
+To = Annotated[
+    int | None, typer.Option("--to", metavar="N", max=INTEGER_MAX, help="The last position; the head by default.")
+]
+Target = Annotated[
+    Path, typer.Argument(metavar="[FILE]", allow_dash=True, dir_okay=False, help="Where to; '-' is standard output.")
+]
+STANDARD_OUTPUT: Final = Path("-")
+
+
+@app.command("replay", cls=StoreCommand)
+def replay(
+    store: Store,
+    first: From = 1,
+    to: To = None,
+    session: Annotated[str | None, typer.Option(help="Only this session (id or name).")] = None,
+    since: Annotated[str | None, typer.Option(help="Only what was recorded from this time on, ISO 8601.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only what was recorded before this time.")] = None,
+    as_lines: Annotated[bool, typer.Option("--jsonl", help="Print the timeline alone, as JSON Lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was held in the end alone, as JSON.")] = False,
+) -> None:
+    """Print what happened up to a position, event by event, and what the store held then; from the log alone.
+
+    Example: mnemolog replay memory/ --to 1200 --session trip
+    """
+    if as_json and (as_lines or first > 1 or since or until):
+        raise typer.BadParameter(
+            "use --json without --jsonl, --from, --since and --until: it is what was held in the end"
+        )
+    begin = None if since is None else moment("since", since)
+    end = None if until is None else moment("until", until)
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        chosen = None if session is None else opened.find_session(session).session
+        if not as_json:
+            moments = opened.timeline(after=first - 1, upto=to, session=chosen, since=begin, until=end)
+            (out.print_lines if as_lines else out.show_timeline)(moments)
+        if not as_lines:
+            with bar("replaying") as progress:
+                answer = opened.replay(to=to, session=chosen, progress=progress)
+            (output.print_json if as_json else out.show_held)(answer)
+
+
+@app.command("diff", cls=StoreCommand)
+def diff(
+    store: Store,
+    before: Annotated[int, typer.Argument(metavar="A", max=INTEGER_MAX, help="The earlier position.")],
+    after: Annotated[
+        int | None, typer.Argument(metavar="[B]", max=INTEGER_MAX, help="The later one; the head by default.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, max=INTEGER_MAX, help="How many recorded turns to list.")] = 1_000,
+    as_json: AsJson = False,
+) -> None:
+    """Print what changed between two positions: sessions, turns, values, tasks, notes, checkpoints, models.
+
+    Example: mnemolog diff memory/ 1200 1350
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened, bar("comparing") as progress:
+        answer = opened.diff(before, after, turns_max=limit, progress=progress)
+    if as_json:
+        output.print_json(answer)
+    else:
+        out.show_diff(answer)
+
+
+@app.command("export", cls=StoreCommand)
+def export(
+    store: Store,
+    file: Target = STANDARD_OUTPUT,
+    first: From = 1,
+    to: To = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the log as JSON Lines with all digests, to be verified without mnemolog, or imported again.
+
+    Example: mnemolog export memory/ log.jsonl
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened, bar("exporting") as progress:
+        target = sys.stdout.buffer if file == STANDARD_OUTPUT else file
+        answer = opened.export(target, after=first - 1, upto=to, overwrite=force, progress=progress)
+    if file == STANDARD_OUTPUT:
+        return
+    if as_json:
+        output.print_json(answer)
+    else:
+        out.show_export(answer, file)

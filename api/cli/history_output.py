@@ -1,0 +1,163 @@
+"""How the timeline, an event and what changed look on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.audit_results import Diff, EventAt, LogExport, LogImport, SessionDiff
+from mnemolog.cli.output import FORGOTTEN, console, counted, dated
+from mnemolog.projections.narration import one_line, told
+from mnemolog.projections.replay import Replay, SessionReplay
+from mnemolog.projections.timeline import Moment
+from mnemolog.results import TaskAt
+
+LINES_PER_WRITE: Final = 500
+_WHO_CHARACTERS: Final = 16
+_STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
+
+
+def print_lines(moments: Iterator[Moment]) -> None:
+    """Print each event as one JSON object on a line of its own."""
+    encode = msgspec.json.Encoder().encode
+    while page := list(islice(moments, LINES_PER_WRITE)):
+        sys.stdout.write("".join(encode(moment).decode() + "\n" for moment in page))
+
+
+def show_timeline(moments: Iterator[Moment]) -> None:
+    """Print each event on a line: position, time, session, what happened."""
+    out = console()
+    for item in moments:
+        out.print(f"[cyan]@{item.position:<6}[/cyan] [dim]{item.at:%Y-%m-%d %H:%M:%S}[/dim] ", end="")
+        who = one_line(item.who, characters_max=_WHO_CHARACTERS)
+        out.print(f"{who:<{_WHO_CHARACTERS}}", style="bold", markup=False, end=" ")
+        out.print(item.what, markup=False)
+
+
+def show_held(answer: Replay) -> None:
+    """Print the sessions as they were in the end; their turns are in the timeline."""
+    out = console()
+    out.print(f"held at position {answer.position}:", style="bold")
+    for item in answer.sessions:
+        out.print(f"  {_session_then(item)}", markup=False)
+    out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
+
+
+def _session_then(item: SessionReplay) -> str:
+    branched = f", branched at {item.branched_at} of {item.parent}" if item.parent else ""
+    ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
+    turns = counted(len(item.turns), "turn")
+    forgotten = f", {len(item.forgotten)} forgotten" if item.forgotten else ""
+    return f"{item.name or FORGOTTEN} ({item.session}) in {item.scope or '/'}{branched}{ended}, {turns}{forgotten}"
+
+
+def show_event(item: EventAt) -> None:
+    """Print one event: what it says, its columns, its content."""
+    out = console()
+    out.print(told(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold", markup=False)
+    link = "holds" if item.link_holds else "DOES NOT HOLD: this event, or the one before, is not what was recorded"
+    columns: dict[str, Any] = {
+        "position": item.position,
+        "stream": item.stream,
+        "version": item.version,
+        "topic": item.topic,
+        "key": "-" if item.key is None else item.key,
+        "recorded_at": f"{item.recorded_at} ({item.at.isoformat() if item.at else 'no time of the calendar'})",
+        "previous": item.previous_digest or "no event is before it",
+        "digest": item.digest,
+        "link": link,
+        "state": f"{len(item.state)} bytes: {item.state[:32].hex(' ')}{' …' if len(item.state) > 32 else ''}",
+    }
+    for name, value in columns.items():
+        out.print(f"{name:<12} {value}", markup=False, style="red" if name == "link" and not item.link_holds else "")
+    if item.event is not None:
+        fields = msgspec.json.format(msgspec.json.encode(item.event), indent=2).decode()
+        out.print(fields, markup=False, style="dim")
+
+
+def show_diff(answer: Diff) -> None:
+    """Print what changed, session by session."""
+    out = console()
+    before, after = answer.before.position, answer.after.position
+    out.print(f"from position {before} ({dated(answer.before_at)}) to {after} ({dated(answer.after_at)})", style="bold")
+    for item in answer.sessions:
+        out.print(_title(item), style="bold", markup=False)
+        for sign, line in _lines(item):
+            out.print(f"  {sign} {line}", style=_STYLES[sign], markup=False)
+    for switch in answer.switches:
+        came = f"{switch.from_ or 'no session'} to {switch.to}"
+        out.print(f"@{switch.position} {switch.agent} switched from {came} ({switch.reason})", markup=False)
+    for activation in answer.activations:
+        out.print(f"@{activation.position} model {activation} answers from here on", markup=False)
+    if answer.turns_left_out:
+        out.print(f"... and {counted(answer.turns_left_out, 'recorded turn')} not listed")
+    kinds = ", ".join(f"{number} {topic}" for topic, number in answer.topics.items())
+    out.print(f"{counted(sum(answer.topics.values()), 'event')}{kinds and ': '}{kinds}", style="dim", markup=False)
+
+
+def _title(item: SessionDiff) -> str:
+    facts = []
+    if item.started:
+        facts.append(f"branched at {item.branched_at} of {item.parent}" if item.parent else "started")
+    if item.ended_before != item.ended_after:
+        facts.append("ended" if item.ended_after else "resumed")
+    return f"{item.name} ({item.session}) in {item.scope or '/'}{(facts and ': ') or ''}{', '.join(facts)}"
+
+
+def _lines(item: SessionDiff) -> Iterable[tuple[str, str]]:
+    """Yield what changed of a session, each with the sign of what came, went or changed."""
+    for turn in item.turns:
+        yield "+", f"@{turn.position} {turn.speaker or turn.role.value}: {one_line(turn.text)}"
+    if item.hidden:
+        yield "-", f"{counted(len(item.hidden), 'turn')} hidden: {_listed(item.hidden)}"
+    if item.shown:
+        yield "+", f"{counted(len(item.shown), 'turn')} shown again: {_listed(item.shown)}"
+    for change in item.values:
+        old, new = (one_line(msgspec.json.encode(value).decode()) for value in (change.before, change.after))
+        match change.change:
+            case "added":
+                yield "+", f"value {change.key} = {new}"
+            case "removed":
+                yield "-", f"value {change.key} (was {old})"
+            case "changed":
+                yield "~", f"value {change.key}: {old} -> {new}"
+    if item.task_before != item.task_after:
+        yield "~", f"task: {_task(item.task_before)} -> {_task(item.task_after)}"
+    yield from (("-", f"note: {one_line(note.text)}") for note in item.notes_removed)
+    yield from (("+", f"note: {one_line(note.text)}") for note in item.notes_added)
+    yield from (("+", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_created)
+    yield from (("-", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_deleted)
+
+
+def _task(task: TaskAt | None) -> str:
+    if task is None:
+        return "none"
+    step = "" if task.step is None else f", step {task.step}" + (f" of {task.total}" if task.total else "")
+    return f"{one_line(task.description)} ({task.status}{step})"
+
+
+def _listed(positions: tuple[int, ...], *, most: int = 10) -> str:
+    more = f" and {len(positions) - most} more" if len(positions) > most else ""
+    return ", ".join(f"@{position}" for position in positions[:most]) + more
+
+
+def show_export(answer: LogExport, file: Path) -> None:
+    """Print what was written, and the head to check it by."""
+    out = console()
+    text = f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {answer.bytes:,} bytes"
+    out.print(text, markup=False)
+    out.print(f"head {answer.head}")
+
+
+def show_log_import(answer: LogImport) -> None:
+    """Print what became of the store."""
+    out = console()
+    where = "a new store" if answer.created else "the store"
+    text = f"{counted(answer.events, 'event')} of log {answer.log_id} appended to {where}"
+    out.print(f"{text}, {answer.already_there} already there", markup=False)
+    out.print(f"head {answer.head}")

@@ -1,0 +1,46 @@
+"""What differs between two states of a session's working memory. A session that was not there had none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mnemolog.domain.notes import notes
+from mnemolog.domain.position import Micros
+from mnemolog.domain.state import SessionState, Value
+from mnemolog.domain.values import is_expired
+from mnemolog.results import NoteAt, ValueChange, note_at
+
+Notes = tuple[NoteAt, ...]
+
+
+def value_changes(
+    before: SessionState | None, after: SessionState | None, *, then: Micros, now: Micros
+) -> Iterator[ValueChange]:
+    """Yield what became of each key between `then` and `now`. Values that have expired are not there."""
+    for key in sorted({*_keys(before), *_keys(after)}):
+        old, new = _there(before, key, then), _there(after, key, now)
+        if old is None and new is not None:
+            yield ValueChange(key=key, change="added", before=None, after=new.value)
+        elif old is not None and new is None:
+            yield ValueChange(key=key, change="removed", before=old.value, after=None)
+        elif old is not None and new is not None and old != new:
+            yield ValueChange(key=key, change="changed", before=old.value, after=new.value)
+
+
+def note_changes(before: SessionState | None, after: SessionState | None) -> tuple[Notes, Notes]:
+    """Return the notes that went and those that came: all behind the first that differs."""
+    old, new = [] if before is None else notes(before), [] if after is None else notes(after)
+    same = next(
+        (place for place, (one, two) in enumerate(zip(old, new, strict=False)) if one != two),
+        min(len(old), len(new)),
+    )
+    return tuple(map(note_at, old[same:])), tuple(map(note_at, new[same:]))
+
+
+def _keys(state: SessionState | None) -> Iterator[str]:
+    return iter(() if state is None else state.values)
+
+
+def _there(state: SessionState | None, key: str, now: Micros) -> Value | None:
+    value = None if state is None else state.values.get(key)
+    return None if value is None or is_expired(value, now) else value

@@ -1,0 +1,28 @@
+"""An event as the bytes that are stored, which is what the chain is over."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from mnemolog.domain.digest import link
+
+
+class LogRow(NamedTuple):
+    """Every column of an event. Texts are UTF-8, unless somebody damaged them."""
+
+    position: int
+    stream: bytes
+    version: int
+    topic: bytes
+    state: bytes
+    key: bytes | None
+    recorded_at: int
+    digest: bytes
+
+    def follows(self, previous: bytes) -> bool:
+        """Whether the digest is what comes of these columns behind the event with the digest `previous`."""
+        try:
+            return link(previous, *self[:-1]) == self.digest
+        except (struct.error, TypeError):  # Damage can turn a value into one of another type.
+            return False

@@ -1,0 +1,64 @@
+"""Is a log file what was made? Its layout, its pages, its indexes, and the counter of its positions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pysqlite3 import dbapi2
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS, EVENTS, LOG
+
+PROBLEMS_MAX: Final = 100
+"""So many of the problems that SQLite finds with a file are asked for."""
+
+_DIALECT: Final = sqlite.dialect()
+
+
+def _compiled(made: CreateTable | CreateIndex) -> list[str]:
+    return _words(str(made.compile(dialect=_DIALECT)))
+
+
+def _words(sql: str | None) -> list[str]:
+    """Return a statement without the spaces that another SQLAlchemy may set in another way.
+
+    Those that it never sets, of which SQLite knows more, are damage.
+    """
+    return [word for word in re.split(r"[ \t\n]+", str(sql or "")) if word]
+
+
+_MADE: Final = {
+    **{table.name: ("table", table.name, _compiled(CreateTable(table))) for table in (LOG, EVENTS)},
+    **{str(index.name): ("index", EVENTS.name, _compiled(CreateIndex(index))) for index in EVENTS.indexes},
+    "sqlite_sequence": ("table", "sqlite_sequence", _words("CREATE TABLE sqlite_sequence(name,seq)")),
+    "sqlite_autoindex_events_1": ("index", EVENTS.name, []),
+}
+"""By name: the kind of every table and index of a log file, the table it belongs to, and how it is made."""
+
+
+def contradictions(connection: Any) -> list[str]:
+    """Return what is wrong with the file of a driver connection beside what its rows say; reads all of it.
+
+    An index that lacks a row would hide an event from whoever reads by stream, and the rows do not tell.
+    """
+    try:
+        checked = connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})").fetchall()
+        return [*_altered(connection), *_early(connection), *(f"SQLite: {row[0]}" for row in checked if row[0] != "ok")]
+    except (dbapi2.DatabaseError, UnicodeDecodeError) as error:
+        return [f"SQLite cannot check the file: {error}"]
+
+
+def _altered(connection: Any) -> list[str]:
+    rows = connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_master").fetchall()
+    found = {name: (kind, table, _words(sql)) for name, kind, table, sql in rows}
+    other = [name for name, made in _MADE.items() if found.get(name) != made]
+    # Whether a trigger is there and says what it should is asked elsewhere: a log without one may still be whole.
+    moved = [name for name in APPEND_ONLY_TRIGGERS if name in found and found[name][1] != name.split("_")[0]]
+    return [f"{name} is not laid out as it was made" for name in (*other, *moved)]
+
+
+def _early(connection: Any) -> list[str]:
+    rows = connection.execute("SELECT position FROM events WHERE position < 1 LIMIT ?", (PROBLEMS_MAX,)).fetchall()
+    return [f"an event is at position {position}, before the first" for (position,) in rows]

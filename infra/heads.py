@@ -1,0 +1,83 @@
+"""A file of heads, kept elsewhere: what the log cannot change, and what it is held against."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mnemolog.domain import errors
+from mnemolog.domain.head import NotedHead, head_line, parse_head
+from mnemolog.infra.durable_files import mapped_errors, sync_folder
+
+LINE_BYTES_MAX: Final = 4_096
+
+Line = tuple[int, NotedHead]
+"""A head and the number of its line, counted from 1."""
+
+
+def read_heads(path: Path) -> Iterator[Line]:
+    """Yield every head of a file, in its order. Raises `WitnessUnreadable`, naming the line that is none."""
+    try:
+        with path.open("rb") as file:
+            yield from _heads_in(path, file)
+    except OSError as error:
+        raise errors.WitnessUnreadable(path, None, f"cannot be read: {error.strerror or error}") from error
+
+
+def append_head(path: Path, head_after: Callable[[Line | None], NotedHead]) -> NotedHead:
+    """Append a head to a file, which is made if there is none. It is durable when this returns.
+
+    `head_after` is told the last head of the file and gives the next one, or raises, and then nothing is written.
+    Of several processes one does so at a time. Raises `WitnessUnreadable`, `StoreNotWritable`, `StorageFull`.
+    """
+    with mapped_errors(path):
+        is_new = not path.exists()
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # Until the file is closed.
+            file.seek(0)
+            last = None
+            for last in _heads_in(path, file):  # noqa: B007
+                pass
+            head = head_after(last)
+            _write(file, _separator(file) + head_line(head))
+        if is_new:
+            sync_folder(path.absolute().parent)
+    return head
+
+
+def _heads_in(path: Path, file: BinaryIO) -> Iterator[Line]:
+    number = 0
+    while line := file.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if line.isspace():
+            continue
+        try:
+            yield number, parse_head("head", line.decode())
+        except (errors.InvalidInput, UnicodeDecodeError) as error:
+            why = error.why if isinstance(error, errors.InvalidInput) else "no UTF-8 text"
+            raise errors.WitnessUnreadable(path, number, why) from error
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    """Append `data` durably. Where there is no room for all of it, none is left: half a line would be no head."""
+    end = file.seek(0, os.SEEK_END)
+    try:
+        if os.write(file.fileno(), data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        os.ftruncate(file.fileno(), end)
+        raise
+    os.fsync(file.fileno())
+
+
+def _separator(file: BinaryIO) -> bytes:
+    """Return what must stand before the next line: whoever wrote the last one may have left it unended."""
+    end = file.seek(0, os.SEEK_END)
+    if end == 0:
+        return b""
+    file.seek(end - 1)
+    return b"" if file.read(1) == b"\n" else b"\n"

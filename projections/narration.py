@@ -1,0 +1,129 @@
+"""What happened, in words: one line for each kind of event."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import (
+    CheckpointCreated,
+    CheckpointDeleted,
+    CheckpointRestored,
+    ContentErased,
+    Event,
+    ForgetCompleted,
+    ForgetRequested,
+    Forgotten,
+    ModelActivated,
+    NoteAdded,
+    NotesCleared,
+    RecallServed,
+    SessionEnded,
+    SessionResumed,
+    SessionStarted,
+    SessionSwitched,
+    TaskChanged,
+    TurnRecorded,
+    TurnsRewound,
+    ValueDeleted,
+    ValuesCleared,
+    ValueSet,
+)
+from mnemolog.domain.model import short
+from mnemolog.domain.position import Micros
+
+LINE_CHARACTERS_MAX: Final = 200
+"""What is longer is cut, with an ellipsis."""
+
+
+def told(event: Event) -> str:
+    """Return an event in words, on one line."""
+    what = _told_of_session(event) or _told_of_memory(event) or _told_of_forgetting(event) or _told_by_fields(event)
+    return one_line(what)
+
+
+def one_line(text: str, *, characters_max: int = LINE_CHARACTERS_MAX) -> str:
+    """Return a text with its white space folded, cut where it is long, without what would steer a terminal."""
+    folded = " ".join(text.split())
+    if not folded.isprintable():
+        folded = "".join(character if character.isprintable() else "\ufffd" for character in folded)
+    return folded if len(folded) <= characters_max else folded[: characters_max - 1] + "…"
+
+
+def _told_of_session(event: Event) -> str | None:
+    match event:
+        case SessionStarted(parent=None):
+            return f"session started by {event.agent} in {event.scope or '/'} ({event.reason})"
+        case SessionStarted():
+            return f"session branched from {event.parent} at {event.branched_at} by {event.agent} ({event.reason})"
+        case TurnRecorded():
+            calls = f" [{len(event.tool_calls)} tool calls]" if event.tool_calls else ""
+            return f"{event.speaker or event.role}: {event.text}{calls}"
+        case SessionEnded():
+            return f"session ended ({event.reason})"
+        case SessionResumed():
+            return f"session resumed ({event.reason})" if event.reason else "session resumed"
+        case TurnsRewound():
+            return f"turns behind position {event.to} hidden"
+        case SessionSwitched():
+            return f"switched from {event.from_ or 'no session'} to {event.to} ({event.reason})"
+        case ModelActivated():
+            return f"model {event.model} activated ({short(event.fingerprint)}, {event.dimension} dimensions)"
+        case RecallServed():
+            return f"recall of {event.query!r} answered with {len(event.hits)} hits as of {event.head}"
+        case _:
+            return None
+
+
+def _told_of_memory(event: Event) -> str | None:
+    match event:
+        case ValueSet():
+            until = "" if event.expires_at is None else f", until {to_datetime(Micros(event.expires_at)).isoformat()}"
+            return f"value {event.key} = {_json(event.value)}{until}"
+        case ValueDeleted():
+            return f"value {event.key} deleted"
+        case ValuesCleared():
+            return "all values deleted"
+        case TaskChanged():
+            step = "" if event.step is None else f", step {event.step}" + (f" of {event.total}" if event.total else "")
+            percent = "" if event.percent is None else f", {event.percent:g} %"
+            return f"task ({event.status}{step}{percent}): {event.description}"
+        case NoteAdded():
+            return f"note: {event.text}"
+        case NotesCleared():
+            return "all notes deleted"
+        case CheckpointCreated():
+            return f"checkpoint {event.name} created ({event.id})"
+        case CheckpointDeleted():
+            return f"checkpoint {event.id} deleted"
+        case CheckpointRestored():
+            return f"checkpoint {event.id} of position {event.position} restored"
+        case _:
+            return None
+
+
+def _told_of_forgetting(event: Event) -> str | None:
+    match event:
+        case Forgotten():
+            return f"forgotten ({event.was})"
+        case ForgetRequested():
+            count = sum(sum(target.counts.values()) for target in event.targets)
+            why = f": {event.reason}" if event.reason else ""
+            return f"{count} events of {len(event.targets)} streams to be forgotten ({event.id}){why}"
+        case ContentErased():
+            return f"content forgotten, its keys destroyed ({event.request})"
+        case ForgetCompleted():
+            return f"forgetting completed ({', '.join(event.requests)})"
+        case _:
+            return None
+
+
+def _told_by_fields(event: Event) -> str:
+    """Return an event that nobody has put into words yet: its topic and its fields."""
+    return f"{event.topic} {_json(event)}"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

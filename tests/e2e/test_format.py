@@ -1,0 +1,84 @@
+"""docs/format.md says what is stored: its tables, its example and its layout are held against the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_type_hints
+
+import msgspec
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import MemoryStore
+from mnemolog.domain import export
+from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.infra.log import LOG_FILE
+
+PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+WORDS = {
+    "str": "text",
+    "int": "integer",
+    "float": "float",
+    "bool": "boolean",
+    "bytes": "bytes",
+    "None": "nil",
+    "Any": "any",
+    "list": "array",
+    "dict": "map",
+    "NoneType": "nil",
+}
+
+
+def type_in_words(annotation):
+    """A Python type as the page names it."""
+    text = re.sub(r"<class '(\w+)'>", r"\1", str(annotation)).replace("typing.", "")
+    text = re.sub(r"(?:\w+\.)+(\w+)", r"\1", text)
+    text = re.sub(r"\w+", lambda word: WORDS.get(word[0], word[0]), text)
+    return text.replace(" | ", " or ").replace("[", " of ").replace("]", "").replace("text, ", "text to ")
+
+
+def default_in_words(field):
+    if field.default is not msgspec.NODEFAULT:
+        return f"`{msgspec.json.encode(field.default).decode()}`"
+    if field.default_factory is not msgspec.NODEFAULT:
+        return f"`{msgspec.json.encode(field.default_factory()).decode()}`"
+    return "always stored"
+
+
+def rows(topic):
+    """The rows of the page's table for a topic, made from the code."""
+    kind = EVENT_TYPES[topic]
+    hints = get_type_hints(kind)
+    return [
+        f"| `{topic}` | `{field.encode_name}` | {type_in_words(hints[field.name])} | {default_in_words(field)} |"
+        for field in msgspec.structs.fields(kind)
+    ] or [f"| `{topic}` | | | |"]
+
+
+@pytest.mark.parametrize("topic", EVENT_TYPES)
+def test_the_page_has_every_field_of_every_event(topic):
+    """Its name as stored, its type, its default: who adds an event or a field writes it down."""
+    written = [line for line in PAGE.splitlines() if line.startswith(f"| `{topic}` |")]
+    assert written == rows(topic)
+
+
+def test_the_page_has_the_layout_of_the_file(tmp_path):
+    """Every table, index and trigger, word for word."""
+    with MemoryStore.open(tmp_path, model=None):
+        pass
+    connection = dbapi2.connect(str(tmp_path / LOG_FILE))
+    made = [row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+    connection.close()
+    page = " ".join(PAGE.split())
+    for statement in made:
+        if "sqlite_sequence" not in statement:
+            assert " ".join(statement.split()) in page
+
+
+@pytest.mark.parametrize("line", [export.ExportHeader, export.ExportedEvent, export.ExportTrailer])
+def test_the_page_has_every_field_of_an_export(line):
+    """Of each of its three kinds of lines."""
+    tag = line.__struct_config__.tag
+    for name in line.__struct_encode_fields__:
+        assert re.search(rf"^\| `{tag}` \| `{name}` \|", PAGE, re.MULTILINE), name

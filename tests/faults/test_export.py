@@ -1,0 +1,421 @@
+"""An export: the same log again, or refused at the line that does not fit; verified by us and without us."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import gzip
+import json
+import random
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from eventsourcing.persistence import StoredEvent
+from pysqlite3 import dbapi2
+
+from mnemolog import (
+    FormatTooNew,
+    ImportRefused,
+    InvalidInput,
+    LogDamaged,
+    MemoryStore,
+    NewTurn,
+    NotAStore,
+    StorageFull,
+    import_log,
+)
+from mnemolog.domain.digest import genesis, link
+from mnemolog.importing.log_export import is_log_export
+from mnemolog.infra.log import LOG_FILE
+from tests.faults.tamper import Tampering, copy_store
+from tests.support import wait_until
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "verify_export.py"
+EVENTS = 13
+
+
+@pytest.fixture
+def exported(store, tmp_path):
+    """The export of a store with two sessions, a switch, working memory, keys and texts in several scripts."""
+    a = store.start_session("a", session_id="a", scope="acme/ä", agent="ada")
+    for n, text in enumerate(("hello", "Olá, Inês! ☕", "\U0001f980\n\ttabs\u2028", "x" * 5_000)):
+        a.record("user", text, key=f"k{n}" if n % 2 else None, metadata={"n": [n, None, 1.5]})
+    a.set("city", {"name": "Lisbon"})
+    a.checkpoint("before")
+    store.switch("b", reason="branch", session="a")
+    for n in range(3):
+        store.record("b", "assistant", f"answer {n}", key=f"k{n}")
+    store.end_session("b")
+    assert store.head().position == EVENTS
+    path = tmp_path / "log.jsonl"
+    done = store.export(path)
+    assert (done.events, done.head, done.bytes) == (EVENTS, store.head(), path.stat().st_size)
+    return path
+
+
+def rows_of(folder):
+    """Everything that the log file says, as SQLite has it."""
+    connection = dbapi2.connect(f"file:{folder / LOG_FILE}?mode=ro", uri=True)
+    connection.text_factory = bytes
+    tables = ("log", "events", "sqlite_sequence")
+    found = [connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in tables]
+    found += [connection.execute("PRAGMA application_id").fetchall()]
+    connection.close()
+    return found
+
+
+def script_says(path, *head):
+    """Exit status and output of the script that knows nothing of mnemolog."""
+    with path.open("rb") as file:
+        command = [sys.executable, "-I", SCRIPT, *head]
+        ran = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
+    assert not ran.stderr
+    return ran.returncode, ran.stdout
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def relink(lines):
+    """Make every digest fit what the lines say now, as somebody would who knows how they are made."""
+    header = lines[0]
+    digest = genesis(log_id=header["log_id"], log_format=header["log_format"], created_at=header["created_at"])
+    header["digest"] = digest.hex()
+    for line in lines[1:-1]:
+        key = None if line["key"] is None else line["key"].encode()
+        state = base64.b64decode(line["state"])
+        columns = (line["stream"].encode(), line["version"], line["topic"].encode(), state, key, line["recorded_at"])
+        digest = link(digest, line["position"], *columns)
+        line["digest"] = digest.hex()
+    lines[-1] |= {"events": len(lines) - 2, "position": lines[-2]["position"], "digest": digest.hex()}
+
+
+def test_an_import_gives_the_same_log_bytes_digests_and_identity(store, exported, tmp_path):
+    """Every column of every table; and the copy is sound, answers alike and can be written to."""
+    copy = tmp_path / "copy"
+    done = import_log(exported, copy)
+    assert (done.created, done.events, done.already_there, done.head) == (True, EVENTS, 0, store.head())
+    assert [path.name for path in copy.iterdir()] == [LOG_FILE]
+    assert rows_of(copy) == rows_of(store.path)
+    with MemoryStore.open(copy, model=None, create=False) as again:
+        assert again.verify(expect_head=str(store.head())).sound
+        assert again.replay() == store.replay()
+        assert again.session("b").get("city") == {"name": "Lisbon"}
+        assert again.record("a", "user", "Olá, Inês! ☕", key="k1", metadata={"n": [1, None, 1.5]}).position == 3
+        assert again.record("a", "user", "more").position == EVENTS + 1
+        assert again.export(tmp_path / "again.jsonl").events == EVENTS + 1
+    assert (tmp_path / "again.jsonl").read_text().startswith(exported.read_text().rpartition('{"line":"end"')[0])
+
+
+def test_the_script_says_what_we_say_of_a_good_export(store, exported):
+    """Number of events and head; and it takes a head that was noted."""
+    head, early = str(store.head()), f"3:{store.event(3).digest}"
+    for noted in ((), (head,), (early,)):
+        assert script_says(exported, *noted) == (0, f"sound: {EVENTS} events, head {head}\n")
+    assert script_says(exported, f"3:{'0' * 64}")[0] == 3
+
+
+def test_the_script_is_short_and_needs_python_alone():
+    """50 lines, to be read before it is trusted. (`-I` keeps our packages from it.)"""
+    text = SCRIPT.read_text()
+    assert len(text.splitlines()) <= 50
+    imported = {line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))}
+    assert imported <= set(sys.stdlib_module_names)
+
+
+EDITS = {
+    "state": lambda line: base64.b64encode(b"\x80").decode(),
+    "recorded_at": lambda line: line["recorded_at"] + 1,
+    "stream": lambda line: "session/c",
+    "topic": lambda line: "session.ended.v1",
+    "key": lambda line: None if line["key"] else "other",
+    "version": lambda line: line["version"] + 1,
+    "position": lambda line: line["position"] + 1,
+    "digest": lambda line: "0" * 64,
+}
+
+
+@pytest.mark.parametrize("column", EDITS)
+@pytest.mark.parametrize("at", [1, 4, EVENTS - 1])
+def test_an_edited_line_is_named_and_nothing_is_left_behind(exported, tmp_path, column, at):
+    """By the script as well. The line of position n is n + 1."""
+    lines = lines_of(exported)
+    lines[at][column] = EDITS[column](lines[at])
+    write(exported, lines)
+    with pytest.raises(ImportRefused) as caught:
+        import_log(exported, tmp_path / "copy")
+    assert caught.value.line == at + 1
+    code, said = script_says(exported)
+    assert code == 3
+    assert f"line {at + 1}" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "memory"]
+
+
+@pytest.mark.parametrize("field", ["log_id", "log_format", "created_at", "digest"])
+def test_an_edited_first_line_is_found(exported, tmp_path, field):
+    """The identity of the log is part of its first link."""
+    lines = lines_of(exported)
+    lines[0][field] = lines[0][field] + 1 if isinstance(lines[0][field], int) else "0" * len(lines[0][field])
+    write(exported, lines)
+    with pytest.raises(ImportRefused) as caught:
+        import_log(exported, tmp_path / "copy")
+    assert caught.value.line == 1
+    assert script_says(exported)[0] == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    {
+        "removed": lambda lines: lines.pop(5),
+        "swapped": lambda lines: lines.insert(5, lines.pop(4)),
+        "repeated": lambda lines: lines.insert(5, lines[4]),
+        "last removed": lambda lines: lines.pop(-2),
+        "cut off": lambda lines: lines.pop(),
+        "cut off early": lambda lines: lines.__delitem__(slice(3, None)),
+        "only its first line": lambda lines: lines.__delitem__(slice(1, None)),
+        "no first line": lambda lines: lines.pop(0),
+        "two first lines": lambda lines: lines.insert(3, lines[0]),
+        "something behind the end": lambda lines: lines.append(lines[3]),
+        "two ends": lambda lines: lines.append(lines[-1]),
+        "another count": lambda lines: lines[-1].update(events=EVENTS - 1),
+        "another kind of line": lambda lines: lines[3].update(line="other"),
+    }.items(),
+    ids=lambda item: item[0],
+)
+def test_an_export_that_is_not_whole_is_refused(exported, tmp_path, change):
+    """Removed, swapped, repeated and cut-off lines; by the script as well."""
+    lines = lines_of(exported)
+    change[1](lines)
+    write(exported, lines)
+    with pytest.raises(ImportRefused):
+        import_log(exported, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    assert script_says(exported)[0] == 3
+
+
+def test_every_cut_of_an_export_is_refused(exported, tmp_path, rng):
+    """At any byte: no part of an export passes for the whole."""
+    whole = exported.read_bytes()
+    for size in [0, 1, len(whole) - 2, *rng.sample(range(len(whole) - 1), 25)]:
+        exported.write_bytes(whole[:size])
+        with pytest.raises(ImportRefused):
+            import_log(exported, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_every_flipped_bit_of_an_export_is_refused_or_changes_nothing(exported, tmp_path, rng):
+    """Of random ones. What still imports is the same log, byte for byte: JSON can be written in several ways."""
+    import_log(exported, tmp_path / "original")
+    expected, whole = rows_of(tmp_path / "original"), exported.read_bytes()
+    for n in range(200):
+        data, at = bytearray(whole), rng.randrange(len(whole))
+        data[at] ^= 1 << rng.randrange(8)
+        exported.write_bytes(data)
+        try:
+            import_log(exported, tmp_path / f"copy{n}")
+        except (ImportRefused, FormatTooNew):
+            assert not (tmp_path / f"copy{n}").exists()
+        else:
+            assert rows_of(tmp_path / f"copy{n}") == expected, at
+
+
+@pytest.mark.parametrize("taken", ["key", "version"])
+def test_an_export_that_no_log_could_be_is_refused(exported, tmp_path, taken):
+    """Whoever forges one has to forge a log: with all links right, a stream has one event of a version and key."""
+    lines = lines_of(exported)
+    if taken == "key":
+        lines[3]["key"] = lines[5]["key"] = "same"
+    else:
+        lines[3]["version"] = 9
+    relink(lines)
+    write(exported, lines)
+    with pytest.raises(ImportRefused):
+        import_log(exported, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_newer_format_of_logs_is_refused_as_such(exported, tmp_path):
+    """Before anything is made."""
+    lines = lines_of(exported)
+    lines[0]["log_format"] = 99
+    relink(lines)
+    write(exported, lines)
+    with pytest.raises(FormatTooNew):
+        import_log(exported, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_forged_but_consistent_export_is_found_by_a_noted_head(store, exported):
+    """As a log that was rewritten whole is."""
+    noted, lines = str(store.head()), lines_of(exported)
+    lines[4]["recorded_at"] += 1
+    relink(lines)
+    write(exported, lines)
+    assert script_says(exported)[0] == 0
+    assert script_says(exported, noted)[0] == 3
+
+
+def test_a_store_that_has_the_beginning_gets_the_rest(store, exported, tmp_path):
+    """From a whole export and from one of the rest alone; running it again adds nothing."""
+    copy, rest = tmp_path / "copy", tmp_path / "rest.jsonl"
+    import_log(exported, copy)
+    store.record_many([])
+    for n in range(1_200):
+        store.record("a", "user", f"later {n}")
+    store.export(rest, after=EVENTS)
+    assert script_says(rest)[0] == 0
+    first = import_log(rest, copy)
+    assert (first.created, first.events, first.already_there) == (False, 1_200, EVENTS)
+    assert rows_of(copy) == rows_of(store.path)
+    store.record("a", "user", "last")
+    store.export(exported, overwrite=True)
+    assert import_log(exported, copy).events == 1
+    again = import_log(exported, copy)
+    assert (again.events, again.already_there, again.head) == (0, EVENTS + 1_201, store.head())
+    assert import_log(rest, copy).events == 0, "the store is ahead of the export and of the same history"
+    assert rows_of(copy) == rows_of(store.path)
+
+
+def test_a_store_with_another_history_is_left_as_it_is(store, exported, tmp_path):
+    """Of another log; of the same log gone on differently; behind a gap; a folder of somebody else."""
+    copy, other, foreign = tmp_path / "copy", tmp_path / "other", tmp_path / "foreign"
+    import_log(exported, copy)
+    with MemoryStore.open(copy, model=None) as diverged:
+        diverged.record("a", "user", "here")
+    store.record("a", "user", "there")
+    store.export(exported, overwrite=True)
+    before = rows_of(copy)
+    with pytest.raises(ImportRefused, match="another history"):
+        import_log(exported, copy)
+    assert rows_of(copy) == before
+    with MemoryStore.open(other, model=None):
+        pass
+    with pytest.raises(ImportRefused, match="of log"):
+        import_log(exported, other)
+    store.export(tmp_path / "rest.jsonl", after=5)
+    with pytest.raises(ImportRefused, match="a new store needs all"):
+        import_log(tmp_path / "rest.jsonl", tmp_path / "new")
+    store.export(tmp_path / "beginning.jsonl", upto=3)
+    import_log(tmp_path / "beginning.jsonl", tmp_path / "new")
+    with pytest.raises(ImportRefused, match="what is between is missing"):
+        import_log(tmp_path / "rest.jsonl", tmp_path / "new")
+    foreign.mkdir()
+    (foreign / "letter.txt").write_text("dear")
+    with pytest.raises(NotAStore):
+        import_log(exported, foreign)
+    assert [path.name for path in foreign.iterdir()] == ["letter.txt"]
+
+
+def test_an_import_that_is_killed_leaves_no_store_and_may_be_run_again(store, exported, tmp_path):
+    """A store has its name when it is whole; until then it is beside it under another."""
+    for n in range(20):
+        store.record_many([NewTurn(session="a", role="user", text=f"{n} {m}") for m in range(500)])
+    store.export(exported, overwrite=True)
+    copy = tmp_path / "copy"
+    child = subprocess.Popen([sys.executable, "-m", "mnemolog", "import", copy, exported], stderr=subprocess.DEVNULL)
+    wait_until(lambda: list(tmp_path.glob(".copy.import.*/log.db-wal")) or copy.exists(), what="the import to begin")
+    child.kill()
+    child.wait()
+    assert not copy.exists()
+    assert list(tmp_path.glob(".copy.import.*"))
+    assert import_log(exported, copy).events == EVENTS + 10_000
+    assert rows_of(copy) == rows_of(store.path)
+
+
+def test_an_empty_folder_takes_an_import_and_a_packed_export_is_read(exported, tmp_path):
+    """As `mkdir` and `gzip` leave them."""
+    packed = tmp_path / "log.jsonl.gz"
+    packed.write_bytes(gzip.compress(exported.read_bytes()))
+    (tmp_path / "copy").mkdir()
+    assert import_log(packed, tmp_path / "copy").events == EVENTS
+
+
+def test_an_empty_log_and_a_range_can_be_exported(store, tmp_path):
+    """The end says 0 events; a range carries the digest that it follows."""
+    assert store.export(tmp_path / "empty.jsonl").events == 0
+    assert script_says(tmp_path / "empty.jsonl")[0] == 0
+    assert import_log(tmp_path / "empty.jsonl", tmp_path / "copy").created
+    store.start_session("s", session_id="s").record("user", "one")
+    assert import_log_of(store, tmp_path, after=1, upto=2) == [2]
+    for after, upto in ((3, None), (0, 3), (2, 1), (-1, None)):
+        with pytest.raises(InvalidInput):
+            store.export(tmp_path / "wrong.jsonl", after=after, upto=upto)
+    assert not (tmp_path / "wrong.jsonl").exists()
+
+
+def import_log_of(store, folder, **bounds):
+    store.export(folder / "range.jsonl", **bounds)
+    assert script_says(folder / "range.jsonl")[0] == 0
+    return [line["position"] for line in lines_of(folder / "range.jsonl") if line["line"] == "event"]
+
+
+def test_an_export_is_private_and_replaces_nothing_unasked(store, exported):
+    """What was said is in it."""
+    assert stat.S_IMODE(exported.stat().st_mode) == 0o600
+    before = exported.read_bytes()
+    store.record("a", "user", "more")
+    with pytest.raises(InvalidInput, match="is there already"):
+        store.export(exported)
+    assert exported.read_bytes() == before
+    assert store.export(exported, overwrite=True).events == EVENTS + 1
+
+
+@pytest.mark.parametrize("position", [1, 7, EVENTS])
+def test_a_damaged_log_is_not_exported(store, exported, tmp_path, position):
+    """What cannot be proved is not handed on as if it could; no file is left."""
+    tampering = Tampering(copy_store(store._log, tmp_path / "copy") / LOG_FILE)
+    tampering.write(position, recorded_at=1)
+    tampering.put_triggers_back()
+    tampering.close()
+    damaged = MemoryStore.open(tmp_path / "copy", model=None, create=False)
+    with damaged, pytest.raises(LogDamaged) as caught:
+        damaged.export(tmp_path / "damaged.jsonl")
+    assert caught.value.position == position
+    assert not [path for path in tmp_path.iterdir() if "damaged" in path.name]
+
+
+def test_sealed_states_are_opaque(store, tmp_path, seed):
+    """Export, import and script look at no state: bytes that nobody can decode go there and back."""
+    random_bytes = random.Random(seed).randbytes
+    states = [b"\xc1" + random_bytes(size) for size in range(50)]
+    stored = [StoredEvent("session/x", version, "turn.recorded.v1", state) for version, state in enumerate(states, 1)]
+    store._log.recorder.insert_events(stored)
+    store.export(tmp_path / "sealed.jsonl")
+    assert script_says(tmp_path / "sealed.jsonl")[0] == 0
+    import_log(tmp_path / "sealed.jsonl", tmp_path / "copy")
+    assert rows_of(tmp_path / "copy") == rows_of(store.path)
+
+
+def test_a_conversation_that_speaks_of_exports_is_a_conversation(tmp_path):
+    """What a file is, is told by what its first line says and not by a word in it."""
+    spoken = tmp_path / "turns.jsonl"
+    spoken.write_text('{"text": "mnemolog-export", "session": "s", "line": "header"}\n')
+    assert not is_log_export(spoken)
+
+
+@pytest.mark.parametrize("way", ["export", "import"])
+def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypatch, way):
+    """Neither a part of a file nor a part of a store."""
+    before = {path.name for path in tmp_path.iterdir()}
+
+    def refuse(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    where = {"export": "mnemolog.infra.durable_files.os.fsync", "import": "mnemolog.log_import.sync_folder"}
+    calls = {
+        "export": lambda: store.export(tmp_path / "another.jsonl"),
+        "import": lambda: import_log(exported, tmp_path / "copy"),
+    }
+    monkeypatch.setattr(where[way], refuse)
+    with pytest.raises(StorageFull):
+        calls[way]()
+    monkeypatch.undo()
+    assert {path.name for path in tmp_path.iterdir()} == before

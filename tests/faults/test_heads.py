@@ -1,0 +1,175 @@
+"""Heads that are kept elsewhere: every one of them is asked, and none is noted that contradicts the last."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mnemolog import LogDamaged, MemoryStore, StorageFull, WitnessUnreadable
+from mnemolog.infra.log import LOG_FILE, EventLog
+from mnemolog.projections.verify import Kind, verify
+from tests.faults.tamper import Tampering, copy_store
+from tests.support import FakeClock
+
+
+@pytest.fixture
+def heads(tmp_path):
+    return tmp_path / "elsewhere" / "heads.jsonl"
+
+
+@pytest.fixture
+def noted(store, heads):
+    """Ten turns; the heads at 2, 3 and 5 were noted down, then the one at 2 once more."""
+    heads.parent.mkdir()
+    session = store.start_session("s", session_id="s")
+    for n in range(10):
+        session.record("user", f"turn {n}")
+        if store.head().position in (2, 3, 5):
+            store.note_head(heads)
+    first = heads.read_bytes().splitlines(keepends=True)[0]
+    with heads.open("ab") as file:
+        file.write(first)
+    assert [json.loads(line)["position"] for line in heads.read_text().splitlines()] == [2, 3, 5, 2]
+    return store
+
+
+@pytest.fixture
+def tampering(noted, tmp_path):
+    """A copy that may be tampered with."""
+    tampering = Tampering(copy_store(noted._log, tmp_path / "copy") / LOG_FILE)
+    yield tampering
+    tampering.close()
+
+
+def rewrite(tampering, position):
+    """Change an event and make every link behind it fit."""
+    with closing(EventLog.open(tampering.path.parent, clock=FakeClock(), create=False)) as log:
+        tampering.write(position, recorded_at=5)
+        tampering.recompute_links(genesis=log.genesis)
+        tampering.put_triggers_back()
+        assert verify(log).sound, "nothing in the file speaks of the rewriting"
+
+
+def asked(tampering, heads):
+    with MemoryStore.open(tampering.path.parent, model=None, create=False) as store:
+        found = store.verify(heads=heads)
+    return found.witnesses, [(item.kind, item.position, item.detail.split(" remembers")[0]) for item in found.findings]
+
+
+def test_every_head_is_asked_and_agrees_with_a_sound_log(noted, heads):
+    """Four heads, four witnesses."""
+    found = noted.verify(heads=heads)
+    assert (found.sound, found.witnesses) == (True, 4)
+
+
+@pytest.mark.parametrize("position", range(1, 12))
+def test_a_rewriting_is_found_by_every_head_behind_it_and_not_only_by_both_ends(tampering, heads, position):
+    """The linear fake: heads at 2, 3, 5 and 2 again. What was rewritten between two of them lies to the later ones."""
+    rewrite(tampering, position)
+    lines = [(2, "heads.jsonl line 1"), (3, "heads.jsonl line 2"), (5, "heads.jsonl line 3"), (2, "heads.jsonl line 4")]
+    expected = sorted((Kind.WITNESS, at, name) for at, name in lines if at >= position)
+    assert asked(tampering, heads) == (4, expected)
+
+
+def test_one_forged_head_among_true_ones_is_found(noted, heads):
+    """A log that shows another middle to one reader than to the others cannot please all of their heads."""
+    lines = heads.read_text().splitlines()
+    forged = json.loads(lines[1]) | {"digest": "0" * 64}
+    heads.write_text("\n".join([lines[0], json.dumps(forged), *lines[2:]]))
+    (found,) = noted.verify(heads=heads).findings
+    assert (found.kind, found.position, found.stream) == (Kind.WITNESS, 3, "session/s")
+    assert "heads.jsonl line 2" in found.detail
+
+
+def test_a_lost_tail_is_found_by_a_head_that_is_ahead(tampering, heads):
+    """With the counter set back nothing in the file speaks of it."""
+    tampering.execute("DELETE FROM events WHERE position > 4")
+    tampering.execute("UPDATE sqlite_sequence SET seq = 4 WHERE name = 'events'")
+    tampering.put_triggers_back()
+    witnesses, findings = asked(tampering, heads)
+    assert witnesses == 4
+    assert [(kind, position) for kind, position, _ in findings] == [(Kind.WITNESS, 5)]
+
+
+def test_a_head_of_another_log_is_a_finding(noted, heads, tmp_path):
+    """Heads of two stores in one file, or the wrong file: not what was remembered of this log."""
+    with MemoryStore.open(tmp_path / "other", model=None) as other:
+        with pytest.raises(LogDamaged, match="is of log"):
+            other.note_head(heads)
+        findings = other.verify(heads=heads).findings
+    assert {finding.kind for finding in findings} == {Kind.WITNESS}
+    assert len(findings) == 4
+
+
+def test_no_head_is_noted_behind_one_that_contradicts_the_log(tampering, noted, heads):
+    """A witness that took whatever it is told would witness nothing."""
+    heads.write_text(heads.read_text().splitlines()[2] + "\n")  # The one at 5 is the last.
+    before = heads.read_bytes()
+    rewrite(tampering, 4)
+    store = MemoryStore.open(tampering.path.parent, model=None, create=False)
+    with store, pytest.raises(LogDamaged, match="nothing was noted") as caught:
+        store.note_head(heads)
+    assert caught.value.position == 5
+    assert heads.read_bytes() == before
+    noted.note_head(heads)
+    assert heads.read_bytes().startswith(before)
+
+
+NO_HEADS = {
+    "words": b"nonsense",
+    "no digest": b'{"position": 3}',
+    "negative": b'{"position": -1, "digest": "' + b"0" * 64 + b'"}',
+    "short digest": b"3:00ff",
+    "no text": b"\xff\xfe",
+    "long": b"x" * 9_000,
+}
+
+
+@pytest.mark.parametrize("line", NO_HEADS.values(), ids=NO_HEADS)
+def test_a_line_that_is_no_head_is_named(noted, heads, line):
+    """An unreadable witness is an error: to pass over it would be to verify against less than was asked."""
+    lines = heads.read_bytes().splitlines()
+    heads.write_bytes(b"\n".join([lines[0], b"", line, *lines[1:], b""]))
+    before = heads.read_bytes()
+    for call in (lambda: noted.verify(heads=heads), lambda: noted.note_head(heads)):
+        with pytest.raises(WitnessUnreadable, match=r"heads\.jsonl:3: ") as caught:
+            call()
+        assert caught.value.line == 3
+    assert heads.read_bytes() == before
+
+
+def test_a_file_that_is_not_there_is_an_error_to_verify_with(noted, tmp_path):
+    """No witness is not a silent witness."""
+    with pytest.raises(WitnessUnreadable, match="cannot be read"):
+        noted.verify(heads=tmp_path / "nowhere.jsonl")
+
+
+def test_heads_as_they_are_printed_may_stand_in_the_file_too(noted, heads):
+    """What `mnemolog head >> heads` left, the last line unended."""
+    heads.write_text(f"{noted.head()}\n{noted.head()}")
+    noted.note_head(heads)
+    assert len(heads.read_text().splitlines()) == 3
+    assert noted.verify(heads=heads).witnesses == 3
+
+
+def test_a_head_is_durable_before_it_is_returned(store, heads, monkeypatch):
+    """The line is synced, and the folder of a new file."""
+    heads.parent.mkdir()
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
+    store.note_head(heads)
+    assert synced == [str(heads), str(heads.parent)]
+
+
+@pytest.mark.parametrize("written", [0, 1, 60])
+def test_half_a_head_is_taken_back(noted, heads, monkeypatch, written):
+    """Where the disk has no room for all of a line: what is there stays a file of heads."""
+    before, write = heads.read_bytes(), os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:written]))
+    with pytest.raises(StorageFull):
+        noted.note_head(heads)
+    assert heads.read_bytes() == before

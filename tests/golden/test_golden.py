@@ -1,0 +1,106 @@
+"""Stores of every release open for ever: they verify against their heads and answer as they did."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mnemolog import MemoryStore, import_log
+from tests.golden.make_store import answers, encoder, make
+
+RELEASES = sorted(path for path in Path(__file__).parent.iterdir() if (path / "expected.json").exists())
+
+
+@pytest.fixture(params=RELEASES, ids=lambda path: path.name)
+def release(request):
+    """The folder of a golden store. Never opened: a copy is."""
+    return request.param
+
+
+def copied(release, folder):
+    """A copy of the store, with its projections or without."""
+    return Path(shutil.copytree(release / "store", folder))
+
+
+def without_projections(release, folder):
+    """The log alone, as after `rm -r projections`."""
+    copy = copied(release, folder)
+    shutil.rmtree(copy / "projections")
+    return copy
+
+
+def imported(release, folder):
+    """A store made of the export."""
+    import_log(release / "export.jsonl", folder)
+    return folder
+
+
+def agree(found, expected, at="answer"):
+    """Fail where an answer is another one. What a later release says beside it is welcome."""
+    if isinstance(expected, dict):
+        assert expected.keys() <= found.keys(), at
+        for name, value in expected.items():
+            agree(found[name], value, f"{at}.{name}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), at
+        for place, value in enumerate(expected):
+            agree(found[place], value, f"{at}[{place}]")
+    else:
+        assert found == expected, at
+
+
+def test_there_is_a_golden_store():
+    """The tests below are made of what is in this folder."""
+    assert RELEASES
+
+
+@pytest.mark.parametrize("way", [copied, without_projections, imported])
+def test_a_golden_store_opens_verifies_and_answers_as_it_did(release, tmp_path, way):
+    """With the projections of its time, with none, and from its export."""
+    folder, expected = way(release, tmp_path / "copy"), json.loads((release / "expected.json").read_text())
+    noted = (release / "head.txt").read_text().strip()
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        found = store.verify(expect_head=noted, heads=release / "head.txt")
+        assert found.findings == ()
+        assert f"{found.head}:{found.digest}" == noted
+        agree(answers(store), expected)
+
+
+@pytest.mark.parametrize("way", [copied, without_projections, imported])
+def test_a_golden_store_finds_by_meaning_and_goes_on(release, tmp_path, way):
+    """Its vectors are used or made anew, and it can be written to."""
+    with MemoryStore.open(way(release, tmp_path / "copy"), model=encoder(), create=False) as store:
+        best = store.recall("Noted: Lisbon.", k=1, mode="vector").hits[0]
+        assert (best.text, best.key) == ("Noted: Lisbon.", "t2")
+        head = store.head().position
+        assert store.record("trip-1", "user", "Lisbon it is after all.", key="t3").position <= head
+        assert store.record("trip-1", "user", "And on it goes.").position == head + 1
+        assert store.verify().sound
+
+
+def test_a_golden_store_exports_what_it_exported(release, tmp_path):
+    """The format of exports is a promise too: line by line, whatever a later version adds to the first."""
+    with MemoryStore.open(copied(release, tmp_path / "copy"), model=None, create=False) as store:
+        store.export(tmp_path / "export.jsonl")
+    found, expected = (path.read_text().splitlines() for path in (tmp_path / "export.jsonl", release / "export.jsonl"))
+    assert found[1:] == expected[1:]
+
+
+def test_a_copy_is_judged_by_what_it_says(release, tmp_path):
+    """These tests can fail: another word in one turn and they do."""
+    expected = json.loads((release / "expected.json").read_text())
+    changed = json.loads((release / "expected.json").read_text().replace("Lisbon", "London", 1))
+    agree(expected, expected)
+    with pytest.raises(AssertionError):
+        agree(expected, changed)
+
+
+def test_the_builder_makes_the_same_log_again(tmp_path):
+    """Clock and ids are its own, so that a golden store can be explained, and made anew before its release is out."""
+    make(tmp_path / "one")
+    make(tmp_path / "two")
+    for name in ("export.jsonl", "head.txt", "expected.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
