@@ -110,4 +110,6 @@ class LogImport(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     """Events that were appended."""
     already_there: int
+    needs_keys: bool
+    """Whether its content is encrypted and no `keys.db` is there: put the log's own beside `log.db`."""
     head: HeadAt

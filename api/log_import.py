@@ -19,6 +19,7 @@ from mnemolog.importing.log_export import ExportReader, Line
 from mnemolog.importing.source import Source
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.durable_files import mapped_errors, sync_folder
+from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.log_file import LOG_FILE, Identity
 from mnemolog.infra.transaction import Transaction
@@ -61,7 +62,14 @@ def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     at = HeadAt(position=head.position, digest=head.digest.hex())
-    return LogImport(log_id=header.log_id, created=True, events=appended, already_there=0, head=at)
+    return LogImport(
+        log_id=header.log_id,
+        created=True,
+        events=appended,
+        already_there=0,
+        needs_keys=identity.is_sealed,
+        head=at,
+    )
 
 
 def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImport:
@@ -75,7 +83,14 @@ def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImpor
                 appended = _append(log, source, lacking)
         now = log.head()
         at = HeadAt(position=now.position, digest=now.digest.hex())
-        return LogImport(log_id=log.log_id, created=False, events=appended, already_there=min(head, last), head=at)
+        return LogImport(
+            log_id=log.log_id,
+            created=False,
+            events=appended,
+            already_there=min(head, last),
+            needs_keys=log.identity.is_sealed and not (folder / KEYS_FILE).exists(),
+            head=at,
+        )
 
 
 def _checked_against(log: EventLog, source: Path, head: Position, *, progress: Progress | None) -> int:

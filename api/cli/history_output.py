@@ -161,3 +161,5 @@ def show_log_import(answer: LogImport) -> None:
     text = f"{counted(answer.events, 'event')} of log {answer.log_id} appended to {where}"
     out.print(f"{text}, {answer.already_there} already there", markup=False)
     out.print(f"head {answer.head}")
+    if answer.needs_keys:
+        out.print("its content is encrypted: put the keys.db of this log into the folder to read it", style="yellow")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from pathlib import Path
 from typing import get_type_hints
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.domain import export
 from mnemolog.domain.events import EVENT_TYPES
+from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.infra.log import LOG_FILE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
@@ -82,3 +85,24 @@ def test_the_page_has_every_field_of_an_export(line):
     tag = line.__struct_config__.tag
     for name in line.__struct_encode_fields__:
         assert re.search(rf"^\| `{tag}` \| `{name}` \|", PAGE, re.MULTILINE), name
+
+
+def test_a_sealed_state_opens_as_the_page_says(tmp_path):
+    """By the columns of two files, BLAKE2b and AES-GCM alone: what somebody else would write from the page."""
+    with MemoryStore.open(tmp_path, model=None) as store:
+        store.start_session("trip", session_id="s1").record("user", "hi")
+        log_id = store.status().log_id
+    log, keys = (dbapi2.connect(str(tmp_path / name)) for name in (LOG_FILE, KEYS_FILE))
+    stream, version, topic, state = log.execute(
+        "SELECT stream, version, topic, state FROM events WHERE topic = 'turn.recorded.v1'"
+    ).fetchone()
+    ((series, depth, prefix, material),) = keys.execute("SELECT series, depth, prefix, material FROM nodes")
+    assert (state[:3], depth, prefix) == (bytes((0xC1, 1, series)), 0, 0)
+    for level in range(31, -1, -1):
+        halves = blake2b(material, digest_size=64, person=b"mnemolog/node/1").digest()
+        material = halves[32:] if version >> level & 1 else halves[:32]
+    place = b"mnemolog/sealed/1\x00" + log_id.encode() + len(stream).to_bytes(4, "big") + stream.encode()
+    opened = AESGCM(material).decrypt(state[3:15], state[15:], place + version.to_bytes(8, "big") + topic.encode())
+    assert msgspec.msgpack.decode(opened) == {"role": "user", "text": "hi"}
+    keys.close()
+    log.close()

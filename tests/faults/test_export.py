@@ -98,13 +98,21 @@ def relink(lines):
     lines[-1] |= {"events": len(lines) - 2, "position": lines[-2]["position"], "digest": digest.hex()}
 
 
+def give_keys(store, copy, between):
+    """Put the keys of a store that is open beside a copy of its log."""
+    store.backup(between.with_name("backup"), keys=between)
+    (copy / "keys.db").write_bytes((between / "keys.db").read_bytes())
+
+
 def test_an_import_gives_the_same_log_bytes_digests_and_identity(store, exported, tmp_path):
     """Every column of every table; and the copy is sound, answers alike and can be written to."""
     copy = tmp_path / "copy"
     done = import_log(exported, copy)
     assert (done.created, done.events, done.already_there, done.head) == (True, EVENTS, 0, store.head())
+    assert done.needs_keys
     assert [path.name for path in copy.iterdir()] == [LOG_FILE]
     assert rows_of(copy) == rows_of(store.path)
+    give_keys(store, copy, tmp_path / "keys")
     with MemoryStore.open(copy, model=None, create=False) as again:
         assert again.verify(expect_head=str(store.head())).sound
         assert again.replay() == store.replay()
@@ -288,6 +296,7 @@ def test_a_store_with_another_history_is_left_as_it_is(store, exported, tmp_path
     """Of another log; of the same log gone on differently; behind a gap; a folder of somebody else."""
     copy, other, foreign = tmp_path / "copy", tmp_path / "other", tmp_path / "foreign"
     import_log(exported, copy)
+    give_keys(store, copy, tmp_path / "keys")
     with MemoryStore.open(copy, model=None) as diverged:
         diverged.record("a", "user", "here")
     store.record("a", "user", "there")
