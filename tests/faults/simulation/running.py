@@ -1,0 +1,129 @@
+"""Runs scripts, many of them in a few processes, and makes those that fail as short as they can be."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from mnemolog.projections import states
+from mnemolog.projections.vectors import merging, projection, publish
+from tests.faults.simulation.accidents import Accidents
+from tests.faults.simulation.failing import Failing
+from tests.faults.simulation.script import STEPS, Script, script_of, written
+
+SHRINKING_S = 120.0
+CHECKED_EVERY = 25
+"""After so many steps everything is compared, not only what a step has touched."""
+SMALL = (
+    (states, "SNAPSHOT_EVERY", 5),
+    (states, "SESSIONS_KEPT_MAX", 4),
+    (states, "CHECKPOINTS_KEPT_MAX", 2),
+    (merging, "ROWS_FREE", 8),
+    (projection, "BUILD_ROWS", 20),
+    (publish, "COARSE_ROWS_MIN", 48),
+)
+"""What is thousands in use is a few here, so that fifty steps come to snapshots, merges and coarse indexes."""
+
+
+class Failure(NamedTuple):
+    """A script after which store and model do not agree."""
+
+    seed: str
+    script: Script
+    why: str
+
+
+class Outcome(NamedTuple):
+    """What some scripts came to."""
+
+    scripts: int
+    steps: int
+    failures: list[Failure]
+
+
+@cache
+def _prepared() -> tuple[Path, Failing]:
+    """Where this process keeps its stores, with a disk that can fail."""
+    for module, name, value in SMALL:
+        setattr(module, name, value)
+    memory = Path("/dev/shm")
+    root = Path(tempfile.mkdtemp(prefix="mnemolog-", dir=memory if memory.is_dir() else None))
+    return root, Failing(root)
+
+
+def run(script: Script, *, start: Path | None = None) -> str | None:
+    """Run a script on a new store, or a copy of `start`; return why it failed, None where it did not."""
+    root, failing = _prepared()
+    base = Path(tempfile.mkdtemp(dir=root))
+    world: Accidents | None = None
+    at = "opening"
+    try:
+        if start is not None:
+            shutil.copytree(start, base / "memory")
+        world = Accidents(base, failing)
+        world.adopt()
+        for number, step in enumerate(script, 1):
+            at = f"step {number}, {step}"
+            world.handle = step.handle
+            touched = getattr(world, step.name)(*step.numbers) if world.model.sessions or step.name == "start" else None
+            world.check(touched)
+            if number % CHECKED_EVERY == 0:
+                world.check_all(positions=1)
+        at = "the end"
+        world.check_all()
+        world.check_receipts()
+        world.close()
+    except Exception as error:
+        return f"{at}: {''.join(traceback.format_exception(error)[-6:])}"
+    finally:
+        failing.disarm()
+        if world is not None:
+            world.remove()
+        shutil.rmtree(base, ignore_errors=True)
+    return None
+
+
+def run_some(seeds: list[str], *, steps: int = STEPS, start: Path | None = None) -> Outcome:
+    """Run the scripts of some seeds, and shrink those that fail."""
+    failures = []
+    for seed in seeds:
+        script = script_of(seed, steps=steps)
+        if (why := run(script, start=start)) is not None:
+            short = shrunk(script, lambda shorter: run(shorter, start=start) is not None)
+            failures.append(Failure(seed, short, run(short, start=start) or why))
+    return Outcome(len(seeds), len(seeds) * steps, failures)
+
+
+def shrunk(script: Script, fails: Callable[[Script], bool]) -> Script:
+    """Drop steps of a failing script as long as it still fails: halves first, then less, down to single ones."""
+    end = time.monotonic() + SHRINKING_S
+    size = len(script) // 2
+    while size:
+        for shorter in _without(script, size):
+            if time.monotonic() > end:
+                return script
+            if fails(shorter):
+                script = shorter
+                break
+        else:
+            size //= 2
+        size = min(size, len(script) // 2)
+    return script
+
+
+def _without(script: Script, size: int) -> Iterator[Script]:
+    for start in range(len(script) - size, 0, -size):
+        yield script[:start] + script[start + size :]
+    if len(script) > size:
+        yield script[size:]
+
+
+def told(failure: Failure) -> str:
+    """A failure, with all it takes to see it again."""
+    return f"seed {failure.seed}: {failure.why}\nthe shortest script that fails:\n{written(failure.script)}\n"
