@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import filelock
 from pysqlite3 import dbapi2
 
 from tests.children.file_operations import FileOperations
@@ -36,6 +37,9 @@ class Failing:
         self._connections: weakref.WeakSet[dbapi2.Connection] = weakref.WeakSet()
         self._connect = dbapi2.connect
         dbapi2.connect = self._watched
+        self._locks: weakref.WeakSet[filelock.BaseFileLock] = weakref.WeakSet()
+        self._lock = filelock.FileLock
+        filelock.FileLock = self._watched_lock  # type: ignore[misc]
 
     def arm(self, effect: Callable[[bool], None], *, at: int, for_ever: bool) -> None:
         """Have `effect`, which is told whether it is SQLite, in place of the operation `at`, or of all from there."""
@@ -59,15 +63,22 @@ class Failing:
             self._effect(sqlite)
 
     def let_go(self) -> None:
-        """Close every connection that is open, as the end of a process does. Nothing is committed by it."""
+        """Close every connection and every lock, as the end of a process does. Nothing is committed by it."""
         for connection in list(self._connections):
             connection.gone = True
             connection.close()
+        for lock in list(self._locks):
+            lock.release(force=True)
 
     def _watched(self, *arguments: Any, **options: Any) -> Any:
         connection = self._connect(*arguments, factory=functools.partial(_Connection, self), **options)
         self._connections.add(connection)
         return connection
+
+    def _watched_lock(self, *arguments: Any, **options: Any) -> Any:
+        lock = self._lock(*arguments, **options)
+        self._locks.add(lock)
+        return lock
 
 
 class _Cursor(dbapi2.Cursor):

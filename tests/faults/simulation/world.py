@@ -13,6 +13,9 @@ from mnemolog import MemoryStore, Session
 from mnemolog.domain import errors
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.fold import fold_all
+from mnemolog.domain.position import Micros
+from mnemolog.domain.state import SessionState
+from mnemolog.working_memory import MemoryView
 from tests.faults.simulation.failing import Crash, Failing
 from tests.faults.simulation.model import SECOND, SessionThen, StoreModel
 from tests.support import FakeClock, HalfEncoder, read_all
@@ -39,6 +42,19 @@ def agree(found: Any, expected: Any, what: str) -> None:
 
 class Over(Exception):
     """A step has met a disk that was made to fail; the rest of it is left out."""
+
+
+class Remembered(MemoryView):
+    """Working memory as a state has it: read once, where a handle would read it for every question."""
+
+    def __init__(self, state: SessionState, now: Micros) -> None:
+        self.id, self._known, self._moment = state.session, state, now
+
+    def _state(self) -> SessionState:
+        return self._known
+
+    def _now(self) -> Micros:
+        return self._moment
 
 
 class World:
@@ -202,9 +218,9 @@ class World:
         agree(self.head(), self.model.head, "head")
         if session is None:
             return
-        then = self.model.sessions[session]
-        self.compare(self.store.session(session), then, now=self.clock.now())
-        agree(self.store._sessions.state(session).ended, then.ended, f"{session} ended")
+        then, state = self.model.sessions[session], self.store._sessions.state(session)
+        self.compare(Remembered(state, self.clock.now()), then, now=self.clock.now())
+        agree(state.ended, then.ended, f"{session} ended")
 
     def check_agent(self) -> None:
         """Compare which session the agent is in."""
@@ -251,8 +267,9 @@ class World:
         kept = {name: state_digest(self.store._sessions.state(name)) for name in folded}
         agree(kept, folded, "states")
         for name, then in self.model.sessions.items():
-            self.check(name)
-            self.compare_turns(self.store.session(name), then)
+            session = self.store.session(name)
+            self.compare(session, then, now=self.clock.now())
+            self.compare_turns(session, then)
         self.check_agent()
         for n in range(positions if self.model.head else 0):
             self.compare_then(1 + (self.model.head - 1) * n // positions)
