@@ -11,8 +11,9 @@ from mnemolog import MemoryStore
 from tests.children.vector_workers import DIMENSION, judging
 from tests.support import WAIT_S, HashEncoder
 
+pytestmark = pytest.mark.promise("P9")
+
 TURNS = 120
-FLIPS_CI, TRUNCATIONS_CI = 1_000, 200
 PER_CHILD = 100
 """Damages that one process is confronted with, one after the other, so that its death names few."""
 
@@ -72,12 +73,13 @@ def judged(found, damages):
 
 
 @pytest.mark.timeout(7200)
-def test_no_flipped_bit_is_ever_served(confront, stage, rng, kills):
+@pytest.mark.promise("P9", "flips")
+def test_no_flipped_bit_is_ever_served(confront, stage, rng, tries):
     """One bit in any byte of any file: the process lives, FAISS sees only what was written, answers are right."""
     files = projection_files(stage)
     sizes = [path.stat().st_size for path in files]
     damages = []
-    for n in range(max(FLIPS_CI, 5 * kills)):
+    for n in range(tries):
         # Each file in turn, however small it is beside the others.
         path, size = files[n % len(files)], sizes[n % len(files)]
         damages.append(("flip", str(path.relative_to(stage)), rng.randrange(8 * size) if size else 0))
@@ -85,11 +87,12 @@ def test_no_flipped_bit_is_ever_served(confront, stage, rng, kills):
 
 
 @pytest.mark.timeout(7200)
-def test_no_truncated_file_is_ever_served(confront, stage, rng):
+@pytest.mark.promise("P9", "cuts")
+def test_no_truncated_file_is_ever_served(confront, stage, rng, tries):
     """Cut anywhere, also to nothing; each file and the folder it lies in may be gone altogether."""
     files = projection_files(stage)
     damages = []
-    for n in range(TRUNCATIONS_CI):
+    for n in range(tries):
         path = files[n % len(files)]
         damages.append(("cut", str(path.relative_to(stage)), rng.randrange(max(1, path.stat().st_size))))
     damages += [("cut", str(path.relative_to(stage)), 0) for path in files]

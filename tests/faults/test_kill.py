@@ -12,6 +12,8 @@ from mnemolog.domain.events import TurnRecorded
 from tests.children.workers import append_until_killed, batch_of, die_between_commit_and_return, messages
 from tests.support import WAIT_S, read_all, texts_of
 
+pytestmark = pytest.mark.promise("P1")
+
 NEAR_OPENING_S = 0.05
 KILLS_PER_STORE = 25
 
@@ -56,10 +58,11 @@ def wait_for(pipe, acknowledged, *, seconds):
 
 
 @pytest.mark.timeout(7200)
-def test_a_kill_loses_no_acknowledged_turn_and_leaves_no_half_batch(processes, tmp_path, rng, seed, kills):
+@pytest.mark.promise("P1", "kills")
+def test_a_kill_loses_no_acknowledged_turn_and_leaves_no_half_batch(processes, tmp_path, rng, seed, tries):
     """Batches of 1 to 50 turns, killed at random moments, a fifth of them within 50 ms of opening."""
     told_in_all = untold = 0
-    for number in range(kills):
+    for number in range(tries):
         if number % KILLS_PER_STORE == 0:
             folder, acknowledged = tmp_path / f"store{number}", []
         told = kill_at_random(
@@ -88,13 +91,14 @@ def test_a_kill_loses_no_acknowledged_turn_and_leaves_no_half_batch(processes, t
         acknowledged.append((f"after{number}", 1, [after.position]))
         told_in_all, untold = told_in_all + len(told), untold + len(unacknowledged)
     assert told_in_all
-    print(f"{kills} kills: {told_in_all} batches told, {untold} there untold; seed {seed}")
+    print(f"{tries} kills: {told_in_all} batches told, {untold} there untold; seed {seed}")
 
 
-@pytest.mark.timeout(600)
-def test_a_kill_while_the_store_is_made_leaves_one_that_opens(processes, tmp_path, rng, seed, kills):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P1", "kills while created")
+def test_a_kill_while_the_store_is_made_leaves_one_that_opens(processes, tmp_path, rng, seed, tries):
     """Killed while the log is created: the folder opens afterwards, and records."""
-    for number in range(max(1, kills // 5)):
+    for number in range(tries):
         folder = tmp_path / f"store{number}"
         told = kill_at_random(
             processes,
@@ -131,10 +135,11 @@ def test_a_retry_after_a_lost_acknowledgement_adds_nothing(processes, folder, si
         assert store.head() == committed
 
 
-@pytest.mark.timeout(600)
-def test_a_retry_after_a_kill_records_each_turn_once(processes, folder, rng, seed, kills):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P5", "kills")
+def test_a_retry_after_a_kill_records_each_turn_once(processes, folder, rng, seed, tries):
     """Whatever moment it was killed at: what is recorded again under the same keys is there once."""
-    for number in range(max(1, kills // 5)):
+    for number in range(tries):
         label = f"run{number}"
         told = kill_at_random(
             processes,

@@ -12,6 +12,8 @@ from mnemolog.infra.mapper import decode
 from tests.children.workers import append_batches, messages, race_for_versions
 from tests.support import in_thread, read_all, texts_of
 
+pytestmark = pytest.mark.promise("P3")
+
 PROCESSES = 8
 EVENTS_EACH = 500
 ROUNDS = 40
