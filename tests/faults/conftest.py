@@ -128,7 +128,7 @@ def pytest_sessionfinish(session):
             failures=int(report.failed),
             skipped=int(report.skipped),
             seconds=report.duration,
-            scale=option.scale,
+            scale="by hand" if option.tries else option.scale,
             seed=option.seed,
             commit=of_commit,
         )

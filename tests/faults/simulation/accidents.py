@@ -13,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemolog import MnemologError, StorageFull
+from mnemolog.bootstrap import VIEWS_FILE
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.fold import Histories
 from mnemolog.infra.schema import forbid_rewriting
+from mnemolog.projections import seal
 from tests.faults.simulation.conversations import Conversations
 from tests.faults.simulation.failing import Crash, crash, io_error, no_space
 from tests.faults.simulation.questions import Questions
@@ -91,7 +93,7 @@ class Accidents(Conversations, Questions):
 
     def _damage(self, which: int, damage: Callable[[Path, int], None]) -> None:
         self.close()
-        files = sorted(path for path in self.folder.glob("projections/**/*") if path.is_file() and path.stat().st_size)
+        files = sorted(path for path in self.folder.glob("projections/**/*") if path.is_file() and _is_guarded(path))
         if files:
             path = files[which % len(files)]
             damage(path, path.stat().st_size)
@@ -168,6 +170,13 @@ AMID = {
     "doctor": OPERATIONS_MAX,
 }
 """In the middle of what a disk fails, and up to which operation of it."""
+
+
+def _is_guarded(path: Path) -> bool:
+    """Whether damage to a file can be seen. A database without its seal, as a crash leaves it, is not judged."""
+    seals = path.name.endswith(seal.PART)
+    sealed = path.name != VIEWS_FILE or seal.path_of(path).exists()
+    return path.stat().st_size > 0 and sealed and not seals
 
 
 def _flip(path: Path, bit: int) -> None:
