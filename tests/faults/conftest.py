@@ -79,10 +79,16 @@ def promise_of(item):
 
 
 @pytest.fixture
-def tries(request, record_property):
+def scale(request):
+    """`ci` or `nightly`."""
+    return request.config.option.scale
+
+
+@pytest.fixture
+def tries(request, scale, record_property):
     """How often this test is to try, as `promises.NUMBERS` says for the number it is marked with."""
     promise, what = request.node.get_closest_marker("promise").args
-    found = request.config.option.tries or number(promise, what, request.config.option.scale)
+    found = request.config.option.tries or number(promise, what, scale)
     record_property("tried", found)
     return found
 

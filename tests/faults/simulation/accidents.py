@@ -21,7 +21,7 @@ from mnemolog.projections import seal
 from tests.faults.simulation.conversations import Conversations
 from tests.faults.simulation.failing import Crash, crash, io_error, no_space
 from tests.faults.simulation.questions import Questions
-from tests.faults.simulation.world import Mismatch, Over, agree
+from tests.faults.simulation.world import HANDLES, Mismatch, Over, agree
 from tests.support import decided_on, read_all
 
 JUMPS_S = (0.25, 1, 5, 3_600, -1, -5, -3_600, 3e8, -3e8)
@@ -97,6 +97,7 @@ class Accidents(Conversations, Questions):
         if files:
             path = files[which % len(files)]
             damage(path, path.stat().st_size)
+            self.suspect = set(range(HANDLES))
         self.open()
 
     # A disk that fails.
@@ -141,17 +142,18 @@ class Accidents(Conversations, Questions):
         then, session = self.pick(which)
         if then.ended:
             return None
-        text = self.new_name("large ") + "x" * LARGE
+        text, large = self.new_name("amber "), {"large": "x" * LARGE}
         small = self.new_name("small ")  # The writer has its connection when this is recorded.
         self.append(lambda: session.record("user", small), functools.partial(self.model.said, then.name, small))
         driver = self.store._log.recorder._writer._driver
         driver.set_authorizer(None)  # It refuses to set what a log must not be without.
         pages, usual = (driver.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "max_page_count"))
         driver.execute(f"PRAGMA max_page_count={pages}").fetchall()
-        self.refused(StorageFull, lambda: session.record("user", text))
+        self.refused(StorageFull, lambda: session.record("user", text, metadata=large))
         driver.execute(f"PRAGMA max_page_count={usual}").fetchall()
         forbid_rewriting(driver)
-        self.append(lambda: session.record("user", text), functools.partial(self.model.said, then.name, text))
+        fact = functools.partial(self.model.said, then.name, text)
+        self.append(lambda: session.record("user", text, metadata=large), fact)
         return then.name
 
 

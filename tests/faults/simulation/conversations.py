@@ -7,7 +7,7 @@ from typing import Any
 
 from mnemolog import MISSING, NewTurn
 from mnemolog.domain import errors
-from tests.faults.simulation.model import SECOND
+from tests.faults.simulation.model import SECOND, SessionThen
 from tests.faults.simulation.world import SCOPES, SESSIONS_MAX, Mismatch, World, agree
 
 VALUE_KEYS = ("a", "b", "user/a")
@@ -174,7 +174,7 @@ class Conversations(World):
         then, session = self.pick(which)
         count = 1 + turns % 4
         hidden = len(then.visible[-count:])
-        fact = do(self.model.rewound, then.name, turns=count)
+        fact = do(self.model.rewound, then.name, to=self._before(then, count))
         found = self.change(then, lambda: session.rewind(turns=count), fact, maybe=True)
         if found is not None:
             agree(found, hidden, "turns that were hidden")
@@ -248,8 +248,9 @@ class Conversations(World):
         if old is None or self.model.sessions[old].ended:
             self.refused(errors.SwitchRefused if old is None else errors.SessionEnded, call)
             return old
-        rewinds = why == "rewind" and self.model.sessions[old].visible
-        facts = [do(self.model.rewound, old, turns=count)] if rewinds else []
+        then = self.model.sessions[old]
+        rewinds = why == "rewind" and then.visible
+        facts = [do(self.model.rewound, old, to=self._before(then, count))] if rewinds else []
         self.append(call, *facts, do(self.model.switched, old))
         return old
 
@@ -258,8 +259,7 @@ class Conversations(World):
         if old is None or not self._room():
             return None
         then, count, name = self.model.sessions[old], 1 + turns % 3, self.new_name("r")
-        hidden = then.visible[-count:]
-        at = hidden[0].position - 1 if hidden else self._last_position_of(old)
+        at = self._before(then, count)
 
         def call() -> Any:
             return self.store.switch(name, reason="rewind", turns=count)
@@ -269,6 +269,11 @@ class Conversations(World):
             return old
         self.append(call, do(self.model.branched, name, parent=old, at=at), do(self.model.switched, name))
         return self.model.now.agent
+
+    def _before(self, then: SessionThen, count: int) -> int:
+        """The position behind which lie the last turns that a session sees."""
+        hidden = then.visible[-count:]
+        return hidden[0].position - 1 if hidden else self._last_position_of(then.name)
 
     def _last_position_of(self, name: str) -> int:
         """The position of the last event in a session's stream: where what the model has of it changed last."""

@@ -24,7 +24,7 @@ class Doing(NamedTuple):
     """A task, and when it was changed last."""
 
     description: str
-    step: int
+    step: int | None
     at: int
 
 
@@ -74,7 +74,7 @@ class Moment:
     agent: str | None = None
     switches: int = 0
     model: int | None = None
-    """Which model was activated last."""
+    """Which model was activated last; -1 for one that is not at hand."""
     at: int = 0
     """When the last event was recorded."""
 
@@ -89,6 +89,8 @@ class StoreModel:
         self.keys: dict[tuple[str, str], Said] = {}
         self.time = 0
         """What the clock says now."""
+        self.adopted = 0
+        """Up to where the log was made by others, whose models are not at hand."""
 
     @property
     def head(self) -> int:
@@ -120,11 +122,13 @@ class StoreModel:
     def started(self, name: str, *, scope: str = "") -> None:
         self._fact(SessionThen(name, self.head + 1, scope))
 
-    def branched(self, name: str, *, parent: str, at: int) -> None:
+    def branched(self, name: str, *, parent: str, at: int, scope: str | None = None) -> None:
         then = self.past[at].sessions[parent]
+        scope = then.scope if scope is None else scope
         ever = tuple(said for said in self.sessions[parent].ever if said.position <= at)
         ancestors = (*then.ancestors, parent)
-        self._fact(replace(then, name=name, started=self.head + 1, ended=False, ancestors=ancestors, ever=ever))
+        fresh = replace(then, name=name, started=self.head + 1, scope=scope, ended=False, ancestors=ancestors)
+        self._fact(replace(fresh, ever=ever))
 
     def said(self, name: str, text: str, *, key: str | None = None) -> None:
         said = Said(self.head + 1, text, name)
@@ -154,7 +158,7 @@ class StoreModel:
     def values_cleared(self, name: str) -> None:
         self._remembers(name, values={})
 
-    def task_changed(self, name: str, description: str, step: int) -> None:
+    def task_changed(self, name: str, description: str, step: int | None) -> None:
         self._remembers(name, task=Doing(description, step, self.time))
 
     def noted(self, name: str, text: str) -> None:
@@ -175,11 +179,12 @@ class StoreModel:
         (position, memory) = next(made[1:] for made in session.checkpoints if made[0] == called)
         self._of(name, memory=memory, visible=tuple(said for said in session.visible if said.position <= position))
 
-    def rewound(self, name: str, *, turns: int) -> None:
-        self._of(name, visible=self.sessions[name].visible[:-turns])
+    def rewound(self, name: str, *, to: int) -> None:
+        self._of(name, visible=tuple(said for said in self.sessions[name].visible if said.position <= to))
 
     def activated(self, model: int) -> None:
         self._fact(model=model)
 
-    def receipted(self) -> None:
+    def noticed(self) -> None:
+        """Something was appended that changes nothing here: a receipt, a switch of another agent."""
         self._fact()

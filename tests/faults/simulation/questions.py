@@ -33,7 +33,8 @@ class Questions(World):
         mode = MODES[how % len(MODES)] if self.with_models else "text"
         query = " ".join(sorted({VOCABULARY[what % 10], VOCABULARY[what // 10 % 10]}))
         head = self.model.head
-        as_of = 1 + when // 4 % head if when % 4 == 0 and head else None
+        earlier = head - self.model.adopted
+        as_of = self.model.adopted + 1 + when // 4 % earlier if when % 4 == 0 and earlier else None
         asked = self._subject(whom, as_of=as_of)
         if asked is None:
             return None
@@ -46,7 +47,7 @@ class Questions(World):
         """A recall that leaves a receipt in the log; the end of every script asks them all again."""
         query = VOCABULARY[what % 10]
         mode = MODES[how % len(MODES)] if self.with_models else "text"
-        self.append(lambda: self.store.recall(query, k=10, mode=mode, receipt=True), self.model.receipted)
+        self.append(lambda: self.store.recall(query, k=10, mode=mode, receipt=True), self.model.noticed)
 
     def _subject(self, whom: int, *, as_of: int | None) -> Asked | None:
         """Everything, a scope, a session's own turns, what a session sees, or that with what is hidden from it."""
@@ -132,7 +133,7 @@ class Questions(World):
 
     def check_receipts(self) -> None:
         """Ask every receipt again: each answer is what it was."""
-        audit = self.store.audit_recalls(limit=EVERYTHING)
+        audit = self.store.audit_recalls(after=self.model.adopted, limit=EVERYTHING)
         doubtful = [item for item in audit.recalls if item.verdict is not Verdict.REPRODUCES]
         agree(doubtful, [], "receipts that do not reproduce")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from mnemolog.infra import sqlite
 from mnemolog.projections import states
 from mnemolog.projections.vectors import merging, projection, publish
 from tests.faults.simulation.accidents import Accidents
+from tests.faults.simulation.adopting import adopt
 from tests.faults.simulation.failing import Failing
 from tests.faults.simulation.script import STEPS, Script, script_of, written
 
@@ -36,16 +38,10 @@ class Failure(NamedTuple):
     """A script after which store and model do not agree."""
 
     seed: str
+    start: Path | None
+    """The store that it began with, None for a new one."""
     script: Script
     why: str
-
-
-class Outcome(NamedTuple):
-    """What some scripts came to."""
-
-    scripts: int
-    steps: int
-    failures: list[Failure]
 
 
 def _compile_statements_once() -> None:
@@ -79,41 +75,55 @@ def run(script: Script, *, start: Path | None = None) -> str | None:
     """Run a script on a new store, or a copy of `start`; return why it failed, None where it did not."""
     root, failing = _prepared()
     base = Path(tempfile.mkdtemp(dir=root))
-    world: Accidents | None = None
-    at = "opening"
     try:
         if start is not None:
             shutil.copytree(start, base / "memory")
+        return played(script, base, failing, adopts=start is not None)
+    finally:
+        failing.disarm()
+        failing.let_go()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def played(script: Script, base: Path, failing: Failing | None = None, *, adopts: bool = False) -> str | None:
+    """Play a script in a folder; return why it failed. Without a disk that can fail it leaves such steps out."""
+    at = "opening"
+    try:
         world = Accidents(base, failing)
-        world.adopt()
+        if adopts:
+            adopt(world)
         for number, step in enumerate(script, 1):
             at = f"step {number}, {step}"
             world.handle = step.handle
-            touched = getattr(world, step.name)(*step.numbers) if world.model.sessions or step.name == "start" else None
-            world.check(touched)
+            if world.model.sessions or step.name == "start":
+                world.check(getattr(world, step.name)(*step.numbers))
         at = "the end"
         world.check_all()
         world.check_receipts()
         world.close()
     except Exception as error:
         return f"{at}: {''.join(traceback.format_exception(error)[-6:])}"
-    finally:
-        failing.disarm()
-        if world is not None:
-            world.remove()
-        shutil.rmtree(base, ignore_errors=True)
     return None
 
 
-def run_some(seeds: list[str], *, steps: int = STEPS, start: Path | None = None) -> Outcome:
-    """Run the scripts of some seeds, and shrink those that fail."""
-    failures = []
-    for seed in seeds:
-        script = script_of(seed, steps=steps)
-        if (why := run(script, start=start)) is not None:
-            short = shrunk(script, lambda shorter: run(shorter, start=start) is not None)
-            failures.append(Failure(seed, short, run(short, start=start) or why))
-    return Outcome(len(seeds), len(seeds) * steps, failures)
+def run_seed(seed: str, *, steps: int = STEPS, starts: Sequence[Path] = ()) -> Failure | None:
+    """Run the script of a seed, on a store that others have made if the seed says so, and shrink it if it fails."""
+    script, start = script_of(seed, steps=steps), start_of(seed, starts)
+    why = run(script, start=start)
+    if why is None:
+        return None
+    short = shrunk(script, lambda shorter: run(shorter, start=start) is not None)
+    return Failure(seed, start, short, run(short, start=start) or f"(not every time) {why}")
+
+
+def start_of(seed: str, starts: Sequence[Path]) -> Path | None:
+    """The store that a script begins with, None for a new one: half of them begin with an old one, if there is any."""
+    return random.Random(f"{seed}/start").choice([None] * len(starts) + list(starts)) if starts else None
+
+
+def seeds_of(seed: int, scripts: int) -> list[str]:
+    """The seeds of so many scripts."""
+    return [f"{seed}/{n}" for n in range(scripts)]
 
 
 def shrunk(script: Script, fails: Callable[[Script], bool]) -> Script:
@@ -142,4 +152,8 @@ def _without(script: Script, size: int) -> Iterator[Script]:
 
 def told(failure: Failure) -> str:
     """A failure, with all it takes to see it again."""
-    return f"seed {failure.seed}: {failure.why}\nthe shortest script that fails:\n{written(failure.script)}\n"
+    start = "" if failure.start is None else f", from {failure.start.parent.name}/{failure.start.name}"
+    return (
+        f"seed {failure.seed}{start}: {failure.why}\n"
+        f"the shortest script that fails ({len(failure.script)} steps):\n{written(failure.script)}\n"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +74,8 @@ class World:
         self.names = 0
         self.stores: list[MemoryStore] = []
         self.handle = 0
+        self.suspect: set[int] = set()
+        """The handles that may meet damage that a doctor has to see to."""
         self.open()
 
     def open(self) -> None:
@@ -91,20 +92,10 @@ class World:
             for _ in range(HANDLES)
         ]
 
-    def adopt(self) -> None:
-        """Take what a store holds that others have made for what the model knows."""
-        # TODO golden
-
     def close(self) -> None:
         """Close the handles."""
         for store in self.stores:
             store.close()
-
-    def remove(self) -> None:
-        """Delete everything."""
-        if self.failing is not None:
-            self.failing.let_go()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def recover(self) -> None:
         """After a crash: the handles are abandoned as they are, and opened anew."""
@@ -144,7 +135,7 @@ class World:
         """
         before = self.model.head
         try:
-            answer = call()
+            answer = self._doctored(call)
         except (Crash, errors.MnemologError) as error:
             self.hindered(error)
             done = self.head() - before
@@ -166,10 +157,21 @@ class World:
     def attempt(self, call: Callable[[], Any]) -> Any:
         """Have the store do something that appends nothing."""
         try:
-            return call()
+            return self._doctored(call)
         except (Crash, errors.MnemologError) as error:
             self.hindered(error)
             raise Over from None
+
+    def _doctored(self, call: Callable[[], Any]) -> Any:
+        """Do what `ProjectionUnreadable` asks for after damage, once for each handle: then it has to work."""
+        try:
+            return call()
+        except errors.ProjectionUnreadable:
+            if self.handle not in self.suspect or (self.failing is not None and self.failing.happened):
+                raise
+            self.suspect.discard(self.handle)
+            self.store.doctor(deep=True, fix=True)
+            return call()
 
     def hindered(self, error: BaseException) -> None:
         """Go on after an error of the store: opened anew after a crash. Raises it again if it had no reason."""
