@@ -60,7 +60,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P4": {"rounds": Number(100, 5_000), "notes of each process": Number(1_000, 1_000)},
     "P5": {"lost acknowledgements": Number(40, 200), "kills": Number(10, 400)},
     "P6": {"flips": Number(1_000, 20_000)},
-    "P7": {"events": Number(10_000, 100_000), "kills within a rebuild": Number(100, 500)},
+    "P7": {"events": Number(2_000, 100_000), "kills within a rebuild": Number(100, 500)},
     "P8": {"kills within a write": Number(50, 500)},
     "P9": {"flips": Number(1_000, 10_000), "cuts": Number(200, 1_000), "flips of snapshots": Number(60, 1_500)},
     "P10": {"kills within an activation": Number(50, 200), "turns before a build": Number(1_000, 10_000)},
