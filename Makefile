@@ -4,9 +4,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= .demo
-# Files in memory: what a call costs is not to be hidden by what the disk takes.
-KILLS ?= 2000
 TEST_PROCESSES ?= 2
+# Of the fault suites: ci or nightly, the seed to try again, the promises to try.
+SCALE ?= ci
+SEED ?=
+ONLY ?=
+# Files in memory: what a call costs is not to be hidden by what the disk takes.
 BENCH_FOLDER ?= $(wildcard /dev/shm)
 # The data whose questions were looked at while the ranking was made: its figures are optimistic.
 TUNED_ON ?= locomo-dev
@@ -70,8 +73,9 @@ bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/loc
 		$(STORE:%=--store %) --json docs/recall-quality.json \
 		--write docs/recall-quality.md --plot docs/recall-ablation.svg
 
-faults: install  ## the fault suites at the larger scale, written to docs/faults.md; KILLS=50 is what CI does
-	$(BIN)/python -m pytest tests/faults --kills $(KILLS) --timeout 7200 -q --report docs/faults.md
+faults: install  ## every promise put to the test, in docs/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
+	$(BIN)/python -m pytest tests/faults --scale $(SCALE) $(SEED:%=--seed %) $(ONLY:%=--promise %) --timeout 7200 -q \
+		--workers $(TEST_PROCESSES) --report docs/faults.md
 
 clean:  ## remove the virtual environment and everything made
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

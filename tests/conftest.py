@@ -8,15 +8,21 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.infra.log import EventLog
+from tests.faults.promises import SCALES
+from tests.faults.report import commit
 from tests.support import FakeClock, HashEncoder
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("mnemolog")
     group.addoption("--seed", type=int, default=None, help="seed of the random tests (default: a new one)")
-    group.addoption("--report", default=None, metavar="PATH", help="where the fault suites write what they tried")
-    group.addoption("--scale", choices=["ci", "nightly"], default="ci", help="how much the fault suites try")
-    group.addoption("--kills", type=int, default=50, help="how often the crash tests kill a process")
+    group.addoption(
+        "--scale", choices=SCALES, default="ci", help="how often the fault suites try (tests/faults/promises.py)"
+    )
+    group.addoption("--tries", type=int, default=None, help="how often they try, in place of what the scale says")
+    group.addoption("--promise", action="append", default=[], metavar="P1", help="only the tests of this promise")
+    group.addoption("--report", default=None, metavar="PATH", help="where they write what they tried")
+    group.addoption("--workers", type=int, default=2, help="how many processes the simulation runs in")
 
 
 def pytest_configure(config):
@@ -25,7 +31,7 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    return f"mnemolog: --seed {config.option.seed} --kills {config.option.kills}"
+    return f"mnemolog: --seed {config.option.seed} --scale {config.option.scale}, commit {commit()}"
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -45,12 +51,6 @@ def seed(request):
 def rng(seed, request):
     """A random generator of this test's own: other tests do not move it."""
     return random.Random(f"{seed}/{request.node.nodeid}")
-
-
-@pytest.fixture
-def kills(request):
-    """How many kills a crash test makes."""
-    return request.config.option.kills
 
 
 @pytest.fixture

@@ -57,11 +57,10 @@ class IndexerLock:
             raise errors.IndexerBusy(self.path, holder=self.holder())
         try:
             self._acquire(max(0.0, end - time.monotonic()))
-            try:
-                yield
-            finally:
-                self._lock.release()
+            yield
         finally:
+            # Also where it was taken and the note of its holder could not be written. Nothing to do if it was not.
+            self._lock.release()
             self._thread.release()
 
     def holder(self) -> str:

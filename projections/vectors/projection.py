@@ -106,14 +106,14 @@ class VectorProjection:
         try:
             return generation.extend(upto=upto, progress=progress)
         finally:
-            self._write(generation, wait_s=wait_s)
+            self._write_all(generation, wait_s=wait_s)
 
     def write(self, *, wait_s: float = WAIT_S) -> None:
         """Write what is embedded and in memory, and merge segments where they have become many.
 
         Raises `IndexerBusy` when another has been writing for `wait_s` seconds, `StorageFull`.
         """
-        self._write(self._refreshed(), wait_s=wait_s)
+        self._write_all(self._refreshed(), wait_s=wait_s)
 
     def refresh(self) -> None:
         """Take in what other processes have written or removed. Raises `ProjectionUnreadable`."""
@@ -184,7 +184,7 @@ class VectorProjection:
             fresh = self._open(
                 building, Embedder(self._encoder, self._cache, skip_bad=skip_bad, ask_cache=not from_scratch)
             )
-            encoded = self._build(fresh, upto, progress)
+            encoded = self._build_whole(fresh, upto, progress)
             built = fresh.snapshot
             replaced = self._folders()
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
@@ -199,6 +199,15 @@ class VectorProjection:
         """Return how many texts up to `upto` would need the model if everything were built anew."""
         embedder = Embedder(self._encoder, self._cache, ask_cache=not from_scratch)
         return self._open(self._root / durable.temporary_name(PROBE), embedder).count_unknown(upto=upto)
+
+    def _build_whole(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
+        """Build, without what was damaged since a rebuild that was cut off had written it."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return self._build(fresh, upto, progress)
+            except Damaged as error:
+                fresh.set_aside(error.path.parent, why=error.cause)
+        raise errors.ProjectionUnreadable(fresh.folder, "segment after segment turns out to be damaged")
 
     def _build(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
         """Extend `fresh` up to `upto`, writing as it goes. Return how many texts were encoded."""
@@ -224,15 +233,33 @@ class VectorProjection:
             with suppress(errors.IndexerBusy):
                 self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
 
-    def _write(self, generation: Generation, *, merge: bool = True, wait_s: float) -> None:
-        """Write what is in memory, if this generation is still the one to write in."""
+    def _write_all(self, generation: Generation, *, wait_s: float) -> None:
+        """Write what is in memory; what a damaged segment held comes from the cache, as far as that has it."""
+        upto = generation.snapshot.closed_to
+        for _ in range(ATTEMPTS_MAX):
+            if self._write(generation, wait_s=wait_s):
+                return
+            generation.extend(upto=upto, encode_max=0)
+        raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
+
+    def _write(self, generation: Generation, *, merge: bool = True, wait_s: float) -> bool:
+        """Write what is in memory, if this generation is still the one to write in.
+
+        A merge reads what is never read else, and so may be the first to see damage: False says that a segment was
+        set aside for it, and that the vectors end before it.
+        """
         if not generation.is_untidy:
-            return
+            return True
         with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
             # Sampled before embedding, checked before writing: meanwhile a rebuild may have replaced it. What was
             # embedded for it is in the cache.
             if self._current_folder() == generation.folder:
-                generation.write(merge=merge)
+                try:
+                    generation.write(merge=merge)
+                except Damaged as error:
+                    generation.set_aside(error.path.parent, why=error.cause)
+                    return False
+        return True
 
     def _refreshed(self, *, wait_s: float = -1) -> Generation:
         """Return the current generation with what other processes have written."""

@@ -18,9 +18,7 @@ from typing import Any
 from mnemolog import MemoryStore, NewTurn, UnknownSession
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import Version
-from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.log import EventLog
+from mnemolog.domain.position import NO_STREAM, Version
 from mnemolog.projections import states
 from tests.support import HalfEncoder, HashEncoder
 
@@ -116,31 +114,41 @@ def append_batches(pipe: Connection, folder: str, label: str, seed: int, events:
         pipe.send(f"failed: {error!r}")
 
 
-def race_for_versions(pipe: Connection, folder: str, label: str, rounds: int, together: Any) -> None:
-    """Expect the same version as everybody else, round by round; tell who won."""
-    log = EventLog.open(Path(folder), clock=SystemClock(), create=True)
+def race(pipe: Connection, folder: str, label: str, kind: str, rounds: int, together: Any) -> None:
+    """Ask, round by round, for what everybody else asks for and one can have; tell who won."""
     outcomes: list[Any] = []
     try:
-        for number in range(rounds):
-            together.wait()
-            try:
-                won = log.transact(
-                    lambda tx, number=number: tx.append(  # type: ignore[misc]
-                        "session/race",
-                        TurnRecorded(role="user", text=f"{number}/{label}"),
-                        expected=Version(number),
-                    )
-                )
-                outcomes.append(("won", won.position))
-            except errors.WrongExpectedVersion as error:
-                outcomes.append(("lost", (error.expected, error.actual)))
-            together.wait()
+        with MemoryStore.open(folder, model=None, busy_timeout_s=120) as store:
+            for number in range(rounds):
+                together.wait()
+                try:
+                    outcomes.append(("won", _compete(store, kind, number, f"{number}/{label}")))
+                except errors.WrongExpectedVersion as error:
+                    outcomes.append(("lost", (error.expected, error.actual)))
+                except (errors.DuplicateKey, errors.SessionExists, errors.CheckpointExists) as error:
+                    outcomes.append(("lost", type(error).__name__))
+                together.wait()
         pipe.send(outcomes)
     except BaseException as error:
         together.abort()
         pipe.send(f"failed: {error!r}")
-    finally:
-        log.close()
+
+
+def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
+    """Ask for one thing that others ask for as well. `text` says who did."""
+    turn = TurnRecorded(role="user", text=text)
+    match kind:
+        case "version":  # The session's start is the first version of its stream.
+            expected = Version(number + 1)
+            return store._log.transact(lambda tx: tx.append("session/race", turn, expected=expected)).position
+        case "no stream":
+            return store._log.transact(lambda tx: tx.append(f"other/{number}", turn, expected=NO_STREAM)).position
+        case "key":
+            return store.record("race", "user", text, key=f"k{number}").position
+        case "session":
+            return store.start_session(text, session_id=f"s{number}").id
+        case _:
+            return store.session("race").checkpoint(f"c{number}", text).position
 
 
 def add_notes(pipe: Connection, folder: str, label: str, count: int, together: Any, in_all: int) -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.children.workers import PRELOADED
-from tests.faults.report import Tried, write
+from tests.faults.promises import PROMISES, number
+from tests.faults.report import Row, commit, write
 
-TRIED: list[Tried] = []
+HERE = Path(__file__).parent
+COLLECTED: list[tuple[str | None, str, str]] = []
+TRIED: list[tuple[pytest.TestReport, dict]] = []
 
 
 class Processes:
@@ -52,34 +55,90 @@ def processes(fork_server):
     processes.end()
 
 
-def pytest_runtest_logreport(report):
-    if report.when == "call" and report.nodeid.startswith("tests/faults/"):
-        properties = dict(report.user_properties)
-        tried = Tried(
-            file=report.nodeid.split("::")[0].rpartition("/")[2],
-            claim=properties.get("claim", report.nodeid.rpartition("::")[2]),
-            cases=1,
-            tried=properties.get("tried", 1),
-            failed=int(report.failed),
-            seconds=report.duration,
-        )
-        TRIED.append(tried)
+def pytest_configure(config):
+    config.addinivalue_line("markers", "promise(name, number): the promise that a fault test is about, and its number")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what `--promise` does not ask for; keep what there is, for the report."""
+    mine = [item for item in items if item.path.is_relative_to(HERE)]
+    COLLECTED[:] = [(promise_of(item), item.path.name, item.originalname) for item in mine]
+    wanted = set(config.option.promise)
+    if unknown := wanted - PROMISES.keys():
+        raise pytest.UsageError(f"--promise: {', '.join(sorted(unknown))} is none of {', '.join(PROMISES)}")
+    if wanted:
+        left_out = [item for item in mine if promise_of(item) not in wanted]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def promise_of(item):
+    """The promise that a test is marked with, the nearest mark first."""
+    marker = item.get_closest_marker("promise")
+    return None if marker is None else marker.args[0]
 
 
 @pytest.fixture
 def scale(request):
-    """How much is tried: `ci` or `nightly`."""
+    """`ci` or `nightly`."""
     return request.config.option.scale
 
 
+@pytest.fixture
+def tries(request, scale, record_property):
+    """How often this test is to try, as `promises.NUMBERS` says for the number it is marked with."""
+    promise, what = request.node.get_closest_marker("promise").args
+    found = request.config.option.tries or number(promise, what, scale)
+    record_property("tried", found)
+    return found
+
+
 @pytest.fixture(autouse=True)
-def claim(request, record_property):
-    """Keep what a test claims for the report."""
-    if "kills" in request.fixturenames:
-        record_property("tried", request.config.option.kills)
+def marked(request, record_property):
+    """Every fault test is about a promise, and says what it claims: the report is made of that."""
+    promise = promise_of(request.node)
+    assert promise in PROMISES, 'say which promise this is about: @pytest.mark.promise("P1")'
+    record_property("promise", promise)
     record_property("claim", (request.function.__doc__ or request.node.name).strip().splitlines()[0])
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """Name the test without its parameters: its cases make one row."""
+    report = (yield).get_result()
+    if item.path.is_relative_to(HERE):
+        report.fault_test = (item.path.name, item.originalname)
+
+
+def pytest_runtest_logreport(report):
+    """Keep what became of a test: of its call, or of what kept it from being called."""
+    if not hasattr(report, "fault_test") or (report.when != "call" and report.passed):
+        return
+    properties = dict(report.user_properties)
+    TRIED.append((report, properties))
+
+
 def pytest_sessionfinish(session):
-    if path := session.config.option.report:
-        write(Path(path), TRIED, seed=session.config.option.seed, kills=session.config.option.kills)
+    option = session.config.option
+    if not option.report:
+        return
+    of_commit = commit()
+    rows = [
+        Row(
+            promise=properties["promise"],
+            file=report.fault_test[0],
+            test=report.fault_test[1],
+            claim=properties["claim"],
+            cases=1,
+            tried=0 if report.skipped else properties.get("tried", 1),
+            failures=int(report.failed),
+            skipped=int(report.skipped),
+            seconds=report.duration,
+            scale="by hand" if option.tries else option.scale,
+            seed=option.seed,
+            commit=of_commit,
+        )
+        for report, properties in TRIED
+        if "promise" in properties
+    ]
+    write(Path(option.report), rows, collected=COLLECTED)

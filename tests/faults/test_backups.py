@@ -11,6 +11,8 @@ from mnemolog import MemoryStore, restore_backup
 from tests.children.workers import append_and_index
 from tests.support import WAIT_S, HashEncoder
 
+pytestmark = pytest.mark.promise("P16")
+
 BACKUPS = {"ci": 5, "nightly": 500}
 WRITERS = 2
 EVENTS_MAX = 20_000

@@ -10,6 +10,8 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore
 
+pytestmark = pytest.mark.promise("P13")
+
 
 @pytest.fixture
 def file_limit():

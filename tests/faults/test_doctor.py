@@ -22,6 +22,8 @@ from mnemolog.projections.vectors.lock import Holder, IndexerLock
 from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.promise("P9")
+
 TURNS = 12
 
 

@@ -16,6 +16,8 @@ from mnemolog.projections.verify import Kind
 from tests.faults.tamper import copy_store, rewrite_manifest
 from tests.support import FakeClock, HalfEncoder, HashEncoder, Picky
 
+pytestmark = pytest.mark.promise("P8")
+
 HEAD = 21
 
 

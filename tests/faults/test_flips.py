@@ -13,6 +13,8 @@ from mnemolog import MemoryStore, MnemologError
 from mnemolog.infra.log import LOG_FILE
 from tests.faults.tamper import copy_store
 
+pytestmark = pytest.mark.promise("P6")
+
 FLIPS = {"ci": 600, "nightly": 20_000}
 HEADER_FLIPS = {"ci": 100, "nightly": 800}
 

@@ -15,6 +15,8 @@ from mnemolog.infra.key_tree import Node, leaves_near
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
 from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread
 
+pytestmark = pytest.mark.promise("P15")
+
 SECRETS = ("quokka", "wombatname", "echidnavalue", "numbatnote", "bilbymeta", "possumtask", "dingocheck", "kowariquery")
 """One word for every place that content can be in."""
 

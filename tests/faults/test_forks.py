@@ -15,6 +15,8 @@ from mnemolog import MemoryStore
 from tests.children.workers import read_texts
 from tests.support import WAIT_S, HashEncoder, in_thread
 
+pytestmark = pytest.mark.promise("P17")
+
 FORKS = {"ci": 16, "nightly": 200}
 
 

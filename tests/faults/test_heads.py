@@ -15,6 +15,8 @@ from mnemolog.projections.verify import Kind, verify
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import FakeClock
 
+pytestmark = pytest.mark.promise("P6")
+
 
 @pytest.fixture
 def heads(tmp_path):

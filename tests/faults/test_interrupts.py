@@ -8,11 +8,15 @@ from mnemolog import MemoryStore
 from tests.children.workers import append_under_interrupts, messages
 from tests.support import read_all, texts_of
 
+pytestmark = pytest.mark.promise("P1")
 
+
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P1", "interrupts")
 @pytest.mark.parametrize("helpers", [0, 3])
-def test_interrupts_leave_a_store_that_records_on(processes, folder, rng, seed, helpers):
+def test_interrupts_leave_a_store_that_records_on(processes, folder, rng, seed, tries, helpers):
     """Thousands of interrupts: nobody hangs, nothing acknowledged is missing, nothing is there twice."""
-    pipe = processes.start(append_under_interrupts, str(folder), rng.randrange(2**32), 2_000, helpers)[1]
+    pipe = processes.start(append_under_interrupts, str(folder), rng.randrange(2**32), tries, helpers)[1]
     (answer,) = messages(pipe)
     assert isinstance(answer, tuple), f"{answer}, seed {seed}"
     acknowledged, failures, last = answer
@@ -24,5 +28,5 @@ def test_interrupts_leave_a_store_that_records_on(processes, folder, rng, seed, 
         by_position = {event.position: event.event.text for event in events[1:]}
         assert {by_position.get(position) for position in acknowledged.values()} == acknowledged.keys(), f"seed {seed}"
         assert events[-1].position == last
-        assert sum(text.startswith("helper") for text in texts) == helpers * 2_000, f"seed {seed}"
+        assert sum(text.startswith("helper") for text in texts) == helpers * tries, f"seed {seed}"
         assert store.verify().findings == (), f"seed {seed}"

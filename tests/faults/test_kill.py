@@ -7,13 +7,15 @@ import time
 
 import pytest
 
-from mnemolog import MemoryStore
+from mnemolog import DuplicateKey, MemoryStore, NewTurn
 from mnemolog.domain.events import TurnRecorded
 from tests.children.workers import append_until_killed, batch_of, die_between_commit_and_return, messages
 from tests.support import WAIT_S, read_all, texts_of
 
+pytestmark = pytest.mark.promise("P1")
+
 NEAR_OPENING_S = 0.05
-KILLS_PER_STORE = 25
+KILLS_PER_STORE = 10
 
 
 def whole_batches(texts):
@@ -55,46 +57,86 @@ def wait_for(pipe, acknowledged, *, seconds):
         acknowledged.append(pipe.recv())
 
 
-@pytest.mark.timeout(7200)
-def test_a_kill_loses_no_acknowledged_turn_and_leaves_no_half_batch(processes, tmp_path, rng, seed, kills):
-    """Batches of 1 to 50 turns, killed at random moments, a fifth of them within 50 ms of opening."""
-    told_in_all = untold = 0
-    for number in range(kills):
+class Killed:
+    """A store whose writers are killed, and what they were told before. It is another one every few kills."""
+
+    def __init__(self, processes, tmp_path, rng, seed):
+        self.processes, self.base, self.rng, self.seed = processes, tmp_path, rng, seed
+        self.told_in_all = self.untold = self.runs = 0
+        self.acknowledged = []
+
+    def begin(self, number):
         if number % KILLS_PER_STORE == 0:
-            folder, acknowledged = tmp_path / f"store{number}", []
+            self.folder, self.acknowledged = self.base / f"store{number}", []
+
+    def kill(self, *, near_opening):
+        """Start a writer and kill it. Return the name of its run, and what it was told."""
+        run = f"run{self.runs}"
+        self.runs += 1
         told = kill_at_random(
-            processes,
-            rng,
+            self.processes,
+            self.rng,
             append_until_killed,
-            str(folder),
-            f"run{number}",
-            rng.randrange(2**32),
+            str(self.folder),
+            run,
+            self.rng.randrange(2**32),
             False,
-            near_opening=number % 5 == 0,
+            near_opening=near_opening,
         )
-        acknowledged += told
-        with MemoryStore.open(folder, model=None) as store:
+        self.acknowledged += told
+        self.told_in_all += len(told)
+        return run, told
+
+    def check(self, number, *runs):
+        """Everything that was told is there, batches are whole, and it goes on."""
+        why = f"after kill {number}, seed {self.seed}"
+        with MemoryStore.open(self.folder, model=None) as store:
             events = read_all(store._log)
             turns = {event.position: event.event.text for event in events if isinstance(event.event, TurnRecorded)}
-            for label, size, positions in acknowledged:
+            for label, size, positions in self.acknowledged:
                 texts = [turns.get(position) for position in positions]
-                assert texts == [f"{label}/{n}/{size}" for n in range(size)], f"lost after kill {number}, seed {seed}"
-            of_this_run = {label for label in whole_batches(texts_of(events)) if label.startswith(f"run{number}.")}
-            unacknowledged = of_this_run - {label for label, _, _ in told}
-            assert len(unacknowledged) <= 1, f"at most the batch that was being recorded, seed {seed}"
-            assert store.verify().findings == (), f"after kill {number}, seed {seed}"
+                assert texts == [f"{label}/{n}/{size}" for n in range(size)], f"lost {why}"
+            batches = whole_batches(texts_of(events))
+            for run, told in runs:
+                of_run = {label for label in batches if label.startswith(f"{run}.")}
+                unacknowledged = of_run - {label for label, _, _ in told}
+                assert len(unacknowledged) <= 1, f"at most the batch that was being recorded, {why}"
+                self.untold += len(unacknowledged)
+            assert store.verify().findings == (), why
             after = store.start_session("parent", session_id=f"parent{number}").record("user", f"after{number}/0/1")
-            assert after.position == store.head().position, f"after kill {number}, seed {seed}"
-        acknowledged.append((f"after{number}", 1, [after.position]))
-        told_in_all, untold = told_in_all + len(told), untold + len(unacknowledged)
-    assert told_in_all
-    print(f"{kills} kills: {told_in_all} batches told, {untold} there untold; seed {seed}")
+            assert after.position == store.head().position, why
+        self.acknowledged.append((f"after{number}", 1, [after.position]))
 
 
-@pytest.mark.timeout(600)
-def test_a_kill_while_the_store_is_made_leaves_one_that_opens(processes, tmp_path, rng, seed, kills):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P1", "kills")
+def test_a_kill_loses_no_acknowledged_turn_and_leaves_no_half_batch(processes, tmp_path, rng, seed, tries):
+    """Batches of 1 to 50 turns, killed at random moments, a fifth of them within 50 ms of opening."""
+    killed = Killed(processes, tmp_path, rng, seed)
+    for number in range(tries):
+        killed.begin(number)
+        killed.check(number, killed.kill(near_opening=number % 5 == 0))
+    assert killed.told_in_all
+    print(f"{tries} kills: {killed.told_in_all} batches told, {killed.untold} there untold; seed {seed}")
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P1", "kills while recovering")
+def test_a_kill_while_recovering_from_a_kill_loses_nothing_either(processes, tmp_path, rng, seed, tries):
+    """What the first one left, the second one has begun to put in order when it is killed within 50 ms."""
+    killed = Killed(processes, tmp_path, rng, seed)
+    for number in range(tries):
+        killed.begin(number)
+        first = killed.kill(near_opening=False)
+        killed.check(number, first, killed.kill(near_opening=True))
+    assert killed.told_in_all
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P1", "kills while created")
+def test_a_kill_while_the_store_is_made_leaves_one_that_opens(processes, tmp_path, rng, seed, tries):
     """Killed while the log is created: the folder opens afterwards, and records."""
-    for number in range(max(1, kills // 5)):
+    for number in range(tries):
         folder = tmp_path / f"store{number}"
         told = kill_at_random(
             processes,
@@ -113,28 +155,37 @@ def test_a_kill_while_the_store_is_made_leaves_one_that_opens(processes, tmp_pat
             assert store.verify().findings == (), f"seed {seed}"
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 50])
-def test_a_retry_after_a_lost_acknowledgement_adds_nothing(processes, folder, size):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P5", "lost acknowledgements")
+def test_a_retry_after_a_lost_acknowledgement_adds_nothing(processes, folder, rng, seed, tries):
     """Killed after the commit and before the return; recorded again three times: one copy, same positions."""
-    label = f"lost{size}"
-    process, pipe = processes.start(die_between_commit_and_return, str(folder), label, size)
-    assert messages(pipe) == ["committed"]
-    process.join()
-    assert process.exitcode == -9
-    with MemoryStore.open(folder, model=None) as store:
-        committed = store.head()
-        (_, *recorded) = read_all(store._log)
-        assert texts_of(recorded) == [f"{label}/{n}/{size}" for n in range(size)]
-        for _ in range(3):
-            turns = store.record_many(batch_of("s", label, size, keyed=True))
-            assert [turn.position for turn in turns] == [event.position for event in recorded]
-        assert store.head() == committed
+    for number in range(tries):
+        label, size, why = f"lost{number}", rng.choice([1, 2, 7, rng.randint(1, 50)]), f"kill {number}, seed {seed}"
+        process, pipe = processes.start(die_between_commit_and_return, str(folder), label, size)
+        assert messages(pipe) == ["committed"], why
+        process.join()
+        assert process.exitcode == -9, why
+        with MemoryStore.open(folder, model=None) as store:
+            committed = store.head()
+            recorded = [event for event in read_all(store._log) if (event.key or "").startswith(f"{label}/")]
+            assert texts_of(recorded) == [f"{label}/{n}/{size}" for n in range(size)], why
+            again = batch_of("s", label, size, keyed=True)
+            for _ in range(3):
+                turns = store.record_many(again)
+                assert [turn.position for turn in turns] == [event.position for event in recorded], why
+            new = NewTurn(session="s", role="user", text="new", key="new")
+            other = NewTurn(session="s", role="user", text="other", key=again[-1].key)
+            for batch in ([other], [new, other], [*again[:-1], other, new]):
+                with pytest.raises(DuplicateKey):
+                    store.record_many(batch)
+            assert store.head() == committed, why
 
 
-@pytest.mark.timeout(600)
-def test_a_retry_after_a_kill_records_each_turn_once(processes, folder, rng, seed, kills):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P5", "kills")
+def test_a_retry_after_a_kill_records_each_turn_once(processes, folder, rng, seed, tries):
     """Whatever moment it was killed at: what is recorded again under the same keys is there once."""
-    for number in range(max(1, kills // 5)):
+    for number in range(tries):
         label = f"run{number}"
         told = kill_at_random(
             processes,

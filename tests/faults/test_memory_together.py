@@ -16,6 +16,8 @@ from mnemolog.projections import states
 from tests.children.workers import add_notes, change_task, messages
 from tests.support import EPOCH_2024, FakeClock, decided_on, in_thread, once, read_all, wait_for_queue
 
+pytestmark = pytest.mark.promise("P4")
+
 PROCESSES = 8
 UPDATES = 300
 CHECKPOINT_BYTES_MAX = 400
@@ -26,23 +28,23 @@ def check_state(store, session="s"):
     assert state_digest(store._sessions.state(session)) == state_digest(folded)
 
 
-@pytest.mark.timeout(600)
-def test_notes_of_eight_processes_are_all_there_each_processs_in_its_order(processes, fork_server, folder):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P4", "notes of each process")
+def test_notes_of_eight_processes_are_all_there_each_processs_in_its_order(processes, fork_server, folder, tries):
     """One session, no note lost or twice, in the log and in what every process reads."""
-    each = 1_000
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s", session_id="s")
         together = fork_server.Barrier(PROCESSES)
         pipes = [
-            processes.start(add_notes, str(folder), f"p{n}", each, together, PROCESSES * each)[1]
+            processes.start(add_notes, str(folder), f"p{n}", tries, together, PROCESSES * tries)[1]
             for n in range(PROCESSES)
         ]
         answers = [messages(pipe) for pipe in pipes]
         notes = session.notes()
         assert answers == [[notes]] * PROCESSES
-        assert len(notes) == len(set(notes)) == PROCESSES * each
+        assert len(notes) == len(set(notes)) == PROCESSES * tries
         for n in range(PROCESSES):
-            assert [note for note in notes if note.startswith(f"p{n}/")] == [f"p{n}/{i}" for i in range(each)]
+            assert [note for note in notes if note.startswith(f"p{n}/")] == [f"p{n}/{i}" for i in range(tries)]
         assert notes == [event.event.text for event in read_all(store._log) if isinstance(event.event, NoteAdded)]
         check_state(store)
         assert store.verify().sound
@@ -269,7 +271,7 @@ def test_a_thousand_checkpoints_make_the_file_grow_by_less_than_400_bytes_each(f
 
 
 def history(folder, clock, jumps):
-    """A hundred steps of a session and a branch of it, a jump of the clock before each; what it all comes to."""
+    """Steps of a session and a branch of it, a jump of the clock before each; what it all comes to."""
     with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL") as store:
         session = store.start_session("s", session_id="s")
         plan = random.Random(1)
@@ -318,15 +320,17 @@ def history(folder, clock, jumps):
         }
 
 
-def test_a_clock_that_jumps_changes_no_order_no_replay_no_turns_and_no_recall(tmp_path, rng, seed):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P14", "jumps")
+def test_a_clock_that_jumps_changes_no_order_no_replay_no_turns_and_no_recall(tmp_path, rng, seed, tries):
     """Time is data: a hundred jumps by seconds, hours and years, back and forth, and stamps that are equal."""
     decade = 10 * 365 * 86_400
-    jumps = [rng.choice([-1, -3_600, -decade, decade, decade, 0, 0]) for _ in range(100)]
+    jumps = [rng.choice([-1, -3_600, -decade, decade, decade, 0, 0]) for _ in range(tries)]
     there = 0
     for n, jump in enumerate(jumps):  # Neither before 1970 nor after 9999.
         jumps[n] = -jump if not -5 * decade < there + jump < 100 * decade else jump
         there += jumps[n]
-    straight = history(tmp_path / "straight", FakeClock(EPOCH_2024), [1] * 100)
+    straight = history(tmp_path / "straight", FakeClock(EPOCH_2024), [1] * tries)
     jumping = history(tmp_path / "jumping", FakeClock(EPOCH_2024, step=0), jumps)
     for what, expected in straight.items():
         assert jumping[what] == expected, f"{what}, seed {seed}"

@@ -18,8 +18,9 @@ from tests.children.workers import (
 from tests.faults.test_kill import KILLS_PER_STORE, kill_at_random
 from tests.support import WAIT_S, HalfEncoder, read_all
 
+pytestmark = pytest.mark.promise("P10")
+
 TURNS_EACH = 150
-BEFORE = 1_000
 MEANWHILE = 1_000
 
 
@@ -87,12 +88,15 @@ def test_a_handle_that_is_open_in_another_process_switches_at_the_event_and_back
         assert [similarity for _, _, similarity in told] == [pytest.approx(1.0, abs=1e-5)] * 4
 
 
-@pytest.mark.timeout(600)
-def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_recorded(processes, fork_server, folder):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P10", "turns before a build")
+def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_recorded(
+    processes, fork_server, folder, tries
+):
     """A thousand turns come while another process builds: no answer fails, none is of the new model."""
     with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
         early, late = (store.start_session(name, session_id=name) for name in ("early", "late"))
-        before = {text: early.record("user", text).position for text in (f"note early{n}" for n in range(BEFORE))}
+        before = {text: early.record("user", text).position for text in (f"note early{n}" for n in range(tries))}
         store.catch_up_vectors()
         meanwhile = {}
         started, go_on = fork_server.Event(), fork_server.Event()
@@ -109,7 +113,7 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
             assert (answer.model, answer.not_answering, answer.legs) == (fingerprint_of(0), {}, ("text", "vector"))
             assert answer.hits[0].position == meanwhile[text]
             assert answer.hits[0].similarity == pytest.approx(1.0, abs=1e-5)
-        assert messages(pipe) == [BEFORE], "it builds up to where the log was when it began"
+        assert messages(pipe) == [tries], "it builds up to where the log was when it began"
         process.join()
         activated = store.activate_model("half-1")
         assert activated.encoded_texts == MEANWHILE
@@ -120,9 +124,10 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
 
 
 @pytest.mark.timeout(7200)
-def test_a_kill_within_an_activation_leaves_the_old_model_active_or_the_new_one(processes, tmp_path, rng, seed, kills):
+@pytest.mark.promise("P10", "kills within an activation")
+def test_a_kill_within_an_activation_leaves_the_old_model_active_or_the_new_one(processes, tmp_path, rng, seed, tries):
     """Never neither: afterwards the log names one, it answers for every turn, and the next activation works."""
-    for number in range(kills):
+    for number in range(tries):
         if number % KILLS_PER_STORE == 0:
             folder = tmp_path / f"store{number}"
             with MemoryStore.open(folder, model=HalfEncoder(0)) as store:

@@ -18,6 +18,8 @@ from mnemolog import MemoryStore, NewTurn, restore_backup
 from mnemolog.infra import sqlite, wal
 from tests.support import HashEncoder
 
+pytestmark = pytest.mark.promise("P13")
+
 POINTS = {"ci": 4, "nightly": 120}
 """Points of each sweep."""
 TURNS = 60

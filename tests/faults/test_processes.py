@@ -7,22 +7,35 @@ import threading
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain.events import TurnRecorded
-from tests.children.workers import append_batches, messages, race_for_versions
-from tests.support import in_thread, read_all, texts_of
+from mnemolog.domain.events import CheckpointCreated, TurnRecorded
+from tests.children.workers import append_batches, messages, race
+from tests.support import in_thread, read_all
+
+pytestmark = pytest.mark.promise("P3")
 
 PROCESSES = 8
-EVENTS_EACH = 500
-ROUNDS = 40
+
+RACES = {
+    "version": "another version of the stream than it has",
+    "no stream": "a stream that is there already",
+    "key": "a key with other content",
+    "session": "an id that another session has",
+    "checkpoint": "a name that another checkpoint has",
+}
+"""What each of eight processes asks for at once, so that it can be given to one of them only."""
 
 
-@pytest.mark.timeout(600)
-def test_a_reader_misses_nothing_while_eight_processes_append(processes, fork_server, folder, rng, seed):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P3", "events of each process")
+def test_a_reader_misses_nothing_while_eight_processes_append(
+    processes, fork_server, folder, rng, seed, tries, record_property
+):
     """Strictly rising positions, every event once, batches whole and not interleaved, for two kinds of readers."""
     store = MemoryStore.open(folder, model=None)
     store.start_session("all", session_id="all")
     log = store._log
-    turns = PROCESSES * EVENTS_EACH
+    turns = PROCESSES * tries
+    record_property("tried", turns)
     ready = fork_server.Barrier(PROCESSES)
 
     def subscribe():
@@ -54,12 +67,13 @@ def test_a_reader_misses_nothing_while_eight_processes_append(processes, fork_se
 
     readers = [in_thread(subscribe), in_thread(poll)]
     pipes = [
-        processes.start(append_batches, str(folder), f"p{n}", rng.randrange(2**32), EVENTS_EACH, ready)[1]
+        processes.start(append_batches, str(folder), f"p{n}", rng.randrange(2**32), tries, ready)[1]
         for n in range(PROCESSES)
     ]
-    told = [messages(pipe) for pipe in pipes]
+    hearing = [in_thread(lambda pipe=pipe: messages(pipe)) for pipe in pipes]  # None of them waits for another.
+    told = [answers.result(timeout_s=7_200) for answers in hearing]
     assert [answers[-1] for answers in told] == ["done"] * PROCESSES, f"seed {seed}"
-    seen_by = [reader.result() for reader in readers]
+    seen_by = [reader.result(timeout_s=7_200) for reader in readers]
 
     acknowledged = {
         position: f"{label}/{n}/{size}"
@@ -79,22 +93,33 @@ def test_a_reader_misses_nothing_while_eight_processes_append(processes, fork_se
     store.close()
 
 
-@pytest.mark.timeout(600)
-def test_of_eight_processes_that_expect_the_same_version_one_wins(processes, fork_server, folder):
-    """Round by round: one winner, seven `WrongExpectedVersion`, nothing of theirs in the log."""
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P4", "rounds")
+@pytest.mark.parametrize("kind", RACES)
+def test_of_eight_processes_that_ask_for_what_one_can_have_one_wins(processes, fork_server, folder, tries, kind):
+    """A version, a new stream, a key, an id, a name: each round one has it, seven are refused and write nothing."""
     with MemoryStore.open(folder, model=None) as store:
+        store.start_session("race", session_id="race")
+        before = store.head().position
         together = fork_server.Barrier(PROCESSES)
-        pipes = [
-            processes.start(race_for_versions, str(folder), f"p{n}", ROUNDS, together)[1] for n in range(PROCESSES)
-        ]
+        pipes = [processes.start(race, str(folder), f"p{n}", kind, tries, together)[1] for n in range(PROCESSES)]
         outcomes = [messages(pipe) for pipe in pipes]
         assert all(len(outcome) == 1 and isinstance(outcome[0], list) for outcome in outcomes), outcomes
         winners = []
-        for number in range(ROUNDS):
+        for number in range(tries):
             of_round = [outcome[0][number] for outcome in outcomes]
             won = [name for name, (result, _) in enumerate(of_round) if result == "won"]
             assert len(won) == 1, (number, of_round)
-            assert [what for result, what in of_round if result == "lost"] == [(number, number + 1)] * (PROCESSES - 1)
+            assert [result for result, _ in of_round].count("lost") == PROCESSES - 1, (number, of_round)
+            if kind == "version":
+                lost = [what for result, what in of_round if result == "lost"]
+                assert lost == [(number + 1, number + 2)] * (PROCESSES - 1)
             winners.append(f"{number}/p{won[0]}")
-        assert texts_of(read_all(store._log)) == winners
+        events = read_all(store._log, after=before)
+        assert [written_by(event.event) for event in events] == winners
         assert store.verify().findings == ()
+
+
+def written_by(event):
+    """What an event of a race says of who won it."""
+    return event.description if isinstance(event, CheckpointCreated) else getattr(event, "text", None) or event.name

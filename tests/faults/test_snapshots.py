@@ -17,6 +17,8 @@ from mnemolog.projections.snapshots import SNAPSHOT_FORMAT
 from tests.children.workers import keep_memory_without_permission, messages
 from tests.support import read_all
 
+pytestmark = pytest.mark.promise("P9")
+
 COLUMNS = ("stream", "version", "position", "log_id", "digest", "format", "state", "checksum")
 
 
@@ -110,7 +112,9 @@ def test_a_snapshot_with_one_column_changed_is_never_used(folder, open_store, co
         check(store)
 
 
-def test_any_flipped_bit_leaves_the_answers_as_they_are(folder, open_store, rng, seed, tmp_path):
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P9", "flips of snapshots")
+def test_any_flipped_bit_leaves_the_answers_as_they_are(folder, open_store, rng, seed, tries):
     """Damage anywhere in the file: a snapshot less, a file in quarantine, never another answer."""
     with open_store() as store:
         fill(store, 40)
@@ -118,7 +122,7 @@ def test_any_flipped_bit_leaves_the_answers_as_they_are(folder, open_store, rng,
         head = store.head()
     path = folder / "projections" / "snapshots.db"
     sound = path.read_bytes()
-    for attempt in range(60):
+    for attempt in range(tries):
         damaged = bytearray(sound)
         for _ in range(rng.choice([1, 1, 20])):
             damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)

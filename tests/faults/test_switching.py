@@ -18,6 +18,8 @@ from tests.children.workers import messages, restore_until_killed, switch_often,
 from tests.faults.test_kill import KILLS_PER_STORE, kill_at_random
 from tests.support import in_thread, once, read_all, wait_for_queue
 
+pytestmark = pytest.mark.promise("P3")
+
 THREADS = 4
 TURNS_EACH = 12
 
@@ -203,10 +205,11 @@ def test_two_processes_that_switch_one_agent_make_one_chain(processes, fork_serv
 
 
 @pytest.mark.timeout(7200)
-def test_a_kill_within_a_switch_leaves_all_of_it_or_nothing(processes, tmp_path, rng, seed, kills):
+@pytest.mark.promise("P1", "kills within a switch")
+def test_a_kill_within_a_switch_leaves_all_of_it_or_nothing(processes, tmp_path, rng, seed, tries):
     """A reset starts a session, ends another and moves the agent: three streams, one append."""
     switched = 0
-    for number in range(kills):
+    for number in range(tries):
         if number % KILLS_PER_STORE == 0:
             folder = tmp_path / f"store{number}"
         told = kill_at_random(
@@ -237,10 +240,11 @@ def test_a_kill_within_a_switch_leaves_all_of_it_or_nothing(processes, tmp_path,
 
 
 @pytest.mark.timeout(7200)
-def test_a_kill_within_a_restore_leaves_the_memory_before_it_or_after_it(processes, tmp_path, rng, seed, kills):
+@pytest.mark.promise("P1", "kills within a restore")
+def test_a_kill_within_a_restore_leaves_the_memory_before_it_or_after_it(processes, tmp_path, rng, seed, tries):
     """Values, task, notes and visible turns are all those of the checkpoint, or none of them are."""
     restored = 0
-    for number in range(kills):
+    for number in range(tries):
         if number % KILLS_PER_STORE == 0:
             folder = tmp_path / f"store{number}"
         told = kill_at_random(processes, rng, restore_until_killed, str(folder), near_opening=number % 5 == 0)

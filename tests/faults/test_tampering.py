@@ -15,6 +15,8 @@ from mnemolog.projections.verify import Kind, verify
 from tests.faults.tamper import COLUMNS, Tampering, copy_store
 from tests.support import FakeClock, HashEncoder
 
+pytestmark = pytest.mark.promise("P6")
+
 EVENTS = 14
 EDITED = 7
 

@@ -13,6 +13,8 @@ from mnemolog import MemoryStore
 from mnemolog.infra import wal
 from tests.support import wait_until
 
+pytestmark = pytest.mark.promise("P18")
+
 APPENDS = {"ci": 3_000, "nightly": 50_000}
 MIB = 1 << 20
 RELEASED_S = 10.0

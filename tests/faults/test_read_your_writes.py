@@ -11,14 +11,20 @@ from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionBehi
 from tests.e2e.test_projector import PROMPT_S, Failing, Refusing, Stuck, record
 from tests.support import WAIT_S, HashEncoder, in_thread
 
+pytestmark = pytest.mark.promise("P11")
+THREADS = 4
 
+
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P11", "recalls of each thread")
 @pytest.mark.parametrize("background", [True, False])
-def test_a_thousand_recalls_under_writing_are_never_older_than_asked(folder, background):
-    """From four threads, with a projector that does the same work and without."""
+def test_recalls_under_writing_are_never_older_than_asked(folder, tries, record_property, background):
+    """Hundreds from each of four threads, with a projector that does the same work and without."""
+    record_property("tried", THREADS * tries)
     with MemoryStore.open(
         folder, model=HashEncoder(dimension=16), background=background, synchronous="NORMAL"
     ) as store:
-        sessions = [store.start_session("s", session_id=f"s{n}") for n in range(4)]
+        sessions = [store.start_session("s", session_id=f"s{n}") for n in range(THREADS)]
         ended, more = threading.Event(), threading.Semaphore(0)
 
         def write():
@@ -27,7 +33,7 @@ def test_a_thousand_recalls_under_writing_are_never_older_than_asked(folder, bac
                 sessions[0].record("user", "something else that is said meanwhile")
 
         def ask(session):
-            for n in range(250):
+            for n in range(tries):
                 position = session.record("user", f"tea {session.id} {n}").position
                 by = session if n % 2 else store
                 answer = by.recall(f"tea {n}", k=1, mode="vector", at_least=position, timeout_s=WAIT_S)

@@ -1,0 +1,75 @@
+"""What the store promises, and how often each promise is tried: the one place where the numbers are.
+
+A fault test names its promise, `@pytest.mark.promise("P1", "kills")`; the second word is that of the number it takes
+from here, which the fixture `tries` gives it. `--scale` chooses between the two figures: what every change has to
+pass within minutes, and what is run over night. `--tries` overrides both, for a look at one test.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+Scale = Literal["ci", "nightly"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+class Number(NamedTuple):
+    """How often something is tried."""
+
+    ci: int
+    nightly: int
+
+    def at(self, scale: Scale) -> int:
+        return self.ci if scale == "ci" else self.nightly
+
+
+PROMISES = {
+    "P1": "An acknowledged append survives a killed process, whole",
+    "P2": "An acknowledged append survives a power cut, as far as the disk is honest",
+    "P3": "One total order; who has read to N misses nothing up to N",
+    "P4": "Optimistic concurrency: one winner, nothing written by the others",
+    "P5": "Retrying an append is safe",
+    "P6": "History cannot be changed through the library, and change from outside is noticed",
+    "P7": "Deleting every projection loses nothing; a rebuild answers the same",
+    "P8": "An index says which log, model and offset it reflects, and it is true",
+    "P9": "Damaged projections never crash, never lie: they are made anew",
+    "P10": "Two models at once; changing the model is a switch, not an outage",
+    "P11": "Read your writes, when asked",
+    "P12": "A bad event stops a rebuild loudly, and need not stop service",
+    "P13": "Disk full, read-only, out of descriptors: a clear error, nothing half written",
+    "P14": "Time is data, never order",
+    "P15": "Forgetting is real, and history still verifies",
+    "P16": "Backups restore, and their parts fit",
+    "P17": "Many processes, threads and forks",
+    "P18": "The WAL stays bounded",
+    "P19": "Old data opens for ever",
+    "P20": "The whole store, simulated",
+}
+
+NUMBERS: dict[str, dict[str, Number]] = {
+    "P1": {
+        "kills": Number(50, 2_000),
+        "kills while recovering": Number(25, 500),
+        "kills while created": Number(10, 400),
+        "kills within a switch": Number(50, 500),
+        "kills within a restore": Number(50, 500),
+        "interrupts": Number(2_000, 20_000),
+    },
+    "P2": {"commits": Number(100, 1_000), "cuts": Number(500, 5_000)},
+    "P3": {"events of each process": Number(1_000, 20_000)},
+    "P4": {"rounds": Number(100, 5_000), "notes of each process": Number(1_000, 1_000)},
+    "P5": {"lost acknowledgements": Number(40, 200), "kills": Number(10, 400)},
+    "P6": {"flips": Number(1_000, 20_000)},
+    "P7": {"events": Number(2_000, 100_000), "kills within a rebuild": Number(100, 500)},
+    "P8": {"kills within a write": Number(50, 500)},
+    "P9": {"flips": Number(1_000, 10_000), "cuts": Number(200, 1_000), "flips of snapshots": Number(60, 1_500)},
+    "P10": {"kills within an activation": Number(50, 200), "turns before a build": Number(1_000, 10_000)},
+    "P11": {"recalls of each thread": Number(250, 2_500)},
+    "P14": {"jumps": Number(100, 1_000)},
+    "P20": {"scripts": Number(40, 20_000)},
+}
+
+
+def number(promise: str, what: str, scale: Scale) -> int:
+    """How often to try. Raises `KeyError` for a number that is not in the table."""
+    return NUMBERS[promise][what].at(scale)

@@ -1,0 +1,189 @@
+"""What happens to a store: reopened, stripped, damaged, rebuilt, full, crashed, its clock set, its model changed.
+
+What a later version can do to a whole store belongs here as well. Forgetting is a fact that takes turns out of every
+answer (`StoreModel`, then `Questions._subject`); a restored backup puts an earlier `StoreModel.past` in force.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from mnemolog import MnemologError, StorageFull
+from mnemolog.bootstrap import VIEWS_FILE
+from mnemolog.domain.codec import state_digest
+from mnemolog.domain.fold import Histories
+from mnemolog.infra.schema import forbid_rewriting
+from mnemolog.projections import seal
+from tests.faults.simulation.conversations import Conversations
+from tests.faults.simulation.failing import Crash, crash, io_error, no_space
+from tests.faults.simulation.questions import Questions
+from tests.faults.simulation.world import HANDLES, Mismatch, Over, agree
+from tests.support import decided_on, read_all
+
+JUMPS_S = (0.25, 1, 5, 3_600, -1, -5, -3_600, 3e8, -3e8)
+OPERATIONS_MAX = 60
+"""Up to which operation of a disk it is made to fail. What takes fewer is done before."""
+LARGE = 40_000
+"""Characters that need more pages than a log has to spare."""
+
+
+class Accidents(Conversations, Questions):
+    """Steps of the store as a whole."""
+
+    def reopen(self, *_: int) -> None:
+        self.close()
+        self.open()
+
+    def delete_projections(self, *_: int) -> None:
+        self.close()
+        shutil.rmtree(self.folder / "projections", ignore_errors=True)
+        self.open()
+
+    def catch_up(self, *_: int) -> None:
+        if self.with_models:
+            self.attempt(self.store.catch_up_vectors)
+
+    def rebuild(self, what: int, *_: int) -> None:
+        if what % 3 and self.with_models:
+            self.attempt(lambda: self.store.rebuild("vectors", from_scratch=what % 6 == 1))
+        else:
+            self.attempt(lambda: self.store.rebuild("views"))
+
+    def activate(self, which: int, *_: int) -> None:
+        if not self.with_models:
+            return
+        half = which % 2
+        encoder = self.encoders[half]
+        self.attempt(lambda: self.store.add_model(encoder))
+        fact = functools.partial(self.model.activated, half)
+        self.append(lambda: self.store.activate_model(encoder), *([] if self.model.now.model == half else [fact]))
+
+    def doctor(self, what: int, *_: int) -> None:
+        self.attempt(lambda: self.store.doctor(deep=what % 2 == 0, fix=what % 3 == 0))
+
+    def move_the_clock(self, which: int, *_: int) -> None:
+        self.clock.advance(seconds=JUMPS_S[which % len(JUMPS_S)])
+        self.model.time = self.clock.now()
+
+    def look_under_the_write_lock(self, *_: int) -> None:
+        """What decisions are made on: in the end the states now, at no time one that never was."""
+        histories, ever = Histories(), dict[str, list[str]]()
+        for event in read_all(self.store._log):
+            histories.apply(event)
+            for name, state in histories.sessions.items():
+                ever.setdefault(name, []).append(state_digest(state))
+        *known, now = decided_on(self.store, *ever)
+        agree(now, {name: digests[-1] for name, digests in ever.items()}, "states under the lock")
+        if not all(digest in ever[name] for found in known for name, digest in found.items()):
+            raise Mismatch("a writer knows a state that never was")
+
+    # Damage.
+
+    def flip(self, which: int, place: int, more: int, *_: int) -> None:
+        """One bit of one file of the projections, while nobody has it open."""
+        self._damage(which, lambda path, size: _flip(path, (place * 1_000 + more) % (8 * size)))
+
+    def cut(self, which: int, place: int, *_: int) -> None:
+        """The end of one file of the projections, or all of it."""
+        self._damage(which, lambda path, size: os.truncate(path, place * size // 1_000))
+
+    def _damage(self, which: int, damage: Callable[[Path, int], None]) -> None:
+        self.close()
+        files = sorted(path for path in self.folder.glob("projections/**/*") if path.is_file() and _is_guarded(path))
+        if files:
+            path = files[which % len(files)]
+            damage(path, path.stat().st_size)
+            self.suspect = set(range(HANDLES))
+        self.open()
+
+    # A disk that fails.
+
+    def crash(self, what: int, at: int, which: int, more: int) -> None:
+        """The process ends before an operation of the disk, or when something is just done."""
+        self._amid(what, (which, more, at, which), crash, at=at, for_ever=True)
+
+    def no_space(self, what: int, at: int, which: int, more: int) -> None:
+        """The disk is full from an operation on, or for one of them only."""
+        self._amid(what, (which, more, at, which), no_space, at=at, for_ever=more % 2 == 0)
+
+    def io_error(self, what: int, at: int, which: int, more: int) -> None:
+        """As before, and the handles that have seen it are not used again."""
+        self._amid(what, (which, more, at, which), io_error, at=at, for_ever=more % 2 == 0)
+
+    def _amid(
+        self, what: int, numbers: tuple[int, ...], effect: Callable[[bool], None], *, at: int, for_ever: bool
+    ) -> None:
+        if self.failing is None or not self.model.sessions:
+            return
+        names = list(AMID)
+        step: Callable[..., str | None] = getattr(self, names[what % len(names)])
+        # Appending takes three or four operations: counted to sixty, nearly all of it would be over by then.
+        self.failing.arm(effect, at=1 + at % AMID[names[what % len(names)]], for_ever=for_ever)
+        stores = self.stores
+        try:
+            step(*numbers)
+        except Over:
+            pass
+        except (Crash, MnemologError) as error:
+            self.hindered(error)
+        happened = self.failing.disarm()
+        if self.stores is stores and (effect is crash or (happened and effect is io_error)):
+            self.recover()
+        self.failing.happened = False
+        for name in self.model.sessions:
+            self.check(name)
+
+    def no_room(self, which: int, *_: int) -> str | None:
+        """SQLite's own refusal: the log may not grow. Once it may again, the same is recorded."""
+        then, session = self.pick(which)
+        if then.ended:
+            return None
+        text, large = self.new_name("amber "), {"large": "x" * LARGE}
+        small = self.new_name("small ")  # The writer has its connection when this is recorded.
+        self.append(lambda: session.record("user", small), functools.partial(self.model.said, then.name, small))
+        driver = self.store._log.recorder._writer._driver
+        driver.set_authorizer(None)  # It refuses to set what a log must not be without.
+        pages, usual = (driver.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "max_page_count"))
+        driver.execute(f"PRAGMA max_page_count={pages}").fetchall()
+        self.refused(StorageFull, lambda: session.record("user", text, metadata=large))
+        driver.execute(f"PRAGMA max_page_count={usual}").fetchall()
+        forbid_rewriting(driver)
+        fact = functools.partial(self.model.said, then.name, text)
+        self.append(lambda: session.record("user", text, metadata=large), fact)
+        return then.name
+
+
+AMID = {
+    "batch": 5,
+    "record_keyed": 5,
+    "switch": 5,
+    "restore": 5,
+    "task": 5,
+    "branch": 5,
+    "resume": 5,
+    "recall": 12,
+    "catch_up": OPERATIONS_MAX,
+    "rebuild": OPERATIONS_MAX,
+    "activate": OPERATIONS_MAX,
+    "doctor": OPERATIONS_MAX,
+}
+"""In the middle of what a disk fails, and up to which operation of it."""
+
+
+def _is_guarded(path: Path) -> bool:
+    """Whether damage to a file can be seen. A database without its seal, as a crash leaves it, is not judged."""
+    seals = path.name.endswith(seal.PART)
+    sealed = path.name != VIEWS_FILE or seal.path_of(path).exists()
+    return path.stat().st_size > 0 and sealed and not seals
+
+
+def _flip(path: Path, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(bit // 8)
+        (byte,) = file.read(1)
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))

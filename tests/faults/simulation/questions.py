@@ -1,0 +1,149 @@
+"""What is recalled, against a search that looks at every turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mnemolog import Hit, Recall, Verdict
+from mnemolog.domain import errors
+from tests.faults.simulation.model import Said
+from tests.faults.simulation.world import EVERY_TURN_IN, EVERYTHING, SCOPES, VOCABULARY, Mismatch, World, agree
+
+MODES = ("text", "vector", "hybrid")
+UNEMBEDDED_MAX = 64
+"""A recall embeds so many texts itself; behind more of them the vectors may lag, and say so."""
+
+
+class Asked(NamedTuple):
+    """A recall, and the turns that it is to choose from."""
+
+    ask: Callable[..., Recall]
+    among: list[Said]
+    options: dict[str, Any]
+
+
+class Questions(World):
+    """Steps that recall."""
+
+    def recall(self, how: int, whom: int, what: int, when: int) -> str | None:
+        """In one of the modes, of one of the subjects, one or two words; every fourth time as of the past."""
+        mode = MODES[how % len(MODES)] if self.with_models else "text"
+        query = " ".join(sorted({VOCABULARY[what % 10], VOCABULARY[what // 10 % 10]}))
+        head = self.model.head
+        earlier = head - self.model.adopted
+        as_of = self.model.adopted + 1 + when // 4 % earlier if when % 4 == 0 and earlier else None
+        asked = self._subject(whom, as_of=as_of)
+        if asked is None:
+            return None
+        limit = 3 if what % 7 == 0 else EVERYTHING
+        options = {"k": limit, "mode": mode, **asked.options, **({} if as_of is None else {"as_of": as_of})}
+        self.check_recall(lambda: asked.ask(query, **options), asked.among, options, query)
+        return None
+
+    def receipt(self, how: int, _whom: int, what: int, *_: int) -> None:
+        """A recall that leaves a receipt in the log; the end of every script asks them all again."""
+        query = VOCABULARY[what % 10]
+        mode = MODES[how % len(MODES)] if self.with_models else "text"
+        self.append(lambda: self.store.recall(query, k=10, mode=mode, receipt=True), self.model.noticed)
+
+    def _subject(self, whom: int, *, as_of: int | None) -> Asked | None:
+        """Everything, a scope, a session's own turns, what a session sees, or that with what is hidden from it."""
+        position = self.model.head if as_of is None else as_of
+        moment, turns = self.model.past[position], self.model.turns_at(position)
+        subject, which = whom % 5, whom // 5
+        if subject == 0 or not self.model.sessions:
+            return Asked(self.store.recall, turns, {})
+        if subject == 1:
+            scope = SCOPES[which % len(SCOPES)]
+            within = {name for name, then in moment.sessions.items() if scope in ("", then.scope, *above(then.scope))}
+            return Asked(self.store.recall, [said for said in turns if said.session in within], {"scope": scope})
+        now, session = self.pick(which)
+        then = moment.sessions.get(now.name)
+        if then is None:
+            self.refused(errors.OutsideSession, lambda: session.recall("amber", as_of=as_of))
+            return None
+        if subject == 2:
+            own = [said for said in turns if said.session == then.name]
+            return Asked(self.store.recall, own, {"session": then.name})
+        if subject == 3:
+            return Asked(session.recall, list(then.visible), {})
+        return Asked(session.recall, list(then.ever), {"hidden": True})
+
+    def check_recall(self, call: Callable[[], Recall], among: list[Said], options: dict[str, Any], query: str) -> None:
+        """Compare an answer with a look at all turns that it may come from."""
+        found = self.attempt(call)
+        what = f"recall({query!r}, {options})"
+        mode, limit, position = options["mode"], options["k"], options.get("as_of", self.model.head)
+        agree(found.head, position, f"head of {what}")
+        words = set(query.split())
+        if mode != "text":
+            model = self.model.past[position].model or 0
+            self._check_legs(found, what, mode=mode, position=position)
+            self._check_similarities(found, among, query, model, what, vectors_only=mode == "vector", limit=limit)
+        else:
+            agree(found.legs, ("text",), f"legs of {what}")
+            among = [said for said in among if words & set(said.text.split())]
+        hits = {hit.position: hit.text for hit in found.hits}
+        if len(hits) != len(found.hits):
+            raise Mismatch(f"{what}: a turn twice in {found.hits}")
+        expected = {said.position: said.text for said in among}
+        if limit == EVERYTHING and (mode == "text" or found.vectors_to == position):
+            agree(sorted(hits.items()), sorted(expected.items()), f"hits of {what}")
+        elif not hits.items() <= expected.items():
+            raise Mismatch(f"{what}: {hits.items() - expected.items()} is not to be found")
+        if mode == "text":
+            agree(len(hits), min(limit, len(expected)), f"number of hits of {what}")
+
+    def _check_legs(self, found: Recall, what: str, *, mode: str, position: int) -> None:
+        """Which legs answered, with which model, and how far the vectors went."""
+        if self.failing is not None and self.failing.happened:
+            return  # A leg that the disk has hindered says so; what it says is compared all the same.
+        if found.not_answering:
+            raise Mismatch(f"{what}: {found.not_answering} without a fault")
+        agree(found.legs, ("vector",) if mode == "vector" else ("text", "vector"), f"legs of {what}")
+        model = self.model.past[position].model or 0
+        fingerprint = self.store._projections.models.opened(self.encoders[model], every=1).fingerprint
+        agree(found.model, fingerprint, f"model of {what}")
+        if found.vectors_to != position and self.model.past[position].turns <= UNEMBEDDED_MAX:
+            raise Mismatch(f"{what}: the vectors go to {found.vectors_to}: {found.vectors_lag}")
+
+    def _check_similarities(
+        self, found: Recall, among: list[Said], query: str, model: int, what: str, *, vectors_only: bool, limit: int
+    ) -> None:
+        """Each similarity is that of the turn; in `vector` mode they are the best, in their order."""
+        if "vector" not in found.legs:
+            return
+        asked = self.vector(model, query)
+        for hit in found.hits:
+            expected = None if hit.similarity is None else float(self.vector(model, hit.text) @ asked)
+            if expected is not None and abs(hit.similarity - expected) > EVERY_TURN_IN:  # type: ignore[operator]
+                raise Mismatch(f"{what}: similarity {hit.similarity} of {hit.text!r}, the model has {expected}")
+        if not vectors_only:
+            return
+        agree(list(found.hits), sorted(found.hits, key=by_similarity), f"order of {what}")
+        if found.vectors_to == found.head and among:
+            scores = np.sort(np.stack([self.vector(model, said.text) for said in among]) @ asked)[::-1][:limit]
+            agree(len(found.hits), len(scores), f"number of hits of {what}")
+            similar = [hit.similarity for hit in found.hits]
+            if not np.allclose(similar, scores, atol=EVERY_TURN_IN):
+                raise Mismatch(f"{what}: similarities {similar}, the model has {scores.tolist()}")
+
+    def check_receipts(self) -> None:
+        """Ask every receipt again: each answer is what it was."""
+        audit = self.store.audit_recalls(after=self.model.adopted, limit=EVERYTHING)
+        doubtful = [item for item in audit.recalls if item.verdict is not Verdict.REPRODUCES]
+        agree(doubtful, [], "receipts that do not reproduce")
+
+
+def above(scope: str) -> list[str]:
+    """The scopes that hold this one, but for the root."""
+    parts = scope.split("/")
+    return ["/".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def by_similarity(hit: Hit) -> tuple[float, int]:
+    """Best first, then the earlier one."""
+    return -(hit.similarity or 0.0), hit.position

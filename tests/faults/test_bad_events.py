@@ -1,0 +1,104 @@
+"""One event that cannot be used: a rebuild stops there and says where; what does not need it goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from eventsourcing.persistence import StoredEvent
+
+from mnemolog import EncodingFailed, MemoryStore, UndecodableEvent
+from mnemolog.domain.events import TurnRecorded
+from tests.support import HashEncoder
+
+pytestmark = pytest.mark.promise("P12")
+TURNS = 60
+WHERE = {"first": 0, "middle": TURNS // 2, "last": TURNS - 1}
+STORED = {
+    "unknown topic": ("turn.recorded.v99", b"\x81\xa4text\xa5hello"),
+    "undecodable bytes": (TurnRecorded.topic, b"\xc1 these are no MessagePack"),
+}
+BAD = "poison"
+
+
+class Moody(HashEncoder):
+    """A model that refuses a word, or answers it with numbers that are none, as long as it is `moody`."""
+
+    def __init__(self, how):
+        super().__init__(dimension=16)
+        self.how, self.moody = how, True
+
+    def encode(self, texts):
+        bad = [BAD in text and self.moody for text in texts]
+        if any(bad) and self.how == "refused":
+            raise ValueError("I do not like this")
+        vectors = super().encode(texts)
+        vectors[bad] = np.nan
+        return vectors
+
+
+def fill(store, bad, record_bad):
+    """Record turns in one session, with a bad event at one place among them; return its position."""
+    session, found = store.start_session("s", session_id="s"), 0
+    for n in range(TURNS):
+        if n == bad:
+            found = record_bad(store)
+        else:
+            session.record("user", f"note number{n}")
+    return found
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("what", STORED)
+def test_an_event_that_nobody_can_read_stops_every_rebuild_and_names_itself(folder, what, where):
+    """Of a topic of tomorrow, or bytes that are none: position and topic are in the error, recording goes on."""
+    topic, state = STORED[what]
+
+    def record_bad(store):
+        return store._log.recorder.insert_events([StoredEvent("session/other", 1, topic, state)])[0]
+
+    with MemoryStore.open(folder, model=HashEncoder(dimension=16), background=False) as store:
+        bad = fill(store, WHERE[where], record_bad)
+        before = store.status()
+        for call in (
+            lambda: store.rebuild("views"),
+            lambda: store.rebuild("vectors"),
+            lambda: store.rebuild("vectors", skip_bad=True),
+            lambda: store.recall("note", mode="text"),
+            lambda: store.replay(),
+        ):
+            with pytest.raises(UndecodableEvent) as caught:
+                call()
+            assert (caught.value.position, caught.value.topic) == (bad, topic)
+        assert store.status().vectors == before.vectors
+        session = store.session("s")
+        session.record("user", "recorded all the same")
+        session.set("k", 1)
+        assert session.get("k") == 1
+        (finding,) = store.verify().findings
+        assert (finding.kind, finding.position) == ("undecodable", bad)
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("how", ["refused", "not a number"])
+def test_a_text_that_the_model_makes_no_vector_of_stops_a_rebuild_and_not_the_service(folder, how, where):
+    """Text recall finds it; set aside only when told to, listed then, and back as soon as the model can."""
+    encoder = Moody(how)
+    with MemoryStore.open(folder, model=encoder, background=False) as store:
+        bad = fill(store, WHERE[where], lambda store: store.record("s", "user", f"{BAD} note").position)
+        with pytest.raises(EncodingFailed) as caught:
+            store.rebuild("vectors")
+        assert caught.value.position == bad
+        assert store.recall(BAD, mode="text").hits[0].position == bad
+        answer = store.recall("number3")
+        assert answer.hits
+        assert answer.vectors_to < bad
+        assert f"position {bad}" in answer.vectors_lag
+        (report,) = store.rebuild("vectors", skip_bad=True)
+        assert (report.built_turns, report.skipped_turns) == (TURNS - 1, 1)
+        assert [turn.position for turn in store.status().vectors[0].skipped] == [bad]
+        assert store.recall("number3").vectors_to == store.head().position
+        encoder.moody = False
+        (report,) = store.rebuild("vectors")
+        assert (report.built_turns, report.skipped_turns) == (TURNS, 0)
+        assert store.status().vectors[0].skipped == ()
+        assert store.recall(BAD, mode="vector", k=1).hits[0].position == bad

@@ -1,0 +1,223 @@
+"""What a power cut could do, without cutting any: settings, syncs counted, WALs cut short, a sync that fails."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import LogWriteFailed, MemoryStore
+from mnemolog.infra import sqlite
+from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.log import LOG_FILE, EventLog
+from mnemolog.projections.verify import Kind, Witness, verify
+from tests.children.workers import append_until_killed
+from tests.faults.test_kill import kill_at_random, whole_batches
+from tests.support import HashEncoder, in_thread, read_all, texts_of
+
+pytestmark = pytest.mark.promise("P2")
+WAL = f"{LOG_FILE}-wal"
+CUTS_PER_WAL = 250
+SYNCING = Path(__file__).parents[1] / "children" / "syncing.py"
+FAILS_AT = 10
+
+
+@pytest.fixture
+def connections(monkeypatch):
+    """Every connection to a database that is opened from now on."""
+    opened, connect = [], dbapi2.connect
+
+    def noted(*arguments, **options):
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(dbapi2, "connect", noted)
+    return opened
+
+
+@pytest.fixture
+def traced(folder, tmp_path):
+    """A function that runs a process which appends, under strace, and returns what it said and what it synced."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not there")
+    MemoryStore.open(folder, model=None).start_session("s", session_id="s")
+    trace = tmp_path / "trace"
+
+    def run(count, *options):
+        command = ["strace", "-f", "-y", "-e", "trace=fdatasync,fsync", *options, "-o", str(trace)]
+        child = [sys.executable, str(SYNCING), str(folder), str(count)]
+        ran = subprocess.run([*command, *child], capture_output=True, text=True, timeout=600)
+        if "ptrace" in ran.stderr:
+            pytest.skip(f"strace may not trace here: {ran.stderr.strip().splitlines()[0]}")
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.split(), [line for line in trace.read_text().splitlines() if WAL in line]
+
+    return run
+
+
+def test_every_connection_has_the_settings_that_keep_what_was_acknowledged(connections, folder):
+    """Asked on each one, of the log and of projections, in several threads: pragmas are per connection."""
+    with MemoryStore.open(folder, model=HashEncoder(dimension=16)) as store:
+        session = store.start_session("s", session_id="s")
+
+        def work(name):
+            for n in range(20):
+                session.record("user", f"{name} number{n}")
+                session.set(name, n)
+                store.recall("number3", mode="hybrid")
+
+        for worker in [in_thread(lambda name=name: work(f"t{name}")) for name in range(4)]:
+            worker.result()
+        store.catch_up_vectors()
+        store.rebuild()
+        asked = {"log": 0, "projection": 0}
+        for connection in connections:
+            try:
+                path = connection.execute("PRAGMA database_list").fetchone()[2]
+            except dbapi2.ProgrammingError:
+                continue  # Closed by now.
+            found, is_log = sqlite.settings_of(connection), path.endswith(LOG_FILE)
+            asked["log" if is_log else "projection"] += 1
+            assert found == {
+                "journal_mode": "wal",
+                "synchronous": 2 if is_log else 1,
+                "busy_timeout": 30_000,
+                "foreign_keys": 1,
+                "recursive_triggers": 1,
+                "secure_delete": 1,
+                "mmap_size": 0,
+                "trusted_schema": 0,
+            }, path
+        assert asked["log"] >= 2
+        assert asked["projection"] >= 3
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P2", "commits")
+def test_every_commit_is_synced_before_it_is_acknowledged(traced, tries):
+    """As many syncs of the WAL as commits at least, counted by strace."""
+    told, syncs = traced(tries)
+    assert len(told) == tries
+    assert all(position.isdigit() for position in told)
+    assert len(syncs) >= tries
+
+
+def test_a_sync_that_failed_is_never_tried_again(traced, folder):
+    """The next one would succeed, and the kernel may have dropped what was to be synced: so this handle is done."""
+    told, syncs = traced(30, "-e", f"inject=fdatasync,fsync:error=EIO:when={FAILS_AT}")
+    failed = [number for number, said in enumerate(told) if not said.isdigit()]
+    assert failed, told
+    assert {told[number] for number in failed} == {"LogWriteFailed"}
+    assert failed == list(range(failed[0], 30)), "once it has failed, nothing is acknowledged any more"
+    of_commits = [line for line in syncs if "EIO" in line or "= 0" in line]
+    after = of_commits[next(n for n, line in enumerate(of_commits) if "EIO" in line) + 1 :]
+    assert len(after) <= 2, "closing may sync; thirty appends must not"
+    check_acknowledged(folder, [int(position) for position in told if position.isdigit()])
+
+
+def test_a_sync_that_failed_is_never_tried_again_by_whatever_thread(folder, monkeypatch):
+    """The same without strace: SQLite reports an I/O error once, and no statement is given to it afterwards."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s", session_id="s")
+        acknowledged = [session.record("user", f"turn {n}").position for n in range(3)]
+        writer = store._log.recorder._writer
+        failing = FailingDriver(writer._driver)
+        monkeypatch.setattr(writer, "_driver", failing)
+        for _ in range(3):
+            with pytest.raises(LogWriteFailed):
+                session.record("user", "lost")
+            with pytest.raises(LogWriteFailed):
+                in_thread(lambda: session.record("user", "lost too")).result()
+        assert failing.asked == 1
+        monkeypatch.undo()
+    check_acknowledged(folder, acknowledged)
+
+
+class FailingDriver:
+    """A connection whose first insert ends in an error of the disk."""
+
+    def __init__(self, driver):
+        self._driver, self.asked = driver, 0
+
+    def __getattr__(self, name):
+        return getattr(self._driver, name)
+
+    def execute(self, statement, *parameters):
+        if statement.startswith("INSERT"):
+            self.asked += 1
+            error = dbapi2.OperationalError("disk I/O error")
+            error.sqlite_errorcode = 1034  # SQLITE_IOERR_FSYNC
+            raise error
+        return self._driver.execute(statement, *parameters)
+
+
+def check_acknowledged(folder, positions):
+    with MemoryStore.open(folder, model=None) as store:
+        there = {event.position for event in read_all(store._log)}
+        assert set(positions) <= there
+        assert store.verify().sound
+        store.record("s", "user", "goes on")
+
+
+def killed_store(processes, folder, rng):
+    """Leave a store as a killed process does, its WAL beside it; return what was acknowledged."""
+    arguments = (str(folder), "run", rng.randrange(2**32), False)
+    return kill_at_random(processes, rng, append_until_killed, *arguments, near_opening=False)
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P2", "cuts")
+def test_a_wal_that_is_cut_anywhere_leaves_whole_batches_and_a_witness_tells_of_the_rest(
+    processes, tmp_path, rng, seed, tries
+):
+    """A copy of what a killed process left, cut at any byte: a prefix, and loss is reported where a head was noted."""
+    lost = whole = 0
+    for number in range(tries):
+        if number % CUTS_PER_WAL == 0:
+            left = tmp_path / f"left{number}"
+            acknowledged = killed_store(processes, left, rng)
+            data = (left / WAL).read_bytes()
+            full = contents(left, tmp_path / "full", data)
+            assert [label for label, _, _ in acknowledged] == list(full.batches)[: len(acknowledged)]
+        cut = rng.randrange(len(data))
+        why = f"cut {number} at byte {cut} of {len(data)}, seed {seed}"
+        found = contents(left, tmp_path / "cut", data[:cut], witness=full.witness)
+        assert found.texts == full.texts[: len(found.texts)], why
+        assert list(found.batches) == list(full.batches)[: len(found.batches)], why
+        if found.events < full.events:
+            assert [finding.kind for finding in found.findings] == [Kind.WITNESS], why
+            assert found.findings[0].position == found.events + 1, why
+            lost += 1
+        else:
+            assert found.findings == (), why
+            whole += 1
+    assert lost
+    print(f"{tries} cuts: {lost} lost a tail and said so, {whole} lost nothing; seed {seed}")
+
+
+class Contents:
+    """What a log holds, and what an audit says of it."""
+
+    def __init__(self, log, witness):
+        self.texts = texts_of(read_all(log))
+        self.batches = whole_batches(self.texts)
+        self.events, digest = log.head()
+        self.witness = Witness("the head that was noted", self.events, digest)
+        self.findings = verify(log, witnesses=[witness or self.witness]).findings
+
+
+def contents(left, folder, wal, witness=None):
+    """Return what a copy of a store holds whose WAL is this one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copy(left / LOG_FILE, folder / LOG_FILE)
+    (folder / WAL).write_bytes(wal)
+    log = EventLog.open(folder, clock=SystemClock(), create=False)
+    try:
+        return Contents(log, witness)
+    finally:
+        log.close()

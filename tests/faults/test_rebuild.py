@@ -1,0 +1,121 @@
+"""Projections are deleted and made again: the same answers, and nothing in them that the log does not tell."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import MemoryStore, NewTurn
+from mnemolog.bootstrap import EMBEDDINGS_FILE, PROJECTIONS, VIEWS_FILE
+from mnemolog.projections import seal
+from tests.support import HashEncoder
+
+pytestmark = pytest.mark.promise("P7")
+DIMENSION = 32
+TOGETHER = 1_000
+QUERIES = 200
+TOPICS = ("amber", "birch", "cedar", "ember", "fjord", "grove", "heron", "ivory", "jetty", "koala")
+SCORES_WITHIN = 1e-5
+
+
+def opened(folder):
+    return MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION), synchronous="NORMAL", background=False)
+
+
+def filled(folder, events, rng):
+    """Record turns in ten sessions, a rewind here and there, and embed them as they come."""
+    with opened(folder) as store:
+        sessions = [store.start_session(f"s{n}", session_id=f"s{n}", scope=f"acme/{n % 3}") for n in range(10)]
+        for start in range(0, events, TOGETHER):
+            texts = (
+                f"{' '.join(rng.sample(TOPICS, 3))} number{n}" for n in range(start, min(events, start + TOGETHER))
+            )
+            store.record_many([NewTurn(session=f"s{rng.randrange(10)}", role="user", text=text) for text in texts])
+            rng.choice(sessions).rewind(turns=rng.randint(1, 5))
+            store.catch_up_vectors()
+
+
+def asked(rng, events, *, queries=QUERIES):
+    """Queries with the numbers of turns and without, of everything, of a scope, of what a session sees."""
+    for n in range(queries):
+        query = f"{rng.choice(TOPICS)} {rng.choice(TOPICS)}" + (f" number{rng.randrange(events)}" if n % 2 else "")
+        subject = ({}, {"scope": f"acme/{n % 4}"}, {"session": f"s{n % 10}", "lineage": True})[n % 3]
+        yield query, {"mode": ("hybrid", "vector", "text")[n // 3 % 3], "k": 20, **subject}
+
+
+def answers(folder, questions):
+    with opened(folder) as store:
+        return [store.recall(query, **options) for query, options in questions]
+
+
+def same(found, expected, questions):
+    for one, other, question in zip(found, expected, questions, strict=True):
+        assert [hit.position for hit in one.hits] == [hit.position for hit in other.hits], question
+        assert (one.head, one.vectors_to, one.legs, one.model) == (
+            other.head,
+            other.vectors_to,
+            other.legs,
+            other.model,
+        )
+        for name in ("score", "similarity"):
+            scores = [[getattr(hit, name) or 0.0 for hit in answer.hits] for answer in (one, other)]
+            assert np.allclose(*scores, atol=SCORES_WITHIN), question
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P7", "events")
+def test_projections_that_are_deleted_are_made_again_as_they_were(tmp_path, folder, rng, seed, tries):
+    """Two hundred queries before and after: the same turns, scores within 1e-5; by recalling, and by rebuilding."""
+    filled(folder, tries, rng)
+    questions = list(asked(rng, tries))
+    expected = answers(folder, questions)
+    assert sum(bool(answer.hits) for answer in expected) > QUERIES / 2, f"seed {seed}"
+    shutil.rmtree(folder / PROJECTIONS)
+    with opened(folder) as store:
+        assert store.verify().sound
+        assert all(report.complete for report in store.rebuild())
+    same(answers(folder, questions), expected, questions)
+    built = vectors_of(folder)
+    with opened(folder) as store:
+        store.rebuild("vectors", from_scratch=True)
+    same(answers(folder, questions), expected, questions)
+    assert vectors_of(folder) == built, "made twice, it is the same byte for byte"
+
+
+def vectors_of(folder):
+    """The bytes of the one segment that a rebuild leaves, by file name."""
+    (segment,) = (folder / PROJECTIONS / "vectors").glob("*/*/")
+    return {path.name: path.read_bytes() for path in segment.iterdir()}
+
+
+@pytest.mark.parametrize("where", ["views", "embeddings"])
+def test_what_the_log_does_not_tell_is_gone_after_a_rebuild(folder, rng, where):
+    """A ghost in the tables, a wrong vector in the cache: a rebuild from the log alone knows neither."""
+    filled(folder, 200, rng)
+    questions = list(asked(rng, 200, queries=20))
+    expected = answers(folder, questions)
+    plant(folder / PROJECTIONS, where)
+    with opened(folder) as store:
+        assert all(report.complete for report in store.rebuild(from_scratch=True))
+    same(answers(folder, questions), expected, questions)
+
+
+def plant(projections, where):
+    """Put something in that replay cannot make."""
+    path = projections / (VIEWS_FILE if where == "views" else EMBEDDINGS_FILE)
+    seal.break_seal(path)
+    connection = dbapi2.connect(path, isolation_level=None)
+    if where == "views":
+        (columns,) = [
+            ", ".join(row[1] for row in connection.execute("PRAGMA table_info(turns)") if row[1] != "position")
+        ]
+        connection.execute(
+            f"INSERT INTO turns (position, {columns}) SELECT 1000000, {columns} FROM turns WHERE position = 30"
+        )
+    else:
+        connection.execute("UPDATE embeddings SET vectors = zeroblob(length(vectors)) WHERE rowid % 2")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()

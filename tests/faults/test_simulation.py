@@ -1,0 +1,65 @@
+"""The whole store against a list of facts, in random scripts: `tests/faults/simulation` says what they can do."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mnemolog import Session
+from tests.faults.simulation.accidents import Accidents
+from tests.faults.simulation.running import played, seeds_of, shrunk
+from tests.faults.simulation.script import WEIGHTS, Step, read, script_of, written
+
+pytestmark = pytest.mark.promise("P20")
+SHORT_MAX = 8
+
+
+def simulate(*arguments):
+    """Run scripts in processes of their own: a disk that can be made to fail is one for the whole process."""
+    command = [sys.executable, "-m", "tests.faults.simulation", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.timeout(36_000)
+@pytest.mark.promise("P20", "scripts")
+def test_store_and_model_agree_after_every_script(request, seed, tries):
+    """Scripts of 50 steps: sessions, memory, recalls, rebuilds, model changes, crashes, damage, full disks, jumps."""
+    ran = simulate("--seed", seed, "--scripts", tries, "--workers", request.config.option.workers)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    print(ran.stdout)
+
+
+def test_the_simulation_sees_a_store_that_is_wrong_and_makes_the_script_short(tmp_path, monkeypatch, seed):
+    """A rewind that hides one turn too few is found within a few scripts, and told in a few steps."""
+    rewind = Session.rewind
+    monkeypatch.setattr(Session, "rewind", lambda self, turns: rewind(self, turns=max(1, turns - 1)) and turns)
+    folders = (tmp_path / str(n) for n in itertools.count())
+
+    def fails(script):
+        (base := next(folders)).mkdir()
+        return played(script, base) is not None
+
+    found = next(script for script in map(script_of, seeds_of(seed, 30)) if fails(script))
+    short = shrunk(found, fails)
+    assert "rewind" in {step.name for step in short}
+    assert len(short) <= SHORT_MAX, written(short)
+
+
+def test_a_script_is_told_by_its_seed_and_can_be_read_back(seed):
+    """What is printed is what is run again, and every step has a method."""
+    script = script_of(f"{seed}/1")
+    assert script == script_of(f"{seed}/1") == read(written(script))
+    assert script != script_of(f"{seed}/2")
+    assert all(callable(getattr(Accidents, name)) for name in WEIGHTS)
+
+
+def test_shrinking_leaves_what_it_takes_to_fail():
+    """Two steps of fifty, wherever they are, in their order."""
+    steps = tuple(Step(f"step{n}", 0, ()) for n in range(50))
+    for one, two in ((0, 49), (7, 8), (20, 31)):
+        wanted = {steps[one], steps[two]}
+        assert shrunk(steps, lambda script, wanted=wanted: wanted <= set(script)) == (steps[one], steps[two])
