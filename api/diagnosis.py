@@ -16,11 +16,11 @@ Severity = Literal["note", "problem", "log"]
 class Ailment(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is not as it should be, or worth knowing."""
 
-    what: Literal["log", "views", "cache", "vectors", "quarantine", "leftover"]
+    what: Literal["log", "keys", "views", "cache", "vectors", "quarantine", "leftover"]
     where: str
     """Below the folder of the store."""
     state: str
-    """A word of `mnemolog.projections.drift`, or of `verify` for the log."""
+    """A word of `mnemolog.projections.drift`, or of `verify` for the log; of the keys `missing`."""
     severity: Severity
     why: str
     """What was seen."""

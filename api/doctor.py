@@ -48,6 +48,7 @@ def examine(patient: Patient, *, deep: bool, fix: bool) -> Diagnosis:
 
 def _cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
     yield from examination.log_cases(patient, deep=deep)
+    yield from examination.keys_cases(patient)
     yield from examination.views_cases(patient, deep=deep)
     yield from examination.cache_cases(patient, deep=deep)
     yield from examination.vector_cases(patient, deep=deep)

@@ -11,6 +11,7 @@ from mnemolog import bootstrap, maintenance, remedies
 from mnemolog.diagnosis import Ailment, Case
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
+from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.projections import leftovers
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import LOST_HISTORY, TABLE, Drift, action
@@ -32,7 +33,13 @@ _FULL_MATTERS: Final = "While it is full nothing is set aside: damaged parts sta
 def log_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
     """Yield what is wrong with the log: by its ends and witnesses, or with `deep` by every event."""
     if deep:
-        found = maintenance.verify_store(patient.folder, patient.log, progress=patient.progress)
+        # What is encrypted is opened as well, as far as there are keys for it.
+        found = maintenance.verify_store(
+            patient.folder,
+            patient.log,
+            contents=_keys_trouble(patient) is None,
+            progress=patient.progress,
+        )
         findings = list(found.findings)
     else:
         findings = glance(patient.log, maintenance.witnesses_of(patient.folder, patient.log))
@@ -51,12 +58,38 @@ def log_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
         )
 
 
+def keys_cases(patient: Patient) -> Iterator[Case]:
+    """Yield what keeps the content of the log from being read."""
+    if (trouble := _keys_trouble(patient)) is not None:
+        yield Case(
+            Ailment(
+                what="keys",
+                where=KEYS_FILE,
+                state=Drift.MISSING.value,
+                severity="problem",
+                why=str(trouble),
+                matters="Content can be neither read nor recorded. Nothing is lost, and nothing counts as forgotten.",
+                action="Put the store's own keys.db back beside log.db, from its newest backup.",
+                fixable=False,
+            )
+        )
+
+
+def _keys_trouble(patient: Patient) -> errors.KeysMissing | None:
+    try:
+        if patient.log.keyring is not None:
+            patient.log.keyring.secret()
+    except errors.KeysMissing as error:
+        return error
+    return None
+
+
 def views_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
     """Yield what is wrong with the views, with `deep` by comparing every row with the log."""
     path = patient.projections / bootstrap.VIEWS_FILE
     status, _, _ = views_status(path, patient.log)
     state, why, aside = Drift(status.state), status.why, True
-    if state in (Drift.CURRENT, Drift.BEHIND) and deep:
+    if state in (Drift.CURRENT, Drift.BEHIND) and deep and _keys_trouble(patient) is None:
         state, why, aside = _compared(patient, path, status.position, state)
     match state:
         case Drift.CURRENT:

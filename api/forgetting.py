@@ -36,7 +36,14 @@ LOCK_WAIT_S: Final = 30.0
 STEPS: Final = ("requested", "destroyed", "wiped", "recorded", "purged", "completed")
 """Where a process may be killed in between, in order."""
 
-_NOT_NOW: Final = (errors.LogBusy, errors.StorageFull, errors.ProjectionError, errors.StoreNotWritable, OSError)
+_NOT_NOW: Final = (
+    errors.KeysMissing,
+    errors.LogBusy,
+    errors.StorageFull,
+    errors.ProjectionError,
+    errors.StoreNotWritable,
+    OSError,
+)
 """What keeps a step from being done, and may not the next time."""
 
 
@@ -87,7 +94,7 @@ class Forgetting:
             with self._alone(wait_s=0):
                 self._request_again(self._keys().erasures())
                 self._carry_on(None)
-        except (errors.KeysMissing, *_NOT_NOW):
+        except (errors.MnemologError, OSError):  # Opening shall not fail by it, least of all to verify a damaged log.
             return
 
     def reapply(self, erasures: Sequence[KnownErasure], *, progress: Progress | None = None) -> ReapplyReport:

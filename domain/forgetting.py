@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from mnemolog.domain.events import CheckpointCreated, Event, Forgotten, TurnRecorded
 
 FORGETTING_STREAM: Final = "forgetting"
 """The stream of requests. Its version is the forgetting epoch: what was read in an earlier one may be forgotten."""
-
-Ranges = Sequence[tuple[int, int]]
-"""Versions from the one to the other, both included."""
 
 
 def ranges_of(versions: Iterable[int]) -> list[tuple[int, int]]:
@@ -23,11 +20,6 @@ def ranges_of(versions: Iterable[int]) -> list[tuple[int, int]]:
         else:
             ranges.append((version, version))
     return ranges
-
-
-def within(version: int, ranges: Ranges) -> bool:
-    """Whether a version lies in any of these ranges."""
-    return any(first <= version <= last for first, last in ranges)
 
 
 def was_turn(event: Event) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -55,6 +55,13 @@ class EventCodec:
             name = sealer.open(stream, version, topic, event.sealed_name, position=position)
             return msgspec.structs.replace(event, name="" if name is None else name.decode(), sealed_name=b"")
         return event
+
+    def recorded_events(self, rows: Iterable[Sequence[Any]]) -> list[RecordedEvent]:
+        """Return the events that rows of the log hold. What other processes have destroyed by now is `Forgotten`."""
+        found = list(rows)
+        if found:
+            self.refresh()
+        return [self.recorded_event(*row) for row in found]
 
     def recorded_event(
         self,

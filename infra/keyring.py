@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pysqlite3 import dbapi2
+
 from mnemolog.domain import errors
 from mnemolog.infra import keys_file, sqlite
 from mnemolog.infra.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
@@ -81,6 +83,11 @@ class StreamKeys:
             self.near = near
         return near[version]
 
+    def with_tree(self, series: int, root: Node) -> StreamKeys:
+        """Return these keys with those of a new series."""
+        nodes = [(of, node) for (of, _, _), node in self._nodes.items()]
+        return StreamKeys(self.place, [*nodes, (series, root)], self._destroyed)
+
     def is_destroyed(self, series: int, version: int) -> bool:
         """Whether the key of a version was destroyed."""
         return any(of == series and first <= version <= last for of, first, last in self._destroyed)
@@ -113,12 +120,18 @@ class Keyring:
 
     def refresh(self) -> None:
         """Forget what is in memory where another process has changed the file. To be called before reading."""
-        if self._streams:
-            with self._lock, self._driver() as driver:
-                seen = driver.execute("PRAGMA data_version").fetchone()[0]
+        opened = self._opened
+        if opened is None or not self._streams:
+            return
+        try:  # Before every page that is read: no more than one statement.
+            with self._lock:
+                seen = opened.driver.execute("PRAGMA data_version").fetchone()[0]
                 if seen != self._seen:
                     self._streams.clear()
                     self._seen = seen
+        except dbapi2.Error:
+            with self._lock, self._driver():  # It was closed meanwhile, or the file is not as it was.
+                raise
 
     def secret(self) -> bytes:
         """Return the secret of the whole store: 32 bytes."""
@@ -146,12 +159,13 @@ class Keyring:
         if known is not None and (ready := known.near.get(version)) is not None:
             return known, ready
         with self._lock:
-            keys = self._known(stream)
-            key = keys.key(keys.series, version)
-            if key is None:
-                self._require_new(stream, version, execute)
-                self._plant(stream, version)
-                keys = self._load(stream)
+            # A stream that begins has no keys: they are looked for once, under the lock that they are made under.
+            keys = self._known(stream) if version > 1 or known is not None else None
+            key = None if keys is None else keys.key(keys.series, version)
+            if keys is None or key is None:
+                if keys is not None:
+                    self._require_new(stream, version, execute)
+                keys = self._plant(stream, version)
                 key = keys.key(keys.series, version)
                 assert key is not None
             return keys, key
@@ -218,12 +232,16 @@ class Keyring:
 
     def _load(self, stream: str) -> StreamKeys:
         with self._driver() as driver:
-            if len(self._streams) >= STREAMS_KEPT_MAX:
-                self._streams.clear()
-            if not self._streams:
+            if not self._streams:  # Before they are read: what is destroyed from here on is noticed.
                 self._seen = driver.execute("PRAGMA data_version").fetchone()[0]
-            made = self._streams[stream] = self._read(driver, stream)
-            return made
+            keys = self._read(driver, stream)
+        self._keep(stream, keys)
+        return keys
+
+    def _keep(self, stream: str, keys: StreamKeys) -> None:
+        if len(self._streams) >= STREAMS_KEPT_MAX:
+            self._streams.clear()
+        self._streams[stream] = keys
 
     def _require_new(self, stream: str, version: int, execute: Execute) -> None:
         """Raise `KeysMissing` where a key that is not there should be: another in its place would bury that."""
@@ -235,15 +253,18 @@ class Keyring:
         if missing:
             raise errors.KeysMissing(self.path, f"it lacks the keys of {stream!r}, which has content already")
 
-    def _plant(self, stream: str, version: int) -> None:
-        """Make a tree for a stream, unless another process was quicker."""
+    def _plant(self, stream: str, version: int) -> StreamKeys:
+        """Return the keys of a stream with a tree that `version` is in, made unless another process was quicker."""
         with self._writing() as driver:
             keys = self._read(driver, stream)
-            if keys.series < 0 or keys.key(keys.series, version) is None:
-                series = keys.series + 1
+            if keys.key(keys.series, version) is None:
+                series, root = keys.series + 1, Node(0, 0, secrets.token_bytes(KEY_BYTES))
                 if series > SERIES_MAX or version > LEAF_MAX:
                     raise errors.StoreError(f"stream {stream!r} has no room for another key; nothing was written")
-                driver.execute(_INSERT_NODE, (stream, series, 0, 0, bytearray(secrets.token_bytes(KEY_BYTES))))
+                driver.execute(_INSERT_NODE, (stream, series, root.depth, root.prefix, root.material))
+                keys = keys.with_tree(series, root)
+        self._keep(stream, keys)
+        return keys
 
     def _puncture(self, driver: Any, stream: str, series: int, first: int, last: int, request: str) -> None:
         query = "SELECT depth, prefix, material FROM nodes WHERE stream = ? AND series = ?"

@@ -174,7 +174,7 @@ class EventLog:
         Raises `UndecodableEvent`, naming the position.
         """
         for rows in self._pages(_SELECT_RANGE, after=after, upto=upto, batch_max=batch_max):
-            yield [self._codec.recorded_event(*row) for row in rows]
+            yield self._codec.recorded_events(rows)
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the stored bytes of `(after, upto]` undecoded: every column of the table in its order."""
@@ -208,7 +208,7 @@ class EventLog:
                 rows = driver.execute(_SELECT_STREAM, (stream, after, upto, batch_max)).fetchall()
             if not rows:
                 return
-            yield [self._codec.recorded_event(*row) for row in rows]
+            yield self._codec.recorded_events(rows)
             after = Version(rows[-1][2])
 
     def first_event(self, stream: str) -> RecordedEvent | None:
@@ -217,17 +217,17 @@ class EventLog:
             row = driver.execute(
                 f"SELECT {_COLUMNS} FROM events WHERE stream = ? AND version = 1", (stream,)
             ).fetchone()
-        return None if row is None else self._codec.recorded_event(*row)
+        return None if row is None else self._codec.recorded_events([row])[0]
 
     def last_event(self, stream: str) -> RecordedEvent | None:
         """Return the event that a stream ends with, None if nothing was appended to it."""
         query = f"SELECT {_COLUMNS} FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-        return next((self._codec.recorded_event(*row) for row in self.ask(query, (stream,))), None)
+        return next(iter(self._codec.recorded_events(self.ask(query, (stream,)))), None)
 
     def event_at(self, position: Position) -> RecordedEvent | None:
         """Return the event at a position, None if there is none."""
         query = f"SELECT {_COLUMNS} FROM events WHERE position = ?"
-        return next((self._codec.recorded_event(*row) for row in self.ask(query, (position,))), None)
+        return next(iter(self._codec.recorded_events(self.ask(query, (position,)))), None)
 
     def ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Return the rows that a query finds: where something lies, nothing of what was said."""
@@ -242,26 +242,24 @@ class EventLog:
         *,
         upto: Position | None = None,
         known: Known[State] = nothing_known,
-        epoch: int | None = None,
     ) -> Folded[State]:
         """Return the state of `stream`, now or as of position `upto`. `evolve` must not depend on turns.
 
-        `known` may know a state to begin with, which saves reading what is before it. `epoch` is the forgetting epoch,
-        where it was sampled already.
+        `known` may know a state to begin with, which saves reading what is before it.
         """
 
-        def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-            with self._reading() as driver:
+        with self._reading() as driver:
+
+            def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
                 return read_sparse(driver.execute, self._codec, stream, after=after, upto=upto)
 
-        sampled = self.epoch() if epoch is None else epoch
-        return fold_stream(stream, upto, evolve, read=read, known=known, epoch=sampled)
+            epoch = _version(driver, FORGETTING_STREAM)
+            return fold_stream(stream, upto, evolve, read=read, known=known, epoch=epoch)
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, 0 if nothing was appended to it."""
         with self._reading() as driver:
-            found = driver.execute("SELECT max(version) FROM events WHERE stream = ?", (stream,)).fetchone()[0]
-        return NO_STREAM if found is None else Version(found)
+            return _version(driver, stream)
 
     def recorded_at(self, position: Position) -> Micros:
         """Return when the event at `position`, or the last one before it, was recorded."""
@@ -300,7 +298,6 @@ class EventLog:
     @contextmanager
     def _reading(self) -> Iterator[Any]:
         self._require_usable()
-        self._codec.refresh()
         with sqlite.mapped_errors(self.path), self.recorder.engine.connect() as connection:
             yield connection.connection.driver_connection
 
@@ -319,3 +316,8 @@ def _digest(stored: object, *, position: int) -> bytes:
     if not isinstance(stored, bytes):
         raise errors.LogDamaged("its digest is damaged", position=position)
     return stored
+
+
+def _version(driver: Any, stream: str) -> Version:
+    found = driver.execute("SELECT max(version) FROM events WHERE stream = ?", (stream,)).fetchone()[0]
+    return NO_STREAM if found is None else Version(found)

@@ -26,10 +26,10 @@ def read_sparse(
     """Return the events of a stream that are no turns, behind version `after`, up to position `upto`."""
     rows = execute(_SELECT, (stream, after))
     if upto is None:
-        return [codec.recorded_event(*row) for row in rows.fetchall()]
+        return codec.recorded_events(rows.fetchall())
     # Positions rise with versions. A condition on them would not end the scan: it would read on to the last
     # event of the stream, so that going back would cost all that came since.
     try:
-        return [codec.recorded_event(*row) for row in takewhile(lambda row: row[0] <= upto, rows)]
+        return codec.recorded_events(takewhile(lambda row: row[0] <= upto, rows))
     finally:
         rows.close()

@@ -43,9 +43,7 @@ class ProjectionDatabase(NamedTuple):
         with self._mapped(), self.engine.connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
-                if self.sealed:
-                    with mapped_errors(self.path.parent):
-                        break_seal(self.path)
+                self._unseal()
                 yield connection
             except BaseException:
                 connection.exec_driver_sql("ROLLBACK")
@@ -58,11 +56,10 @@ class ProjectionDatabase(NamedTuple):
         False where another connection does not let that happen: then it is to be done again.
         """
         with self._mapped(), self.engine.connect() as connection:
-            if self.sealed:
-                with mapped_errors(self.path.parent):
-                    break_seal(self.path)
+            self._unseal()
             # `secure_delete` alone leaves copies of rows that SQLite has moved from page to page.
             connection.exec_driver_sql("VACUUM")
+            self._unseal()  # It takes its own lock: somebody who closed the store just before may have sealed it.
             return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
 
     def close(self) -> None:
@@ -78,6 +75,11 @@ class ProjectionDatabase(NamedTuple):
         """What the driver raises where it is asked without SQLAlchemy (`fetch`)."""
         raised: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         return raised
+
+    def _unseal(self) -> None:
+        if self.sealed:
+            with mapped_errors(self.path.parent):
+                break_seal(self.path)
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:

@@ -72,11 +72,10 @@ class FoldableLog(Log, Protocol):
         *,
         upto: Position | None = None,
         known: Known[State] = nothing_known,
-        epoch: int | None = None,
     ) -> Folded[State]:
         """The state of a stream, now or as of a position; `known` may know a state to begin with.
 
-        `epoch` is the forgetting epoch, where it was sampled already.
+        It is of the forgetting epoch that was when this began.
         """
         ...
 

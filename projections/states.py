@@ -99,9 +99,7 @@ class SessionStates:
     def _fold(self, stream: str, position: Position | None) -> tuple[Folded[SessionState], int]:
         """Return the state with the number of events that were read for it."""
         passed: list[Folded[SessionState]] = []
-        events, epoch = 0, self._log.epoch()
-        with self._lock:
-            self._is_of_now(epoch)
+        events = 0
 
         def evolve_and_note(
             state: SessionState | None, recorded: RecordedEvent, past: Past[SessionState]
@@ -111,15 +109,15 @@ class SessionStates:
             if recorded.stream == stream:
                 events += 1
                 if is_checkpoint(recorded.event):
-                    passed.append(Folded(recorded.version, recorded.position, after, epoch))
+                    passed.append(Folded(recorded.version, recorded.position, after))
             return after
 
-        folded = self._log.fold(stream, evolve_and_note, upto=position, known=self.known, epoch=epoch)
+        folded = self._log.fold(stream, evolve_and_note, upto=position, known=self.known)
         with self._lock:
-            if passed and self._is_of_now(epoch):
-                kept = self._kept.setdefault(stream, _Kept(passed[-1]))
+            if self._is_of_now(folded.epoch) and passed:
+                kept = self._kept.setdefault(stream, _Kept(passed[-1]._replace(epoch=folded.epoch)))
                 for state in passed:
-                    kept.add_checkpoint(state)
+                    kept.add_checkpoint(state._replace(epoch=folded.epoch))
         return folded, events
 
     def _keep(self, stream: str, state: Folded[SessionState], *, events: int) -> int:

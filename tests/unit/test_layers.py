@@ -82,7 +82,16 @@ def test_what_needs_no_vectors_imports_no_heavy_library(tmp_path, what):
 @pytest.mark.parametrize("command", ["status", "head", "sessions"])
 def test_a_command_that_reads_imports_only_what_it_needs(tmp_path, command):
     """What it starts with is most of what it takes."""
-    heavy = {"torch", "sentence_transformers", "faiss", "numpy", "rich", "dateutil", "mnemolog.importing"}
+    heavy = {
+        "torch",
+        "sentence_transformers",
+        "faiss",
+        "numpy",
+        "rich",
+        "dateutil",
+        "mnemolog.importing",
+        "cryptography",
+    }
     with MemoryStore.open(tmp_path / "memory", model=None):
         pass
     script = (
