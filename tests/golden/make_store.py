@@ -1,4 +1,6 @@
-"""Make a golden store: python -m tests.golden.make_store tests/golden/RELEASE
+"""Make a golden store: python -m tests.golden.make_store tests/golden/RELEASE, and one with --plain RELEASE-plain
+
+Without --plain its content is encrypted, and some of it forgotten.
 
 Run once for a release (and again only while that release is not out yet). The clock is its own and ids are counted,
 so that two runs give the same log. Every later release opens a copy of what this leaves, verifies it against its head
@@ -21,11 +23,8 @@ import msgspec
 
 from mnemolog import MemoryStore
 from mnemolog.domain.events import EVENT_TYPES
-from mnemolog.infra.log import EventLog, Identity
 from tests.support import FakeClock, HashEncoder
 
-FORMAT = 1
-LOG_ID = "601de700000000000000000000000001"
 QUERIES = ("Lisbon", "dog", "the", "Inês", "ERR_42", "nothing of the kind")
 
 
@@ -34,15 +33,16 @@ def encoder() -> HashEncoder:
     return HashEncoder(fingerprint="golden/1", dimension=16)
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, *, encrypt: bool) -> None:
     """Make the store with its export, its head and the answers it gives, in place of what is in `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     clock = FakeClock(step=1_000_000)
-    identity = Identity(LOG_ID, FORMAT, clock.now())
-    EventLog.open(folder / "store", clock=clock, create=True, identity=identity).close()
-    with counted_ids(), MemoryStore.open(folder / "store", model=encoder(), clock=clock, background=False) as store:
+    options: dict[str, Any] = {"model": encoder(), "clock": clock, "background": False, "encrypt": encrypt}
+    with counted_ids(), MemoryStore.open(folder / "store", **options) as store:
         live(store)
+        if encrypt:
+            forget_some(store)
         missing = EVENT_TYPES.keys() - {event.event.topic for event in store.events()}
         print(f"{store.head().position} events; without: {', '.join(sorted(missing)) or 'none'}")
         store.catch_up_views()
@@ -101,6 +101,15 @@ def live(store: MemoryStore) -> None:
     store.switch("other-2", reason="reset", agent="bob", name="afresh")
 
 
+def forget_some(store: MemoryStore) -> None:
+    """Forget a turn, and a session of which nothing but its structure may be left."""
+    gone = store.start_session("to be forgotten", session_id="gone-1", agent="ada", scope="acme/support/bob")
+    gone.record("user", "My dog is called Nero, and this is to be forgotten.")
+    gone.set("secret", "to be forgotten")
+    said = store.session("trip-1").record("user", "This one turn is to be forgotten.")
+    store.forget(session="gone-1", positions=[said.position], reason="asked for")
+
+
 def answers(store: MemoryStore) -> dict[str, Any]:
     """What a store is asked, with its answers as JSON."""
     head = store.head().position
@@ -124,6 +133,7 @@ def answers(store: MemoryStore) -> dict[str, Any]:
         "hits": {
             query: sorted(hit.position for hit in store.recall(query, k=100, mode="text").hits) for query in QUERIES
         },
+        "forgotten": store.forgotten(),
         "replay": [store.replay(to=position) for position in (0, head // 2, head)],
         "diff": store.diff(head // 2, head),
         "topics": [moment.topic for moment in store.timeline()],
@@ -133,4 +143,4 @@ def answers(store: MemoryStore) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+    make(Path(sys.argv[-1]), encrypt="--plain" not in sys.argv)
