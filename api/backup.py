@@ -17,10 +17,11 @@ import msgspec
 from mnemolog import backup_manifest as manifests
 from mnemolog import bootstrap
 from mnemolog.backup_keys import copy_keys, require_keys_folder
-from mnemolog.backup_manifest import BACKUP_FILE, FORMAT, KEYS_FILE, BackupManifest
+from mnemolog.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.domain import errors, journal
 from mnemolog.domain.position import Position
 from mnemolog.infra.backup import copy_database, look_at
+from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.infra.log import LOG_FILE, EventLog
 from mnemolog.projections import checked_json, durable
 from mnemolog.projections.ports import Progress

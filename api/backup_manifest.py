@@ -19,8 +19,6 @@ from mnemolog.domain.position import Position
 from mnemolog.projections import checked_json, durable
 
 BACKUP_FILE: Final = "backup.json"
-KEYS_FILE: Final = "keys.db"
-"""The content keys of a store. They are never in the folder of a backup."""
 KEYS_NOTE_FILE: Final = "keys.json"
 FORMAT: Final = 1
 PIECE_BYTES: Final = 1 << 20

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
+from mnemolog.domain import errors
 from mnemolog.domain.events import Target
 from mnemolog.domain.position import Position
 
@@ -71,3 +73,11 @@ class ForgettingStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Events that lost their content."""
     pending: tuple[str, ...]
     """Requests that are not done yet."""
+
+
+def read_erasures(file: Path) -> list[Erasure]:
+    """Return the erasures of a file of JSON. Raises `InvalidInput` for one that holds none."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=list[Erasure])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise errors.InvalidInput("erasures", f"{file} does not hold erasures: {error}; nothing was changed") from error

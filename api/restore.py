@@ -5,7 +5,7 @@ Until that rename the folder does not exist: who is killed on the way has restor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -16,14 +16,17 @@ import msgspec
 from mnemolog import backup_manifest as manifests
 from mnemolog import maintenance
 from mnemolog.backup_keys import restore_keys
-from mnemolog.backup_manifest import KEYS_FILE, BackupManifest
+from mnemolog.backup_manifest import BackupManifest
 from mnemolog.domain import errors, journal
 from mnemolog.domain.position import Position
+from mnemolog.forgetting_results import Erasure, ReapplyReport
 from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.mounts import require_local
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.verify import Finding, Witness, glance, verify
+from mnemolog.store import MemoryStore
 
 Check = Literal["full", "quick"]
 CHECKS: Final[tuple[Check, ...]] = get_args(Check)
@@ -51,6 +54,8 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     keys: bool
     """Whether content keys were restored with it."""
+    erasures: int
+    """Requests to forget, of those that were handed in, that the backup did not know: its content is gone again."""
     notes: tuple[str, ...]
     seconds: float
 
@@ -60,6 +65,7 @@ def restore_backup(
     path: str | Path,
     *,
     keys: str | Path | None = None,
+    erasures: Sequence[Erasure] = (),
     check: Check = "full",
     dry_run: bool = False,
     allow_network_filesystem: bool = False,
@@ -70,6 +76,8 @@ def restore_backup(
     The size and SHA-256 of every file are compared with `backup.json`, whatever the check. Then the history:
     `full` follows every link from the first event, `quick` looks at both ends. The manifests of the segments
     and `backup.json` are asked as witnesses. `keys` is the folder of the content keys (`MemoryStore.backup`).
+    What was forgotten since the backup is forgotten in it too, before anybody can open it, as far as it is told:
+    `erasures` are those of the store (`MemoryStore.erasures`), kept elsewhere. They need the keys.
     `dry_run` does all of it but the last rename, and needs as much room beside `path` meanwhile.
 
     Raises `BackupUnusable` for files that are not as they were written, `LogDamaged` for a history that does not
@@ -78,6 +86,8 @@ def restore_backup(
     """
     if check not in CHECKS:
         raise errors.InvalidInput("check", f"{check!r} is none of {', '.join(CHECKS)}")
+    if erasures and keys is None:
+        raise errors.InvalidInput("erasures", "what is to be forgotten again is forgotten by its keys: give them too")
     began, source, folder = perf_counter(), Path(backup), Path(path)
     require_local(folder, allowed=allow_network_filesystem)
     manifest = manifests.read(source)
@@ -88,6 +98,7 @@ def restore_backup(
             if keys is not None:
                 restore_keys(Path(keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             _settle(temporary, manifest, check=check, progress=progress)
+            again = _forget_again(temporary, erasures)
             if not dry_run:
                 manifests.publish(temporary, folder.absolute())
     except errors.MnemologError as error:
@@ -105,6 +116,7 @@ def restore_backup(
         files=len(manifest.files),
         bytes=sum(item.size_bytes for item in manifest.files),
         keys=keys is not None,
+        erasures=again.requested,
         notes=(_NO_KEYS,) if manifest.needs_keys and keys is None else (),
         seconds=perf_counter() - began,
     )
@@ -136,11 +148,7 @@ def _copy_checked(backup: Path, folder: Path, item: manifests.BackupFile, moved:
 
 
 def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: Progress | None) -> None:
-    """Do what comes between all files being in place and anybody being able to open them.
-
-    Here the history is judged. Erasures that came after the backup are to be applied again here, once they can be
-    handed in: a restored store must not be there for a moment with what was forgotten since.
-    """
+    """Judge the history, between all files being in place and anybody being able to open them."""
     log = EventLog.open(folder, clock=SystemClock(), create=False)
     try:
         if log.log_id != manifest.log_id:
@@ -155,6 +163,17 @@ def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: P
             raise errors.LogDamaged(_in_words(findings), position=findings[0].position)
     finally:
         log.close()
+
+
+def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
+    """Forget what was forgotten since the backup: it must not be there for a moment once the store is."""
+    if not erasures:
+        return ReapplyReport(erasures=0, requested=0)
+    with MemoryStore.open(folder, model=None, create=False, background=False) as store:
+        again = store.reapply_erasures(erasures)
+    if again.pending is not None:
+        raise errors.BackupUnusable(folder, f"what was forgotten since could not be forgotten again: {again.pending}")
+    return again
 
 
 def _in_words(findings: list[Finding]) -> str:

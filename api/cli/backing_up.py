@@ -12,6 +12,7 @@ from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
+from mnemolog.forgetting_results import read_erasures
 from mnemolog.restore import Check, RestoreReport, restore_backup
 from mnemolog.store import MemoryStore
 
@@ -42,6 +43,9 @@ def restore(
     backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")],
     store: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to restore to: new or empty.")],
     keys: Keys = None,
+    erasures: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What was forgotten since: `mnemolog forgotten DIR --erasures`.")
+    ] = None,
     check: Annotated[Check, typer.Option(help="Follow every link of the history, or look at its ends.")] = "full",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do all but the last step; nothing is left.")] = False,
     as_json: AsJson = False,
@@ -51,7 +55,10 @@ def restore(
     Example: mnemolog restore /backups/2026-11-21 memory/ --keys /safe/keys --check full
     """
     with bar("restoring") as progress:
-        report = restore_backup(backup, store, keys=keys, check=check, dry_run=dry_run, progress=progress)
+        known = () if erasures is None else read_erasures(erasures)
+        report = restore_backup(
+            backup, store, keys=keys, erasures=known, check=check, dry_run=dry_run, progress=progress
+        )
     answer(report, _show_restore, as_json=as_json)
 
 
@@ -73,6 +80,8 @@ def _show_restore(report: RestoreReport) -> None:
     done = f"would restore to {report.path}" if report.dry_run else f"restored {report.path}"
     size = f"{output.counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
     out.print(f"{done}: log {report.log_id} up to {report.head}, check {report.check}; {size}", markup=False)
+    if report.erasures:
+        out.print(f"forgotten again: {output.counted(report.erasures, 'request')}")
     out.print(f"head {report.head}:{report.digest}, as of {output.dated(report.created_at)} UTC")
     for note in report.notes:
         out.print(note, style="bold red", markup=False)

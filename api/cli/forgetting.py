@@ -55,14 +55,23 @@ def forget(
 
 
 @app.command("forgotten", cls=StoreCommand)
-def forgotten(store: Store, as_json: AsJson = False) -> None:
+def forgotten(
+    store: Store,
+    erasures: Annotated[
+        bool,
+        typer.Option("--erasures", help="The requests as JSON, to be kept elsewhere for `mnemolog restore`."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List what was forgotten: positions, kinds, when and why.
 
-    Example: mnemolog forgotten memory/ --json
+    Example: mnemolog forgotten memory/ --erasures > /mnt/elsewhere/erasures.json
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        found = opened.forgotten()
-    if as_json:
+        requests, found = opened.erasures(), opened.forgotten()
+    if erasures:
+        output.print_json(requests)
+    elif as_json:
         output.print_json(found)
     else:
         show_forgotten(found)

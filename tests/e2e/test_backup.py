@@ -17,7 +17,6 @@ from pysqlite3 import dbapi2
 import mnemolog
 from mnemolog import MemoryStore, backup, backup_keys, backup_manifest, restore, restore_backup
 from mnemolog.infra import backup as copying
-from mnemolog.infra.sqlite import create_engine
 from mnemolog.projections import checked_json
 from tests.support import HashEncoder
 
@@ -35,13 +34,18 @@ def filled(folder):
         yield store
 
 
-def give_keys(folder, *, secret=b"k" * 32):
-    """Put a database of keys into a store, as the one with content keys has it."""
-    engine = create_engine(folder / "keys.db", synchronous="FULL", create=True)
-    with engine.connect() as connection:
-        connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS nodes (material BLOB)")
-        connection.exec_driver_sql("INSERT INTO nodes VALUES (?)", (secret,))
-    engine.dispose()
+def material_in(keys):
+    """The keys in a copy of `keys.db` that nobody has open."""
+    connection = dbapi2.connect(str(keys))
+    try:
+        return {bytes(row[0]) for row in connection.execute("SELECT material FROM nodes")}
+    finally:
+        connection.close()
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "mnemolog", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def below(folder):
@@ -55,9 +59,9 @@ def nothing_left(parent, *names):
 def test_a_restored_backup_is_the_store_as_it_was(filled, tmp_path):
     """Log, views, vectors: nothing is embedded again, and what was recorded later is not in it."""
     before = filled.head()
-    made = filled.backup(tmp_path / "b")
+    made = filled.backup(tmp_path / "b", keys=tmp_path / "keys")
     filled.record("trip", "user", "this came later")
-    restored = restore_backup(tmp_path / "b", tmp_path / "r")
+    restored = restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
     assert (made.head, made.digest) == (restored.head, restored.digest) == (before.position, before.digest)
     assert made.left_out == () == made.notes
     encoder = HashEncoder()
@@ -69,7 +73,7 @@ def test_a_restored_backup_is_the_store_as_it_was(filled, tmp_path):
         assert encoder.texts_encoded == 1  # The query.
         assert again.session("trip").record("user", "on it goes").position == before.position + 1
         assert again.verify().sound
-    assert nothing_left(tmp_path, "memory", "b", "r")
+    assert nothing_left(tmp_path, "memory", "b", "keys", "r")
 
 
 def test_a_backup_says_what_it_is_and_is_its_owners_alone(filled, tmp_path):
@@ -90,9 +94,9 @@ def test_a_backup_says_what_it_is_and_is_its_owners_alone(filled, tmp_path):
 
 def test_without_projections_the_log_alone_is_copied_and_everything_is_made_anew(filled, tmp_path):
     """They are readings of it."""
-    filled.backup(tmp_path / "b", projections=False)
+    filled.backup(tmp_path / "b", projections=False, keys=tmp_path / "keys")
     assert below(tmp_path / "b") == ["backup.json", "log.db"]
-    restore_backup(tmp_path / "b", tmp_path / "r")
+    restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
         assert again.recall("lighthouse number 7", k=1).hits[0].text == "we saw lighthouse number 7"
 
@@ -103,22 +107,22 @@ def test_a_damaged_index_is_left_out_with_its_reason(filled, tmp_path):
     views = filled.path / "projections" / "views.db"
     views.write_bytes(b"no database at all")
     with MemoryStore.open(filled.path, model=None) as store:
-        made = store.backup(tmp_path / "b")
+        made = store.backup(tmp_path / "b", keys=tmp_path / "keys")
     assert [line.partition(":")[0] for line in made.left_out] == ["projections/views.db"]
     assert "projections/views.db" not in below(tmp_path / "b")
-    restore_backup(tmp_path / "b", tmp_path / "r")
+    restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "r", model=None) as again:
         assert len(again.turns("trip")) == 20
 
 
 def test_indexes_that_are_ahead_of_a_restored_log_are_not_used(filled, tmp_path):
     """Whoever puts newer projections beside a restored log gets the rules of drift: never served, nothing missed."""
-    filled.backup(tmp_path / "b", projections=False)
+    filled.backup(tmp_path / "b", projections=False, keys=tmp_path / "keys")
     filled.record("trip", "user", "a lighthouse that the backup has not")
     filled.catch_up_vectors()
     filled.catch_up_views()
     filled.close()
-    restore_backup(tmp_path / "b", tmp_path / "r")
+    restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
     shutil.copytree(filled.path / "projections", tmp_path / "r" / "projections")
     with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
         assert again.status().views.state == "ahead"
@@ -202,36 +206,36 @@ def test_a_dry_run_proves_a_backup_and_leaves_nothing(filled, tmp_path):
 
 def test_the_keys_are_never_in_the_backup_and_only_the_newest_copy_is_kept(filled, tmp_path):
     """A key that was destroyed since must not live on in an older copy beside the newer one."""
-    give_keys(filled.path, secret=b"first key material, 32 bytes ...")
     left = filled.backup(tmp_path / "b0")
     assert (left.keys, len(left.notes)) == (None, 1)
     assert "nobody can ever read" in left.notes[0]
     one = filled.backup(tmp_path / "b1", keys=tmp_path / "keys")
-    give_keys(filled.path, secret=b"later key material, 32 bytes ...")
+    first = material_in(one.keys)
+    filled.start_session("later").record("user", "this takes another key")
     two = filled.backup(tmp_path / "b2", keys=tmp_path / "keys")
     assert one.notes == two.notes == ()
     assert [path.name for path in (tmp_path / "keys").glob("*.db")] == [Path(two.keys).name]
+    later = material_in(two.keys)
+    assert first < later
     for name in ("b0", "b1", "b2"):
         for path in (tmp_path / name).rglob("*"):
             assert path.name != "keys.db"
-            assert path.is_dir() or b"key material" not in path.read_bytes()
+            assert path.is_dir() or not any(key in path.read_bytes() for key in later)
     note = restore_backup(tmp_path / "b1", tmp_path / "r0")
     assert not note.keys
     assert note.notes
     assert not (tmp_path / "r0" / "keys.db").exists()
     assert restore_backup(tmp_path / "b1", tmp_path / "r1", keys=tmp_path / "keys").keys
-    assert b"later key material" in (tmp_path / "r1" / "keys.db").read_bytes()
+    assert material_in(tmp_path / "r1" / "keys.db") == later
 
 
 def test_keys_of_another_log_or_in_the_same_place_are_refused(filled, tmp_path):
     """The wrong keys would be read as: everything was forgotten."""
-    give_keys(filled.path)
     for keys in (tmp_path / "b", tmp_path / "b" / "keys", tmp_path, filled.path / "keys"):
         with pytest.raises(mnemolog.BackupRefused):
             filled.backup(tmp_path / "b", keys=keys)
     filled.backup(tmp_path / "b", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "other", model=None) as other:
-        give_keys(other.path)
         with pytest.raises(mnemolog.BackupRefused):
             other.backup(tmp_path / "b2", keys=tmp_path / "keys")
         other.backup(tmp_path / "b2", keys=tmp_path / "keys2")
@@ -244,7 +248,6 @@ def test_keys_of_another_log_or_in_the_same_place_are_refused(filled, tmp_path):
 
 def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeypatch):
     """At the first database, at the second, at the log, at the keys."""
-    give_keys(filled.path)
     real, calls = copying.copy_database, []
 
     def failing(fail_at):
@@ -294,8 +297,8 @@ def test_no_index_in_a_backup_has_read_more_than_its_log(filled, tmp_path, monke
         real(source, target, **options)
 
     monkeypatch.setattr(backup, "copy_database", copy)
-    filled.backup(tmp_path / "b")
-    restore_backup(tmp_path / "b", tmp_path / "r", check="quick")
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    restore_backup(tmp_path / "b", tmp_path / "r", check="quick", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
         status = again.status()
         assert status.warnings == ()
@@ -319,11 +322,6 @@ def test_commits_of_others_do_not_make_a_copy_begin_again(filled, tmp_path, monk
 
 def test_the_command_line_backs_up_and_restores(filled, tmp_path):
     """JSON on request, a refusal with exit status 1, a damaged history with 3."""
-
-    def run(*arguments):
-        command = [sys.executable, "-m", "mnemolog", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
     made = run("backup", filled.path, tmp_path / "b", "--json")
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["head"] == filled.head().position
@@ -337,3 +335,29 @@ def test_the_command_line_backs_up_and_restores(filled, tmp_path):
     assert json.loads(done.stdout)["digest"] == filled.head().digest
     with MemoryStore.open(tmp_path / "r", model=None) as store:
         assert store.verify().sound
+
+
+def test_what_was_forgotten_since_is_forgotten_in_what_is_restored(tmp_path):
+    """From a backup, and keys, that are older than the forgetting: nothing of it is in any file."""
+    with MemoryStore.open(tmp_path / "store", model=None) as store:
+        store.start_session("trip", session_id="s1", agent="ada").record("user", "the zebra is to be forgotten")
+        store.start_session("other", session_id="s2", agent="ada").record("user", "this stays")
+        store.backup(tmp_path / "backup", keys=tmp_path / "keys")
+        store.forget(session="s1", reason="asked for")
+    told = run("forgotten", tmp_path / "store", "--erasures")
+    (tmp_path / "erasures.json").write_text(told.stdout)
+    options = ("--keys", tmp_path / "keys", "--erasures", tmp_path / "erasures.json")
+    done = run("restore", tmp_path / "backup", tmp_path / "back", *options, "--json")
+    assert (done.returncode, json.loads(done.stdout)["erasures"]) == (0, 1)
+    files = [path for path in (tmp_path / "back").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if b"zebra" in path.read_bytes()]
+    with MemoryStore.open(tmp_path / "back", model=None) as again:
+        assert again.verify().sound
+        assert [turn.text for turn in again.turns("s2")] == ["this stays"]
+        assert again.turns("s1") == []
+    without = run("restore", tmp_path / "backup", tmp_path / "no", "--erasures", tmp_path / "erasures.json")
+    assert (without.returncode, (tmp_path / "no").exists()) == (1, False)
+    (tmp_path / "erasures.json").write_text("no json")
+    wrong = run("restore", tmp_path / "backup", tmp_path / "no", *options)
+    assert (wrong.returncode, "does not hold erasures" in wrong.stderr, (tmp_path / "no").exists()) == (1, True, False)

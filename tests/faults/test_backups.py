@@ -63,16 +63,16 @@ def test_backups_under_write_load_restore_to_a_prefix_that_verifies(
     end, last = writers(folder, 0), 0
     for number in range(count):
         with MemoryStore.open(folder, model=None) as store:
-            made = store.backup(tmp_path / "backup", projections=rng.random() < 0.8)
+            made = store.backup(tmp_path / "backup", keys=tmp_path / "keys", projections=rng.random() < 0.8)
             assert made.left_out == ()
             assert made.head >= last
             check = "full" if rng.random() < 0.5 else "quick"
-            restored = restore_backup(tmp_path / "backup", tmp_path / "restored", check=check)
+            restored = restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "keys", check=check)
             assert (restored.head, restored.digest) == (made.head, made.digest)
             assert store._log.digest_at(made.head).hex() == made.digest  # A prefix of what the original has.
         last = made.head
         _ask(tmp_path / "restored", made)
-        for name in ("backup", "restored"):
+        for name in ("backup", "restored", "keys"):
             shutil.rmtree(tmp_path / name)
         if last > EVENTS_MAX:
             end()
