@@ -36,6 +36,8 @@ def sweep(
     with database.reading() as connection:
         if not sa.inspect(connection).has_table(EMBEDDINGS.name):
             return 0
+    # Under the write lock: whoever asked for the epoch before it was raised has committed by then.
+    with database.writing() as connection:
         newest = connection.exec_driver_sql("SELECT coalesce(max(rowid), 0) FROM embeddings").scalar_one()
     alive = _alive(log, upto, sorted({1, *everies}), progress)
     deleted, after = 0, 0

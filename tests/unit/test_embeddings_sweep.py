@@ -1,0 +1,76 @@
+"""What no text stands for is swept out of the embedding cache, whoever writes it at that moment."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from mnemolog import bootstrap
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.embeddings_sweep import sweep
+from tests.support import WAIT_S, append, in_thread, start
+
+GRACE_S = 0.3
+"""How long the sweep gets to do what it must not do yet."""
+
+
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "embeddings.db"
+    return ProjectionDatabase(bootstrap.open_engine(path), path)
+
+
+def vectors(*texts):
+    return {content_hash(text): np.ones((1, 4), dtype=np.float32) for text in texts}
+
+
+def cached(database, *texts):
+    cache = EmbeddingCache(database, fingerprint="f", dimension=4)
+    return [text for text in texts if cache.look_up([content_hash(text)])]
+
+
+def test_texts_of_turns_and_of_groups_stay_and_all_others_go(database, log):
+    """Groups of every size that is in use, open ones too."""
+    log.transact(start("s"))
+    log.transact(append("s", "one", "two", "three"))
+    EmbeddingCache(database, fingerprint="f", dimension=4).store(
+        vectors("one", "three", "one\ntwo", "four", "two\nthree")
+    )
+    deleted = sweep(database, log, upto=log.head().position, everies=[2])
+    assert deleted == 2
+    assert cached(database, "one", "three", "one\ntwo", "four", "two\nthree") == ["one", "three", "one\ntwo"]
+
+
+def test_what_is_being_stored_when_the_sweep_begins_is_swept_as_well(database, log):
+    """Its writer saw the old epoch; the sweep waits for it before it looks how far the table goes."""
+    log.transact(start("s"))
+    log.transact(append("s", "alive"))
+    sampled, sweeping = threading.Event(), []
+
+    class Telling:
+        """The log, telling when the sweep has looked how far the table goes."""
+
+        def read(self, **how):
+            sampled.set()
+            return log.read(**how)
+
+    def epoch():
+        sweeping.append(in_thread(lambda: sweep(database, Telling(), upto=log.head().position, everies=[1])))
+        sampled.wait(GRACE_S)
+        return 0
+
+    EmbeddingCache(database, fingerprint="f", dimension=4, epoch=epoch).store(vectors("forgotten", "alive"))
+    assert sweeping[0].result() == 1
+    assert sampled.wait(WAIT_S)
+    assert cached(database, "forgotten", "alive") == ["alive"]
+
+
+def test_nothing_is_stored_that_was_read_in_an_earlier_epoch(database):
+    """Whoever forgets has raised it by then."""
+    cache = EmbeddingCache(database, fingerprint="f", dimension=4, epoch=lambda: 2)
+    cache.store(vectors("early"), read_in=1)
+    cache.store(vectors("late"), read_in=2)
+    assert cached(database, "early", "late") == ["late"]
