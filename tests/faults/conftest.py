@@ -114,8 +114,7 @@ def pytest_runtest_logreport(report):
     """Keep what became of a test: of its call, or of what kept it from being called."""
     if not hasattr(report, "fault_test") or (report.when != "call" and report.passed):
         return
-    properties = dict(report.user_properties)
-    TRIED.append((report, properties))
+    TRIED.append((report, dict(report.user_properties)))
 
 
 def pytest_sessionfinish(session):
@@ -129,8 +128,8 @@ def pytest_sessionfinish(session):
             file=report.fault_test[0],
             test=report.fault_test[1],
             claim=properties["claim"],
-            cases=1,
-            tried=0 if report.skipped else properties.get("tried", 1),
+            cases=int(report.when != "teardown"),
+            tried=properties.get("tried", 1) if report.when == "call" and not report.skipped else 0,
             failures=int(report.failed),
             skipped=int(report.skipped),
             seconds=report.duration,

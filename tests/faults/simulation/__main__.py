@@ -10,10 +10,11 @@ import functools
 import multiprocessing
 import random
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from tests.faults.simulation.running import Failure, run, run_seed, seeds_of, told
+from tests.faults.simulation.running import Failure, run, run_seed, seeds_of, told, work_below
 from tests.faults.simulation.script import STEPS, read
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -35,14 +36,23 @@ def main() -> int:
     parser.add_argument("--only", help="one script of many, by the seed that was printed, as 17/230")
     parser.add_argument("--script", type=Path, help="one script from a file, as it was printed")
     asked = parser.parse_args()
+    # In memory: no script asks whether what was synced survives a power cut.
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="mnemolog-", dir=memory, ignore_cleanup_errors=True) as folder:
+        return simulate(asked, folder)
+
+
+def simulate(asked: argparse.Namespace, folder: str) -> int:
+    """Run what was asked for with stores below a folder; return the exit status."""
     if asked.script is not None:
+        work_below(folder)
         why = run(read(asked.script.read_text()))
         print(why or "store and model agree")
         return int(why is not None)
     seed = random.SystemRandom().randrange(2**32) if asked.seed is None else asked.seed
     seeds = seeds_of(seed, asked.scripts) if asked.only is None else [asked.only]
     began = time.monotonic()
-    done, failures = run_all(seeds, steps=asked.steps, workers=asked.workers)
+    done, failures = run_all(seeds, folder, steps=asked.steps, workers=asked.workers)
     for failure in failures:
         print(told(failure))
     seconds = time.monotonic() - began
@@ -50,13 +60,14 @@ def main() -> int:
     return int(bool(failures))
 
 
-def run_all(seeds: list[str], *, steps: int, workers: int) -> tuple[int, list[Failure]]:
+def run_all(seeds: list[str], folder: str, *, steps: int, workers: int) -> tuple[int, list[Failure]]:
     """Run the scripts of all seeds in some processes. Return how many were run, and which failed."""
     job = functools.partial(run_seed, steps=steps, starts=golden_stores())
     failures: list[Failure] = []
     began = told_at = time.monotonic()
     done = 0
-    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=LIFE) as pool:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(workers, initializer=work_below, initargs=(folder,), maxtasksperchild=LIFE) as pool:
         for done, failure in enumerate(pool.imap_unordered(job, seeds, chunksize=TOGETHER), 1):
             if failure is not None:
                 failures.append(failure)

@@ -33,6 +33,8 @@ SMALL = (
 )
 """What is thousands in use is a few here, so that fifty steps come to snapshots, merges and coarse indexes."""
 
+_FOLDER: list[str] = []
+
 
 class Failure(NamedTuple):
     """A script after which store and model do not agree."""
@@ -60,14 +62,18 @@ def _compile_statements_once() -> None:
     sqlite.create_engine = create_engine
 
 
+def work_below(folder: str) -> None:
+    """Have this process keep its stores below a folder, which the caller removes."""
+    _FOLDER[:] = [folder]
+
+
 @cache
 def _prepared() -> tuple[Path, Failing]:
     """Where this process keeps its stores, with a disk that can fail."""
     for module, name, value in SMALL:
         setattr(module, name, value)
     _compile_statements_once()
-    memory = Path("/dev/shm")
-    root = Path(tempfile.mkdtemp(prefix="mnemolog-", dir=memory if memory.is_dir() else None))
+    root = Path(tempfile.mkdtemp(dir=_FOLDER[0]))
     return root, Failing(root)
 
 
