@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.events import Event, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
@@ -38,12 +40,15 @@ def session_of(stream: str) -> str | None:
 
 
 def start(session_id: str, state: SessionState | None, started: SessionStarted) -> list[Event]:
-    """Decide to start a session. Starting it again in the same way changes nothing.
+    """Decide to start a session. Starting it again in the same way changes nothing, whatever its name, if that is
+    forgotten.
 
     Raises `SessionExists` when the id is taken by a session that was started differently.
     """
     if state is None:
         return [started]
+    if not state.started.name:
+        started = msgspec.structs.replace(started, name="")
     if state.started != started:
         raise errors.SessionExists(session_id)
     return []

@@ -190,7 +190,8 @@ def _in_place(asked: Switch, state: SessionState | None, *, head: Position) -> l
 
 def _started(asked: Switch, old: SessionState | None, new: SessionState | None, *, head: Position) -> SessionStarted:
     """Return the start of `to`. Where `at` is left out, a retry means the position of its first try."""
-    name = asked.name if asked.name is not None else asked.to if old is None else old.started.name
+    inherited = "" if old is None else old.started.name  # Empty as well where it is forgotten.
+    name = asked.name if asked.name is not None else inherited or asked.to
     scope = asked.scope if asked.scope is not None else "" if old is None else old.started.scope
     started = session.new_session(name=name, agent=asked.agent, scope=scope)
     if old is None or asked.reason not in INHERITING:

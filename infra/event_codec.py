@@ -63,6 +63,12 @@ class EventCodec:
             self.refresh()
         return [self.recorded_event(*row) for row in found]
 
+    def is_forgotten(self, stream: str, version: int, head: bytes) -> bool:
+        """Whether content was forgotten, by the first bytes of what is stored, at least three where it is sealed."""
+        if self.sealer is None or not head or head[0] != SEALED:
+            return False
+        return self.sealer.keyring.is_destroyed(stream, head[2], version)
+
     def recorded_event(
         self,
         position: int,

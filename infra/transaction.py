@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from eventsourcing.persistence import StoredEvent
@@ -42,8 +43,8 @@ _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY v
 _SELECT_LAST: Final = "SELECT position FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
 _SELECT_POSITION: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
 _SELECT_TURNS: Final = (
-    f"SELECT position FROM events WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) "
-    "ORDER BY version DESC LIMIT ?"
+    "SELECT position, version, substr(state, 1, 3) FROM events "
+    f"WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
 )
 _SELECT_KEY: Final = "SELECT position, version, topic, state, recorded_at FROM events WHERE stream = ? AND key = ?"
 _TURN: Final = TurnRecorded.topic
@@ -150,7 +151,10 @@ class Transaction:
         return Position(found[0]) if found else ORIGIN
 
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[Position]:
-        """Return the positions of the last `limit` turns of `stream` in `(after, upto]`, newest first."""
+        """Return the positions of the last `limit` turns of `stream` in `(after, upto]`, newest first.
+
+        Forgotten ones are passed over: nobody sees them.
+        """
         upto = LATEST if upto is None else upto
         staged = [
             Position(row[0])
@@ -160,8 +164,12 @@ class Transaction:
         if len(staged) >= limit:
             return staged[:limit]
         versions = self._stored_upto(stream, after), self._stored_upto(stream, upto)
-        stored = self.execute(_SELECT_TURNS, (stream, *versions, limit - len(staged)))
-        return [*staged, *(Position(row[0]) for row in stored.fetchall())]
+        self.codec.refresh()
+        stored = self.execute(_SELECT_TURNS, (stream, *versions))
+        there = (Position(row[0]) for row in stored if not self.codec.is_forgotten(stream, row[1], row[2]))
+        found = [*staged, *islice(there, limit - len(staged))]
+        stored.close()
+        return found
 
     def _stored_upto(self, stream: str, position: Position) -> int:
         """Return how many stored events of `stream` are at or before `position`.

@@ -1,7 +1,7 @@
 """What happens to a store: reopened, stripped, damaged, rebuilt, full, crashed, its clock set, its model changed.
 
-What a later version can do to a whole store belongs here as well. Forgetting is a fact that takes turns out of every
-answer (`StoreModel`, then `Questions._subject`); a restored backup puts an earlier `StoreModel.past` in force.
+What a later version can do to a whole store belongs here as well. A restored backup would put an earlier
+`StoreModel.past` in force.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from mnemolog import MnemologError, StorageFull
+from mnemolog import InvalidInput, MnemologError, StorageFull
 from mnemolog.bootstrap import VIEWS_FILE
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.fold import Histories
@@ -61,6 +61,25 @@ class Accidents(Conversations, Questions):
         self.attempt(lambda: self.store.add_model(encoder))
         fact = functools.partial(self.model.activated, half)
         self.append(lambda: self.store.activate_model(encoder), *([] if self.model.now.model == half else [fact]))
+
+    def forget(self, which: int, how: int, *_: int) -> None:
+        """A session with all it holds, or one or two turns: nothing of it is in any answer, as of any position."""
+        then, _ = self.pick(which)
+        if how % 3 == 0:
+            gone, wish = self.model.content_of(then.name), {"session": then.name}
+        else:
+            said = [turn.position for turn in self.model.turns if turn.position > self.model.adopted]
+            chosen = {said[(which + how * n) % len(said)] for n in range(1 + how % 2)} if said else set()
+            gone, wish = chosen, {"positions": sorted(chosen)}
+        if not gone or min(gone) <= self.model.adopted:
+            return
+        if self.store._log.keyring is None:
+            self.refused(InvalidInput, lambda: self.store.forget(**wish))
+            return
+        sessions = {self.model.journal[position - 1].session for position in gone}
+        report = self.append(lambda: self.store.forget(**wish), *[self.model.noticed] * (3 + len(sessions)))
+        agree((report.pending, report.events), (None, len(gone)), "what was forgotten")
+        self.model.forget(gone)
 
     def doctor(self, what: int, *_: int) -> None:
         self.attempt(lambda: self.store.doctor(deep=what % 2 == 0, fix=what % 3 == 0))

@@ -36,6 +36,7 @@ WEIGHTS = {
     "catch_up": 2,
     "rebuild": 1,
     "doctor": 1,
+    "forget": 2,
     "reopen": 1,
     "delete_projections": 1,
     "move_the_clock": 4,

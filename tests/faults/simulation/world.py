@@ -206,10 +206,10 @@ class World:
 
     def _changes_nothing(self, facts: tuple[Callable[[], None], ...]) -> None:
         """What appends nothing must not have been asked to change anything."""
-        kept, before = list(self.model.past), self.model.now
+        kept, told, before = list(self.model.past), list(self.model.journal), self.model.now
         for fact in facts:
             fact()
-        after, self.model.past = self.model.now, kept
+        after, self.model.past, self.model.journal = self.model.now, kept, told
         for name, session in after.sessions.items():
             agree(session, before.sessions[name], f"{name}, about which nothing was appended")
 
