@@ -28,6 +28,7 @@ from mnemolog.receipts import RECALLS_STREAM, receipt_of
 from mnemolog.sessions import Sessions
 
 TIMEOUT_S: Final = 10.0
+NOT_LOADED: Final = "its model is not loaded yet, and this recall does not wait for it"
 MOVES_MAX: Final = 3
 """How often a recall follows the head that others move, before it answers as of an earlier one, which takes longer."""
 
@@ -57,6 +58,7 @@ class Recalls:
         timeout_s: float = TIMEOUT_S,
         after: str | None = None,
         receipt: bool = False,
+        wait_for_model: bool = True,
     ) -> Recall:
         """Answer a question. See `MemoryStore.recall`."""
         if question.session is not None:
@@ -73,6 +75,8 @@ class Recalls:
             basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
         if at_least is not None:
             self._cover(views, question, basis, at_least, timeout_s)
+        elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(views, basis)):
+            basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
         live = after is None and as_of is None
         answer, basis = (self._at_the_head if live else self._at)(question, basis, views)
         if after is not None and not found.follows(answer.ranking.digest(found.passed_over)):
@@ -143,6 +147,13 @@ class Recalls:
         if models.own is None:
             return models.answering(None)
         return models.find(basis.model)
+
+    def _loaded(self, views: Views, basis: Basis) -> bool:
+        """Whether the vectors need nothing to be loaded: either they answer at once, or they say why they cannot."""
+        try:
+            return self._vectors(views, basis).loaded
+        except errors.MnemologError:
+            return True
 
     def _answered_with(self, views: Views, basis: Basis, answer: Recall) -> bootstrap.Vectors | None:
         return None if answer.model is None else self._vectors(views, basis)
