@@ -72,3 +72,18 @@ def test_the_example_of_sessions_runs(capsys):
     """It needs no model and cleans up behind itself."""
     runpy.run_path(str(ROOT / "examples" / "sessions.py"), run_name="__main__")
     assert "assistant is in" in capsys.readouterr().out
+
+
+def test_the_example_of_an_agent_runs(capsys, monkeypatch):
+    """In eighty lines, without a model and without a provider's key."""
+    path = ROOT / "examples" / "agent.py"
+    monkeypatch.setattr("sys.argv", [str(path)])
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "I remember: My dog Nero hates the stairs." in printed
+    assert "the new session was handed: None" in printed
+    assert "after the restore: 900 []" in printed
+    assert "recalled: 'I moved to Lisbon in March.', position 3, session True" in printed
+    assert "there were 2 sessions" in printed
+    assert "sound: True" in printed
+    assert len(path.read_text().splitlines()) <= 80

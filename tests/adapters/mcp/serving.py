@@ -64,21 +64,22 @@ def http_server(folder, *options):
 @asynccontextmanager
 async def over_http(url, *, mode="auto", **headers):
     """A client of a server over HTTP."""
-    async with create_mcp_http_client(headers=headers) as http, Client(
-        streamable_http_client(url, http_client=http), mode=mode, read_timeout_seconds=WAIT_S
-    ) as client:
+    async with (
+        create_mcp_http_client(headers=headers) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, read_timeout_seconds=WAIT_S) as client,
+    ):
         yield client
 
 
-async def answer(client, name, **arguments):
+async def answer(client, tool, /, **arguments):
     """What a tool answers, which must not be an error."""
-    result = await client.call_tool(name, arguments)
+    result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content[0].text
     return result.structured_content
 
 
-async def refusal(client, name, **arguments):
+async def refusal(client, tool, /, **arguments):
     """The text of an error."""
-    result = await client.call_tool(name, arguments)
+    result = await client.call_tool(tool, arguments)
     assert result.is_error, result
     return result.content[0].text
