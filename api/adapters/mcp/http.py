@@ -55,7 +55,7 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
             return socket.create_server(found[4][:2], family=found[0])
-        except (OSError, OverflowError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise InvalidInput("host", f"cannot listen at {self.host} port {self.port}: {error}") from error
 
 
@@ -69,9 +69,9 @@ def _is_loopback(host: str) -> bool:
 def make_app(memory: Memory, door: Door) -> Any:
     """Return the ASGI application. Raises `InvalidInput` for a door that would stand open."""
     door.check()
-    own = f"[{door.host}]" if ":" in door.host else door.host
+    names = (*LOOPBACK, f"[{door.host}]" if ":" in door.host else door.host)
     security = TransportSecuritySettings(
-        allowed_hosts=[*(f"{name}:*" for name in (*LOOPBACK, own)), *door.hosts], allowed_origins=list(door.origins)
+        allowed_hosts=[*names, *(f"{name}:*" for name in names), *door.hosts], allowed_origins=list(door.origins)
     )
     checker = None if door.token is None else _TokenVerifier(door.token)
     app = make_server(memory).streamable_http_app(

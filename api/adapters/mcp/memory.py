@@ -36,5 +36,5 @@ class Memory:
         try:
             await self.store.load_model()
             self.model = "ready"
-        except MnemologError as error:
-            self.model = str(error)
+        except Exception as error:  # Whatever it is, it is told in every answer, and words are found all the same.
+            self.model = str(error) if isinstance(error, MnemologError) else repr(error)
