@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import signal
 import socket
 import sys
@@ -93,11 +92,12 @@ async def serve_http(memory: Memory, door: Door) -> None:
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSE_TIMEOUT_S)
         host, port = listening.getsockname()[:2]
         print(f"serving at http://{f'[{host}]' if ':' in host else host}:{port}{PATH}", file=sys.stderr, flush=True)
+        server = uvicorn.Server(config)
         # uvicorn ends in good order and then raises the signal again, which would keep the store from being closed.
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: logging.getLogger(__name__).info("told to end"))
+            signal.signal(number, lambda *_: setattr(server, "should_exit", True))
         async with memory.loading():
-            await uvicorn.Server(config).serve(sockets=[listening])
+            await server.serve(sockets=[listening])
 
 
 class _TokenVerifier:

@@ -14,6 +14,7 @@ from mnemolog.adapters.mcp.memory import Memory
 from mnemolog.adapters.mcp.sdk import MCPError, Server, stdio_server, types
 from mnemolog.adapters.mcp.tool import Tool
 from mnemolog.domain.errors import MnemologError, SessionError
+from mnemolog.domain.limits import INTEGER_MAX
 
 RESOURCES: Final = "mnemolog://sessions"
 RESOURCES_PER_PAGE: Final = 100
@@ -163,6 +164,6 @@ def _failed(what: str, hint: str) -> Any:
 
 
 def _position(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
+    if not (text.isascii() and text.isdecimal() and len(text) < len(str(INTEGER_MAX))):
         raise MCPError(code=types.INVALID_PARAMS, message=f"{text!r} is no position of the log")
     return int(text)

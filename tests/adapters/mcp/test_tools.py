@@ -12,6 +12,7 @@ from mcp import MCPError
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.mcp import tools
+from mnemolog.adapters.mcp.catalogue import TOOLS
 from tests.adapters.mcp.serving import MODES, answer, in_process, refusal
 from tests.support import WAIT_S, HashEncoder
 
@@ -140,6 +141,32 @@ def test_an_error_is_an_answer_with_a_hint_and_nothing_is_written(folder):
         assert "scop" in excess
         assert "position" in ahead
         assert "no checkpoint 'none'" in restore
+
+    asyncio.run(main())
+
+
+ODD = [2**63, 2**70, -1, "", "\x00", "x" * 70_000, "0001-01-01T00:00:00+14:00", {"a": 2**70}, ["a"]]
+
+
+def test_no_argument_however_odd_is_more_than_refused(folder):
+    """Each parameter of each tool, one odd value at a time; the log is sound behind them."""
+    known = {"session": "s", "role": "user", "text": "tea", "query": "tea", "key": "k", "value": 1, "name": "n"}
+    known |= {"checkpoint": "c", "description": "d", "reason": "rewind"}
+
+    async def main():
+        async with in_process(folder) as (client, store):
+            session = await store.switch("s", reason="new", agent="agent")
+            await session.record("user", "tea")
+            await session.checkpoint("c")
+            await session.set_task("make tea")
+            for tool in TOOLS.values():
+                needed = {key: known[key] for key in tool.input_schema.get("required", ())}
+                for parameter in tool.input_schema["properties"]:
+                    for value in ODD:
+                        result = await client.call_tool(tool.name, needed | {parameter: value})
+                        assert "internal error" not in result.content[0].text, (tool.name, parameter, value)
+            assert len(await store.turns("s")) >= 1
+            assert (await store.verify()).sound
 
     asyncio.run(main())
 
