@@ -10,6 +10,7 @@ SCALE ?= ci
 SEED ?=
 ONLY ?=
 # Files in memory: what a call costs is not to be hidden by what the disk takes.
+ADAPTERS ?=
 BENCH_FOLDER ?= $(wildcard /dev/shm)
 # The data whose questions were looked at while the ranking was made: its figures are optimistic.
 TUNED_ON ?= locomo-dev
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections -name '*.py' | sort)
 
-.PHONY: help install test lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
+.PHONY: help install test adapters lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
 
 help:  ## say what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -41,6 +42,9 @@ $(VENV)/.installed: $(VENV)/bin/pip $(VENV)/.sources pyproject.toml constraints.
 
 test: install  ## run the whole suite
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+
+adapters: install  ## each adapter's tests in an environment of its own; ADAPTERS=mcp for one of them
+	$(BIN)/nox $(if $(ADAPTERS),-s $(ADAPTERS))
 
 lint: install  ## ruff, formatting and style
 	$(BIN)/ruff check .

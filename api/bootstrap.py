@@ -116,6 +116,16 @@ class Vectors:
         """Identity of the model, None as long as nothing has needed it."""
         return self.encoder.fingerprint if self._projection is not None else None
 
+    @property
+    def loaded(self) -> bool:
+        """Whether a query is answered at once: the model and what is on disk have been loaded."""
+        return self._projection is not None and self.encoder.loaded
+
+    def load(self) -> None:
+        """Load the model and what is on disk, if they are not loaded. Raises `ModelUnavailable`."""
+        self.encoder.load()
+        self.projection()
+
     def projection(self) -> VectorProjection:
         """Return the projection, loading FAISS and what is on disk the first time."""
         with self._lock:

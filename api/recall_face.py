@@ -8,6 +8,7 @@ from typing import Any
 
 from mnemolog.domain.clock import to_micros
 from mnemolog.infra.log import EventLog
+from mnemolog.opened import OpenedProjections
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.question import Mode, question
 from mnemolog.projections.recall import Recall
@@ -21,6 +22,7 @@ class Recalling:
 
     _log: EventLog
     _recalls: Recalls
+    _projections: OpenedProjections
 
     def recall(
         self,
@@ -43,6 +45,7 @@ class Recalling:
         at_least: int | None = None,
         timeout_s: float = TIMEOUT_S,
         receipt: bool = False,
+        wait_for_model: bool = True,
     ) -> Recall:
         """Return up to `k` turns (at most 1,000) that answer `query`, best first; ties by position.
 
@@ -60,6 +63,8 @@ class Recalling:
         answer leaves the text answer and its reason in `Recall.not_answering`; in `vector` mode it raises.
         With `at_least` the vectors cover that position, embedding here what is missing: else it raises
         `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.
+        Without `wait_for_model` a `hybrid` recall is answered by text alone as long as the model is not loaded, and
+        says so in `Recall.not_answering`; `load_model` loads it.
 
         Raises `InvalidInput` for an empty query, a filter that is none, a position past the head or a cursor of
         another question, `UnknownSession`, and `OutsideSession` for a session that was not there at `as_of`.
@@ -80,8 +85,21 @@ class Recalling:
             weights=weights,
         )
         return self._recalls.ask(
-            asked, as_of=as_of, at_least=at_least, timeout_s=timeout_s, after=after, receipt=receipt
+            asked,
+            as_of=as_of,
+            at_least=at_least,
+            timeout_s=timeout_s,
+            after=after,
+            receipt=receipt,
+            wait_for_model=wait_for_model,
         )
+
+    def load_model(self) -> None:
+        """Load the model that answers, and its vectors, so that no recall waits for them.
+
+        Raises `ModelUnavailable`, `ModelMismatch`.
+        """
+        self._projections.vectors().load()
 
     def audit_recalls(
         self,

@@ -32,6 +32,7 @@ from mnemolog.sessions import Sessions
 from mnemolog.telemetry import NO_TELEMETRY, RECALL_SECONDS, Telemetry
 
 TIMEOUT_S: Final = 10.0
+NOT_LOADED: Final = "its model is not loaded yet, and this recall does not wait for it"
 MOVES_MAX: Final = 3
 """How often a recall follows the head that others move, before it answers as of an earlier one, which takes longer."""
 
@@ -64,11 +65,18 @@ class Recalls:
         timeout_s: float = TIMEOUT_S,
         after: str | None = None,
         receipt: bool = False,
+        wait_for_model: bool = True,
     ) -> Recall:
         """Answer a question. See `MemoryStore.recall`."""
         with timed(self._telemetry, "mnemolog.recall", RECALL_SECONDS, mode=question.mode):
             return self._ask(
-                question, as_of=as_of, at_least=at_least, timeout_s=timeout_s, after=after, receipt=receipt
+                question,
+                as_of=as_of,
+                at_least=at_least,
+                timeout_s=timeout_s,
+                after=after,
+                receipt=receipt,
+                wait_for_model=wait_for_model,
             )
 
     def _ask(
@@ -80,6 +88,7 @@ class Recalls:
         timeout_s: float,
         after: str | None,
         receipt: bool,
+        wait_for_model: bool,
     ) -> Recall:
         if question.session is not None:
             self._sessions.state(question.session)
@@ -95,6 +104,8 @@ class Recalls:
             basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
         if at_least is not None:
             self._cover(views, question, basis, at_least, timeout_s)
+        elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(views, basis)):
+            basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
         live = after is None and as_of is None
         answer, basis = (self._at_the_head if live else self._at)(question, basis, views)
         if after is not None and not found.follows(answer.ranking.digest(found.passed_over)):
@@ -166,6 +177,13 @@ class Recalls:
         if models.own is None:
             return models.answering(None)
         return models.find(basis.model)
+
+    def _loaded(self, views: Views, basis: Basis) -> bool:
+        """Whether the vectors need nothing to be loaded: either they answer at once, or they say why they cannot."""
+        try:
+            return self._vectors(views, basis).loaded
+        except errors.MnemologError:
+            return True
 
     def _answered_with(self, views: Views, basis: Basis, answer: Recall) -> bootstrap.Vectors | None:
         return None if answer.model is None else self._vectors(views, basis)

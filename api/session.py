@@ -103,6 +103,7 @@ class Session(WorkingMemory):
         at_least: int | None = None,
         timeout_s: float = 10.0,
         receipt: bool = False,
+        wait_for_model: bool = True,
     ) -> Recall:
         """Recall what this session sees: its own turns and its ancestors' up to the branch point.
 
@@ -126,7 +127,13 @@ class Session(WorkingMemory):
             neighbours=neighbours,
         )
         return self._recalls.ask(
-            asked, as_of=as_of, at_least=at_least, timeout_s=timeout_s, after=after, receipt=receipt
+            asked,
+            as_of=as_of,
+            at_least=at_least,
+            timeout_s=timeout_s,
+            after=after,
+            receipt=receipt,
+            wait_for_model=wait_for_model,
         )
 
     def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid") -> Ticket:

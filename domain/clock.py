@@ -18,12 +18,19 @@ class Clock(Protocol):
 
 
 def to_micros(field: str, value: datetime) -> Micros:
-    """Return a moment in time as microseconds. Raises `InvalidInput` when it has no time zone."""
+    """Return a moment in time as microseconds.
+
+    Raises `InvalidInput` when it has no time zone, and when in UTC it lies before the year 1 or behind 9999: it could
+    be stored, and never be read again.
+    """
     if not isinstance(value, datetime):
         raise InvalidInput(field, f"expected a datetime, got {type(value).__name__}")
     if value.tzinfo is None:
         raise InvalidInput(field, "a time without a zone means another moment elsewhere; add tzinfo, e.g. UTC")
-    return Micros((value - _EPOCH) // _MICROSECOND)
+    micros = Micros((value - _EPOCH) // _MICROSECOND)
+    if not _FIRST <= micros <= _LAST:
+        raise InvalidInput(field, f"{value.isoformat()} is in UTC not within the years 1 to 9999")
+    return micros
 
 
 def to_datetime(value: Micros) -> datetime:
@@ -33,3 +40,5 @@ def to_datetime(value: Micros) -> datetime:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = datetime(1970, 1, 1, microsecond=1, tzinfo=UTC) - _EPOCH
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND

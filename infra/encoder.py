@@ -90,6 +90,16 @@ class SentenceTransformerEncoder:
         """Tokens of one input, special tokens and prompt included. None: any number."""
         return self._files()[1].max_tokens
 
+    @property
+    def loaded(self) -> bool:
+        """Whether a text is embedded at once, without waiting for the model to be loaded first."""
+        return self._model_loaded is not None
+
+    def load(self) -> None:
+        """Load the model, if it is not loaded: seconds, for torch is imported."""
+        with self._model_lock:
+            self._model()
+
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:
         """Cut each text into pieces that the model reads whole; one piece where the text fits.
 

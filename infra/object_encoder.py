@@ -76,6 +76,15 @@ class ObjectEncoder:
                 self._dimension = shape[1]
             return self._dimension
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the object's dimension is known: it has stated it, or was asked before."""
+        return self._dimension is not None
+
+    def load(self) -> None:
+        """See to it that the dimension is known. The rest is the object's own affair."""
+        _ = self.dimension
+
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:
         """Cut each text as the object does; one piece each where it cannot.
 

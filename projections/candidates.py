@@ -59,6 +59,8 @@ class Fixed(NamedTuple):
     vectors_to: Position | None
     """None where they did not answer, so that they shall not now."""
     model: str | None
+    why: str = "it did not answer when this was first asked"
+    """Where `vectors_to` is None."""
 
 
 class Source(NamedTuple):
@@ -122,7 +124,7 @@ def gather(source: Source, query: str, *, mode: Mode, wanted: int) -> Candidates
     if mode == TEXT:
         return _joined(source, text, legs, None, {}, mode)
     if source.fixed is not None and source.fixed.vectors_to is None:
-        return _joined(source, text, legs, None, {VECTOR: "it did not answer when this was first asked"}, mode)
+        return _joined(source, text, legs, None, {VECTOR: source.fixed.why}, mode)
     try:
         with source.timed(VECTOR):
             leg, answer = _ask_vectors(source, text.asked.about, text.allowed, wanted)

@@ -157,6 +157,15 @@ class Encoder(Protocol):
         """Components of a vector."""
         ...
 
+    @property
+    def loaded(self) -> bool:
+        """Whether a text is embedded at once, without waiting for the model to be loaded first."""
+        ...
+
+    def load(self) -> None:
+        """Load what embeds, if it is not loaded. Raises `ModelUnavailable` when it cannot be."""
+        ...
+
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:
         """Cut each text into pieces that the model reads whole; one piece where the text fits."""
         ...

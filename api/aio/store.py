@@ -122,6 +122,7 @@ class AsyncMemoryStore(Face[MemoryStore]):
     record_many = writes(MemoryStore.record_many)
     import_files = chores(MemoryStore.import_files)
     recall = recalls(MemoryStore.recall)
+    load_model = recalls(MemoryStore.load_model)
     audit_recalls = chores(MemoryStore.audit_recalls)
     sessions = reads(MemoryStore.sessions)
     find_session = reads(MemoryStore.find_session)

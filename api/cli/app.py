@@ -39,6 +39,7 @@ MODULES: Final = {
     "task": "memory",
     "notes": "memory",
     "project": "projecting",
+    "mcp": "serving",
     "recall": "recalling",
     "audit": "recalling",
     "sessions": "reading",

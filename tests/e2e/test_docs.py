@@ -27,6 +27,7 @@ PAGES = [
     "docs/sessions.md",
     "docs/working-memory.md",
 ]
+WITHOUT_PYTHON = ["docs/adapters/README.md", "docs/adapters/mcp.md"]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
 
@@ -56,7 +57,7 @@ def test_the_examples_of_a_page_run_in_order_and_give_what_they_show(page, tmp_p
     exec(compile(source, ROOT / page, "exec"), {"__name__": "docs", "_shown": shown})
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *WITHOUT_PYTHON])
 def test_links_of_a_page_lead_to_files(page):
     """Only those into the repository are looked at."""
     for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
@@ -77,3 +78,18 @@ def test_the_example_of_sessions_runs(capsys):
     """It needs no model and cleans up behind itself."""
     runpy.run_path(str(ROOT / "examples" / "sessions.py"), run_name="__main__")
     assert "assistant is in" in capsys.readouterr().out
+
+
+def test_the_example_of_an_agent_runs(capsys, monkeypatch):
+    """In eighty lines, without a model and without a provider's key."""
+    path = ROOT / "examples" / "agent.py"
+    monkeypatch.setattr("sys.argv", [str(path)])
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "I remember: My dog Nero hates the stairs." in printed
+    assert "the new session was handed: None" in printed
+    assert "after the restore: 900 []" in printed
+    assert "recalled: 'I moved to Lisbon in March.', position 3, session True" in printed
+    assert "there were 2 sessions" in printed
+    assert "sound: True" in printed
+    assert len(path.read_text().splitlines()) <= 80

@@ -1,0 +1,14 @@
+"""Whether what an adapter needs is installed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from mnemolog.domain.errors import ExtraMissing
+
+
+def require(extra: str, *modules: str) -> None:
+    """Raise `ExtraMissing`, naming the extra to install, unless all of these modules can be imported."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise ExtraMissing(extra, module)

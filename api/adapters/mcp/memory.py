@@ -1,0 +1,40 @@
+"""What is served: a store, and whether its model has been loaded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.errors import MnemologError
+from mnemolog.projector import START_DELAY_S
+from mnemolog.sessions import DEFAULT_AGENT
+
+
+class Memory:
+    """A store as it is served. `agent` is meant where a call names none; `read_only` offers nothing that appends."""
+
+    def __init__(self, store: AsyncMemoryStore, *, agent: str = DEFAULT_AGENT, read_only: bool = False) -> None:
+        self.store, self.agent, self.read_only = store, agent, read_only
+        self.model = "loading"
+        """`loading`, `ready`, or why the model cannot be loaded."""
+
+    @asynccontextmanager
+    async def loading(self) -> AsyncIterator[None]:
+        """Load the model meanwhile. Until it is there, recalls do without."""
+        task = asyncio.create_task(self._load())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _load(self) -> None:
+        await asyncio.sleep(START_DELAY_S)  # The greeting goes first: the import of torch stops all else.
+        try:
+            await self.store.load_model()
+            self.model = "ready"
+        except Exception as error:  # Whatever it is, it is told in every answer, and words are found all the same.
+            self.model = str(error) if isinstance(error, MnemologError) else repr(error)

@@ -1,0 +1,75 @@
+"""The command that serves a store to agents, as an MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Annotated, Final
+
+import typer
+
+from mnemolog.cli.app import Model, RetainEvery, Store, StoreCommand, app, chosen_model
+from mnemolog.sessions import DEFAULT_AGENT
+from mnemolog.store import DEFAULT_MODEL
+
+HTTP_PANEL: Final = "HTTP"
+TOKEN_VARIABLE: Final = "MNEMOLOG_MCP_TOKEN"
+
+Http = Annotated[bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")]
+Host = Annotated[str, typer.Option("--host", help="Address to listen at.", rich_help_panel=HTTP_PANEL)]
+Port = Annotated[
+    int, typer.Option("--port", min=0, max=65_535, help="0 for any that is free.", rich_help_panel=HTTP_PANEL)
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar=TOKEN_VARIABLE,
+        help="What clients must bear. Needed beyond this machine; the variable keeps it out of `ps`.",
+        rich_help_panel=HTTP_PANEL,
+    ),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="A further name it goes by, with port or ':*'.", rich_help_panel=HTTP_PANEL),
+]
+Origins = Annotated[
+    list[str] | None,
+    typer.Option("--allow-origin", help="A web page's origin that is let in.", rich_help_panel=HTTP_PANEL),
+]
+
+
+@app.command("mcp", cls=StoreCommand)
+def mcp(
+    store: Store,
+    http: Http = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    token: Token = None,
+    allow_host: Hosts = None,
+    allow_origin: Origins = None,
+    agent: Annotated[str, typer.Option("--agent", help="Whose sessions, where a call names none.")] = DEFAULT_AGENT,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Offer nothing that adds to the log.")] = False,
+    model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
+) -> None:
+    """Serve the store to agents as an MCP server, created if it is not there. Needs the extra 'mcp'.
+
+    Example: claude mcp add memory -- mnemolog mcp memory/
+    """
+    from mnemolog.adapters.mcp import Door, Memory, serve_http, serve_stdio
+    from mnemolog.aio.store import AsyncMemoryStore
+
+    async def serve() -> None:
+        opening = AsyncMemoryStore.open(
+            store, model=chosen_model(model), create=not read_only, retain_every_n_turns=retain_every
+        )
+        async with opening as opened:
+            memory = Memory(opened, agent=agent, read_only=read_only)
+            await (serve_http(memory, door) if http else serve_stdio(memory))
+
+    door = Door(host=host, port=port, token=token, hosts=allow_host or (), origins=allow_origin or ())
+    if http:
+        door.check()
+    logging.basicConfig(level=logging.WARNING)  # To stderr: stdout is the protocol's.
+    asyncio.run(serve())

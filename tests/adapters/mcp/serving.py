@@ -1,0 +1,85 @@
+"""A store that is served: in this process, over standard input and output, over HTTP."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager
+
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from mnemolog import AsyncMemoryStore
+from mnemolog.adapters.mcp import Memory, make_server
+from tests.support import WAIT_S, HashEncoder
+
+MODES = ["legacy", "auto"]
+"""With the handshake of 2025, and without it as of 2026."""
+
+
+def command(folder, *options):
+    return [sys.executable, "-m", "mnemolog", "mcp", str(folder), "--model", "none", *options]
+
+
+def over_stdio(folder, *options, mode="auto"):
+    """A client with a server process of its own."""
+    program, *arguments = command(folder, *options)
+    return Client(
+        StdioServerParameters(command=program, args=arguments, env=dict(os.environ)),
+        mode=mode,
+        read_timeout_seconds=WAIT_S,
+    )
+
+
+@asynccontextmanager
+async def in_process(folder, *, model=None, mode="auto", agent="agent", read_only=False):
+    """A client with a server that has a store of its own, and the store."""
+    async with AsyncMemoryStore.open(folder, model=model or HashEncoder(), background=False) as store:
+        memory = Memory(store, agent=agent, read_only=read_only)
+        async with memory.loading(), Client(make_server(memory), mode=mode) as client:
+            yield client, store
+
+
+@contextmanager
+def http_server(folder, *options):
+    """A server process that several clients share: gives its URL and the process."""
+    process = subprocess.Popen(
+        command(folder, "--http", "--port", "0", *options), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        found = re.match(r"serving at (http://\S+)", line := process.stderr.readline())
+        assert found, line + process.stderr.read()
+        yield found[1], process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+        process.stderr.close()
+        process.stdout.close()
+
+
+@asynccontextmanager
+async def over_http(url, *, mode="auto", **headers):
+    """A client of a server over HTTP."""
+    async with (
+        create_mcp_http_client(headers=headers) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode, read_timeout_seconds=WAIT_S) as client,
+    ):
+        yield client
+
+
+async def answer(client, tool, /, **arguments):
+    """What a tool answers, which must not be an error."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content[0].text
+    return result.structured_content
+
+
+async def refusal(client, tool, /, **arguments):
+    """The text of an error."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, result
+    return result.content[0].text

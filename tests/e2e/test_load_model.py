@@ -1,0 +1,121 @@
+"""A recall need not wait for the model to be loaded; it says so, and can be gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from mnemolog import AsyncMemoryStore, EncodingFailed, MemoryStore, ModelUnavailable
+from tests.support import WAIT_S, HashEncoder
+
+
+class NotLoaded(HashEncoder):
+    """A model that has to be asked for its dimension, which takes until it `may` answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.dimension, self.may = None, threading.Event()
+
+    def encode(self, texts):
+        assert self.may.wait(WAIT_S)
+        self.dimension = 384
+        return super().encode(texts)
+
+
+@pytest.fixture
+def model():
+    return NotLoaded()
+
+
+@pytest.fixture
+def store(folder, clock, model):
+    with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
+        session = store.start_session("trip", session_id="trip")
+        for number in range(6):
+            session.record("user", f"tea number{number}")
+        yield store
+
+
+def test_a_hybrid_recall_that_does_not_wait_is_answered_by_text_until_the_model_is_loaded(store, model):
+    """Of the store, of a session, as of an offset; it calls no model and says why. Then it is as any other."""
+    session = store.session("trip")
+
+    def asked():
+        yield store.recall("tea", wait_for_model=False)
+        yield session.recall("tea", wait_for_model=False)
+        yield store.recall("tea", as_of=4, wait_for_model=False)
+
+    for answer in asked():
+        assert answer.legs == ("text",)
+        assert answer.vectors_to is None
+        assert "not loaded" in answer.not_answering["vector"]
+        assert answer.hits
+    assert model.calls == []
+    model.may.set()
+    store.load_model()
+    for answer in asked():
+        assert answer.legs == ("text", "vector")
+        assert answer.not_answering == {}
+
+
+def test_what_must_have_vectors_waits_for_the_model(store, model):
+    """The vector mode, and a recall at least up to a position, whatever else was said."""
+    for how in ({"mode": "vector"}, {"at_least": 3}):
+        with MemoryStore.open(store.path, model=(fresh := NotLoaded()), background=False) as other:
+            fresh.may.set()
+            assert "vector" in other.recall("tea", wait_for_model=False, **how).legs
+
+
+def test_pages_that_were_begun_without_the_model_go_on_without_it(store, model):
+    """Loaded in between: no turn comes twice, none is left out."""
+    pages = [store.recall("tea", k=2, wait_for_model=False)]
+    model.may.set()
+    store.load_model()
+    while pages[-1].next is not None:
+        pages.append(store.recall("tea", k=2, after=pages[-1].next))
+    positions = [hit.position for page in pages for hit in page.hits]
+    assert len(positions) == len(set(positions)) == 6
+    assert {page.legs for page in pages} == {("text",)}
+
+
+def test_the_receipt_of_such_a_recall_reproduces(store, model):
+    """An audit asks it without vectors too, though the model is there now."""
+    store.recall("tea", k=2, wait_for_model=False, receipt=True)
+    model.may.set()
+    store.load_model()
+    assert store.audit_recalls().sound
+
+
+def test_a_model_that_is_not_there_or_fails_gives_its_own_reason(folder, store):
+    """And not that it would be loaded some day."""
+    with MemoryStore.open(folder, model=None) as other:
+        assert "model=None" in other.recall("tea", wait_for_model=False).not_answering["vector"]
+        with pytest.raises(ModelUnavailable):
+            other.load_model()
+
+    class Broken(NotLoaded):
+        def encode(self, texts):
+            raise RuntimeError("no weights")
+
+    with MemoryStore.open(folder, model=Broken(), background=False) as other, pytest.raises(EncodingFailed):
+        other.load_model()
+
+
+def test_asyncio_records_and_recalls_while_the_model_is_loading(folder, model):
+    """The loading is in a thread of the store's own."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
+            loading = asyncio.create_task(store.load_model())
+            session = await store.start_session("trip", session_id="trip")
+            await session.record("user", "tea")
+            early = await session.recall("tea", wait_for_model=False)
+            assert not loading.done()
+            model.may.set()
+            await loading
+            late = await session.recall("tea", wait_for_model=False)
+        assert (early.legs, late.legs) == (("text",), ("text", "vector"))
+
+    asyncio.run(main())

@@ -1,0 +1,50 @@
+"""Adapters are extras: the core does without them, and who imports one without its extra is told which to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mnemolog import ExtraMissing, MnemologError
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = {"mcp": "mcp"}
+"""The adapter's module, and what of its extra is the first to be missed."""
+
+
+def without(module, script, *arguments):
+    """Run a script where a module cannot be found, whether it is installed or not."""
+    script = f"import sys; sys.modules[{module!r}] = None\n{script}"
+    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("adapter", EXTRAS)
+def test_an_adapter_without_its_extra_says_which_one_to_install(adapter):
+    """As an ImportError, for who tries it, and as an error of ours with a hint."""
+    script = f"try: import mnemolog.adapters.{adapter}\nexcept ImportError as error: print(error)"
+    ran = without(EXTRAS[adapter], script)
+    assert ran.stdout == f"{EXTRAS[adapter]} is not installed: pip install 'mnemolog[{adapter}]'\n", ran.stderr
+    assert issubclass(ExtraMissing, ImportError)
+    assert issubclass(ExtraMissing, MnemologError)
+
+
+def test_the_command_without_its_extra_says_so_and_creates_nothing(tmp_path):
+    """One line, a hint, exit status 1."""
+    ran = without("mcp", "from mnemolog.cli import main; main()", "mcp", str(tmp_path / "memory"))
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("error: mcp is not installed: pip install 'mnemolog[mcp]'\nhint: ")
+    assert not (tmp_path / "memory").exists()
+
+
+def test_nothing_outside_of_the_adapters_imports_one_but_the_command_that_runs_it():
+    """Not even the command line's table of commands."""
+    importing = {
+        str(path.relative_to(ROOT))
+        for folder in ("api", "domain", "infra", "projections")
+        for path in (ROOT / folder).rglob("*.py")
+        if "mnemolog.adapters" in path.read_text() and "adapters" not in path.parts
+    }
+    assert importing == {"api/cli/serving.py"}
