@@ -4,7 +4,7 @@ Without --plain its content is encrypted, and some of it forgotten.
 
 Run once for a release (and again only while that release is not out yet). The clock is its own and ids are counted,
 so that two runs give the same log. Every later release opens a copy of what this leaves, verifies it against its head
-and compares its answers (tests/golden/test_golden.py).
+and compares its answers (tests/faults/test_golden.py).
 """
 
 from __future__ import annotations

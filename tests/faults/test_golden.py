@@ -11,7 +11,10 @@ import pytest
 from mnemolog import MemoryStore, import_log
 from tests.golden.make_store import answers, encoder, make
 
-RELEASES = sorted(path for path in Path(__file__).parent.iterdir() if (path / "expected.json").exists())
+GOLDEN = Path(__file__).parents[1] / "golden"
+RELEASES = sorted(path for path in GOLDEN.iterdir() if (path / "expected.json").exists())
+
+pytestmark = pytest.mark.promise("P19")
 
 
 @pytest.fixture(params=RELEASES, ids=lambda path: path.name)
