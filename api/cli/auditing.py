@@ -62,6 +62,9 @@ def verify(
     heads: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file of heads; every one of them is asked.")
     ] = None,
+    contents: Annotated[
+        bool, typer.Option("--contents", help="Open everything that is encrypted as well, which takes longer.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check that the history is whole. Exit status 3 when it is not.
@@ -69,7 +72,7 @@ def verify(
     Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
-        answer = opened.verify(expect_head=expect_head, heads=heads, progress=progress)
+        answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
     if as_json:
         output.print_json(answer)
     else:

@@ -24,12 +24,16 @@ Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir
 
 
 @app.command("init", cls=StoreCommand)
-def init(store: Store, as_json: AsJson = False) -> None:
-    """Create a store in a new or empty folder.
+def init(
+    store: Store,
+    plain: Annotated[bool, typer.Option("--plain", help="Without encryption: nothing of it can be forgotten.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a store in a new or empty folder. What is recorded is encrypted, unless it is to be --plain.
 
     Example: mnemolog init memory/
     """
-    with MemoryStore.open(store, model=None) as opened:
+    with MemoryStore.open(store, model=None, encrypt=False if plain else None) as opened:
         status = opened.status()
     if as_json:
         output.print_json(status)

@@ -346,3 +346,14 @@ def test_the_asyncio_side_forgets_as_well(told):
     report, listed = asyncio.run(forgets())
     assert report.events == len(listed) == 7
     assert texts(told, "a") == []
+
+
+def test_the_command_line_makes_a_plain_store_and_opens_what_is_encrypted(tmp_path):
+    """A plain one says so and forgets nothing; of another `verify --contents` opens everything."""
+    assert run("init", str(tmp_path / "plain"), "--plain", "--json").exit_code == 0
+    with MemoryStore.open(tmp_path / "plain", model=None) as store:
+        assert store.status().log_format == 1
+    with MemoryStore.open(tmp_path / "sealed", model=None) as store:
+        store.start_session("trip").record("user", "hello")
+    found = json.loads(run("verify", str(tmp_path / "sealed"), "--contents", "--json").stdout)
+    assert (found["sound"], found["opened"], found["sealed"]) == (True, True, 2)
