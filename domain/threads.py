@@ -61,8 +61,7 @@ def base_number(number: int) -> int:
 
 def pack(kind: str, data: bytes, *, dictionary: bytes = b"") -> Blob:
     """Return bytes as they are stored: deflated where that is worth it. Raises `LimitExceeded`."""
-    if len(data) > BLOB_BYTES_MAX:
-        raise LimitExceeded("value", limit=BLOB_BYTES_MAX, actual=len(data), unit="bytes")
+    _check_size(data)
     if len(data) >= PACK_BYTES_MIN:
         known = dictionary[-DICTIONARY_BYTES:]
         deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _RAW, 8, zlib.Z_DEFAULT_STRATEGY, known)
@@ -91,6 +90,7 @@ def stored_value(name: str, kind: str, data: bytes, before: ValueAt | None, base
 
     Whole, where there is none, or where not much of it is in that one. Raises `LimitExceeded`.
     """
+    _check_size(data)
     if before is not None and base is not None and len(data) >= PACK_BYTES_MIN:
         plan, between = splice(base.data, data)
         if 2 * len(between) <= len(data):
@@ -106,3 +106,8 @@ def read_value(value: ChannelValue, base: bytes | None) -> bytes:
     if base is None:
         raise ValueError("its base is missing")
     return spliced(base, value.plan, unpack(value.blob, dictionary=base))
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > BLOB_BYTES_MAX:
+        raise LimitExceeded("value", limit=BLOB_BYTES_MAX, actual=len(data), unit="bytes")
