@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from mnemolog.adapters.langgraph import MnemologSaver
-from tests.adapters.langgraph.graphs import at, checkpoint
+from tests.adapters.langgraph.checkpoints import at, checkpoint
 
 
 def put_for_ever(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Graphs of LangGraph's own to run on a saver, and checkpoints to put without one."""
+"""Graphs of LangGraph's own to run on a saver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
 from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -92,37 +91,11 @@ def asking(saver: Any) -> Any:
     return outer.compile(checkpointer=saver)
 
 
-def at(thread: str, checkpoint: str | None = None, *, ns: str = "") -> dict[str, Any]:
-    """Return a configuration."""
-    named = {} if checkpoint is None else {"checkpoint_id": checkpoint}
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, **named}}
-
-
-def checkpoint(number: int, values: dict[str, Any], versions: dict[str, int] | None = None) -> Any:
-    """Return a checkpoint; those of a higher number are newer."""
-    made = empty_checkpoint()
-    made["id"] = f"{number:08d}"
-    made["channel_values"] = values
-    made["channel_versions"] = dict.fromkeys(values, number) if versions is None else versions
-    return made
-
-
-def chain(saver: Any, thread: str, values: list[dict[str, Any]], *, run: str | None = None) -> list[Any]:
-    """Put checkpoints one behind the other, with all their channels changed; return their configurations."""
-    config, made = at(thread), []
-    for number, held in enumerate(values):
-        put = checkpoint(number, held)
-        metadata: Any = {"source": "loop", "step": number, **({} if run is None else {"run_id": run})}
-        config = saver.put(config, put, metadata, put["channel_versions"])
-        made.append(config)
-    return made
-
-
 def normal(found: Any) -> Any:
     """Return what a tuple says, but for what each run makes up anew: ids and times."""
     written = [(channel, value) for _, channel, value in found.pending_writes]
     return {
-        "values": found.checkpoint["channel_values"],
+        "values": dict(sorted(found.checkpoint["channel_values"].items())),
         "writes": [(name, [i.value for i in value] if name == INTERRUPT else value) for name, value in written],
         "step": found.metadata["step"],
         "source": found.metadata["source"],

@@ -159,7 +159,7 @@ def test_without_a_model_a_query_ranks_nothing(folder):
 
 
 def test_what_has_expired_is_never_given_out(items, clock, store):
-    """By get, search and the list of namespaces; what comes in its place is new. Sweeping takes it out of the tables."""
+    """By get, search and the list of namespaces; what comes in its place is new. Sweeping frees the tables of it."""
     clock.step = 0
     items.put(USER, "brief", TEA, ttl=1)
     items.put(("other",), "lasting", CAKE)
