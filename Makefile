@@ -7,6 +7,7 @@ DEMO ?= .demo
 # Files in memory: what a call costs is not to be hidden by what the disk takes.
 KILLS ?= 2000
 TEST_PROCESSES ?= 2
+ADAPTERS ?=
 BENCH_FOLDER ?= $(wildcard /dev/shm)
 # The data whose questions were looked at while the ranking was made: its figures are optimistic.
 TUNED_ON ?= locomo-dev
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections -name '*.py' | sort)
 
-.PHONY: help install test lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
+.PHONY: help install test adapters lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
 
 help:  ## say what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -38,6 +39,9 @@ $(VENV)/.installed: $(VENV)/bin/pip $(VENV)/.sources pyproject.toml constraints.
 
 test: install  ## run the whole suite
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+
+adapters: install  ## each adapter's tests in an environment of its own; ADAPTERS=langgraph for one of them
+	$(BIN)/nox $(if $(ADAPTERS),-s $(ADAPTERS))
 
 lint: install  ## ruff, formatting and style
 	$(BIN)/ruff check .

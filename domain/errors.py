@@ -39,7 +39,8 @@
     │   ├── ModelUnavailable       .model
     │   ├── ModelRefused           .model                cannot be activated or dropped as asked
     │   └── EncodingFailed         .position
-    └── ImportRefused              .path .line           nothing of that line was written
+    ├── ImportRefused              .path .line           nothing of that line was written
+    └── ExtraMissing (ImportError) .extra .missing       an adapter's requirements are not installed
 
 A class exists only where a caller would act differently. `hint` says what to do next.
 """
@@ -339,3 +340,13 @@ class ImportRefused(MnemologError):
     def __init__(self, path: Path, line: int, why: str) -> None:
         super().__init__(f"{path}:{line}: {why}")
         self.path, self.line = path, line
+
+
+class ExtraMissing(MnemologError, ImportError):
+    """An adapter needs packages that mnemolog does without, and they are not installed."""
+
+    hint = "the rest of mnemolog works without it"
+
+    def __init__(self, extra: str, missing: str) -> None:
+        super().__init__(f"{missing} is not installed: pip install 'mnemolog[{extra}]'")
+        self.extra, self.missing = extra, missing

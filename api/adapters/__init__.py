@@ -1,1 +1,1 @@
-"""What other frameworks use a store by. Each is an extra; the library itself imports none of them."""
+"""The memory behind what people run today, one adapter a package. Each needs an extra; nothing else needs it."""

@@ -1,18 +1,14 @@
-"""What is said where an adapter's extra is not installed."""
+"""Whether what an adapter needs is installed."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
+from mnemolog.domain.errors import ExtraMissing
 
-def require_extra(extra: str, module: str) -> None:
-    """Raise `ImportError`, naming the extra to install, unless `module` can be imported."""
-    try:
-        found = find_spec(module)
-    except ModuleNotFoundError:  # Its parent is missing.
-        found = None
-    if found is None:
-        raise ImportError(
-            f"mnemolog.adapters.{extra.replace('-', '_')} needs {module!r}: pip install 'mnemolog[{extra}]'",
-            name=module,
-        )
+
+def require(extra: str, *modules: str) -> None:
+    """Raise `ExtraMissing`, naming the extra to install, unless all of these modules can be imported."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise ExtraMissing(extra, module)

@@ -1,10 +1,10 @@
 """Bytes and time of a thread of LangGraph checkpoints, against `langgraph-checkpoint-sqlite` in the same run.
 
-    python benchmarks/langgraph.py [--checkpoints 1000] [--folder DIR] [--write docs/adapters/langgraph.md]
+    .nox/langgraph/bin/python benchmarks/langgraph_threads.py [--checkpoints 1000] [--folder DIR] [--write docs/adapters/langgraph.md]
 
 A thread takes a message at each step, as a chat does: the channel of messages holds all of them so far. Each step is
-one checkpoint and one write of a task, put as LangGraph's loop puts them. Needs the extra `langgraph` and
-`langgraph-checkpoint-sqlite`; without it only this store is measured.
+one checkpoint and one write of a task, put as LangGraph's loop puts them. `make adapters ADAPTERS=langgraph` makes the
+environment; without `langgraph-checkpoint-sqlite` only this store is measured.
 """
 
 from __future__ import annotations

@@ -1,0 +1,41 @@
+"""Each adapter's tests in an environment of its own, against the other side's real packages: `make adapters`.
+
+A new one is a session of three lines here, `constraints/adapters-EXTRA.txt` with the other side's versions, and a line
+in tests/adapters/conftest.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.options.reuse_existing_virtualenvs = True
+
+
+def run_against(session: nox.Session, extra: str, *further: str) -> None:
+    """Install mnemolog with an extra, and further requirements, as a user would; run the tests of that adapter.
+
+    What the adapter's own constraints pin is pinned by them alone: other sides may exclude what constraints.txt says.
+    """
+    own = Path("constraints", f"adapters-{extra}.txt").absolute()
+    pinned = {_name(line) for line in own.read_text().splitlines()}
+    common = [line for line in Path("constraints.txt").read_text().splitlines() if _name(line) not in pinned]
+    rest = Path(session.create_tmp(), "constraints.txt")
+    rest.write_text("\n".join(common))
+    constraints = ("-c", str(own), "-c", str(rest))
+    session.install("-q", *constraints, f".[{extra}]", "pytest", "pytest-timeout", "pytest-xdist", *further)
+    session.install("-q", "--force-reinstall", "--no-deps", ".")  # Its version may be the same, its files are not.
+    tests = f"tests/adapters/{extra.replace('-', '_')}"
+    session.run("pytest", "-n", "2", "--dist", "worksteal", tests, *session.posargs)
+
+
+def _name(line: str) -> str:
+    return line.partition("==")[0].strip().lower().replace("_", "-")
+
+
+@nox.session
+def langgraph(session: nox.Session) -> None:
+    """LangGraph: its conformance suite for checkpointers, its graphs, its store in memory."""
+    theirs = ("langgraph", "langgraph-checkpoint-conformance", "langgraph-checkpoint-sqlite")
+    run_against(session, "langgraph", *theirs)
