@@ -1,6 +1,6 @@
 """Bytes and time of a thread of LangGraph checkpoints, against `langgraph-checkpoint-sqlite` in the same run.
 
-    .nox/langgraph/bin/python benchmarks/langgraph_threads.py [--checkpoints 1000] [--folder DIR] [--write docs/adapters/langgraph.md]
+    .nox/langgraph/bin/python benchmarks/langgraph_threads.py [--checkpoints N ...] [--folder DIR] [--write PAGE]
 
 A thread takes a message at each step, as a chat does: the channel of messages holds all of them so far. Each step is
 one checkpoint and one write of a task, put as LangGraph's loop puts them. `make adapters ADAPTERS=langgraph` makes the
