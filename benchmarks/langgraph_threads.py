@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,17 +32,19 @@ WORDS_MAX, VOCABULARY, READS = 60, 4_000, 20
 
 
 class Figures(NamedTuple):
-    """What one saver did."""
+    """What one saver did. Times are in milliseconds."""
 
-    checkpoints: int
     bytes: int
-    total_s: float
-    put_ms: float
+    total_ms: float
+    step_ms: float
     """Median of the last tenth of the thread: put and put_writes together."""
-    get_ms: float
+    newest_ms: float
     """Median, with the store just opened."""
-    list_ms: float
-    """The last ten, with the store just opened."""
+    last_ten_ms: float
+    """Median, with the store just opened."""
+
+
+Opener = Callable[[Path], Any]
 
 
 def messages(count: int) -> list[Any]:
@@ -53,11 +57,10 @@ def messages(count: int) -> list[Any]:
     ]
 
 
-def fill(saver: Any, said: list[Any]) -> tuple[float, list[float]]:
-    """Put a checkpoint and a write for each message; return the whole time, and that of each step, in seconds."""
+def steps(saver: Any, said: list[Any]) -> Iterator[float]:
+    """Put a checkpoint and a write for each message; yield how long each step took."""
     config: Any = {"configurable": {"thread_id": "chat", "checkpoint_ns": ""}}
     version: Any = None
-    steps, began = [], time.perf_counter()
     for number, message in enumerate(said):
         version = saver.get_next_version(version, None)
         checkpoint = empty_checkpoint()
@@ -68,31 +71,37 @@ def fill(saver: Any, said: list[Any]) -> tuple[float, list[float]]:
         start = time.perf_counter()
         config = saver.put(config, checkpoint, {"source": "loop", "step": number, "run_id": "r"}, changed)
         saver.put_writes(config, [("messages", [message])], f"task-{number}", "~__pregel_pull, chat")
-        steps.append(time.perf_counter() - start)
-    return time.perf_counter() - began, steps
+        yield 1_000 * (time.perf_counter() - start)
 
 
-def measure(open_saver: Callable[[Path], Any], folder: Path, count: int) -> Figures:
-    """Fill a thread, open the saver anew for each read, and count what lies on the disk."""
-    said = messages(count)
-    with open_saver(folder) as saver:
-        total, steps = fill(saver, said)
-    newest: Any = {"configurable": {"thread_id": "chat", "checkpoint_ns": ""}}
-    gets, lists = [], []
+def timed(read: Callable[[], Any]) -> float:
+    """Return how long it takes."""
+    start = time.perf_counter()
+    read()
+    return 1_000 * (time.perf_counter() - start)
+
+
+def measure(openers: dict[str, Opener], folder: Path, count: int) -> dict[str, Figures]:
+    """Fill a thread of each saver, step by step in turn, so that a busy machine hits all alike; then read."""
+    said, newest = messages(count), {"configurable": {"thread_id": "chat", "checkpoint_ns": ""}}
+    with ExitStack() as opened:
+        savers = [opened.enter_context(open_saver(folder / name)) for name, open_saver in openers.items()]
+        taken = list(zip(*(steps(saver, said) for saver in savers), strict=True))
+    reads: dict[str, list[tuple[float, float]]] = {name: [] for name in openers}
     for _ in range(READS):
-        with open_saver(folder) as saver:
-            start = time.perf_counter()
-            found = saver.get_tuple(newest)
-            gets.append(time.perf_counter() - start)
-            assert found.checkpoint["channel_values"]["messages"] == said
-        with open_saver(folder) as saver:
-            start = time.perf_counter()
-            assert len(list(saver.list(newest, limit=10))) == min(10, count)
-            lists.append(time.perf_counter() - start)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    last = steps[-max(1, count // 10) :]
-    middle = [1_000 * statistics.median(values) for values in (last, gets, lists)]
-    return Figures(count, size, total, *middle)
+        for name, open_saver in openers.items():
+            with open_saver(folder / name) as saver:
+                one = timed(partial(saver.get_tuple, newest))
+            with open_saver(folder / name) as saver:
+                ten = timed(lambda saver=saver: list(saver.list(newest, limit=10)))
+                assert saver.get_tuple(newest).checkpoint["channel_values"]["messages"] == said
+            reads[name].append((one, ten))
+    found = {}
+    for name, times in zip(openers, zip(*taken, strict=True), strict=True):
+        size = sum(path.stat().st_size for path in (folder / name).rglob("*") if path.is_file())
+        middle = [statistics.median(values) for values in zip(*reads[name], strict=True)]
+        found[name] = Figures(size, sum(times), statistics.median(times[-max(1, count // 10) :]), *middle)
+    return found
 
 
 @contextmanager
@@ -107,27 +116,21 @@ def their_saver(folder: Path) -> Iterator[Any]:
         saver.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def table(counts: list[int], folder: Path) -> str:
+def table(counts: list[int], folder: Path | None) -> str:
     """Return the figures of both savers as a table."""
-    savers: dict[str, Callable[[Path], Any]] = {"mnemolog": MnemologSaver.open}
-    try:
-        import langgraph.checkpoint.sqlite  # noqa: F401
-
-        savers["langgraph-checkpoint-sqlite"] = their_saver
-    except ImportError:
-        print("langgraph-checkpoint-sqlite is not installed", file=sys.stderr)
+    openers: dict[str, Opener] = {"mnemolog": MnemologSaver.open}
+    if find_spec("langgraph.checkpoint.sqlite") is not None:
+        openers["langgraph-checkpoint-sqlite"] = their_saver
     lines = [
-        "| saver | checkpoints | MB on disk | whole thread s | a step ms | newest ms | last ten ms |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| checkpoints | saver | MB on disk | whole thread s | a step at the end ms | newest ms | last ten ms |",
+        "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for count in counts:
-        for name, open_saver in savers.items():
-            with tempfile.TemporaryDirectory(dir=folder) as place:
-                found = measure(open_saver, Path(place) / "store", count)
-            figures = (f"{found.bytes / 1e6:.2f}", f"{found.total_s:.1f}", f"{found.put_ms:.2f}")
-            reads = (f"{found.get_ms:.1f}", f"{found.list_ms:.1f}")
-            lines.append(f"| {name} | {count:,} | {' | '.join((*figures, *reads))} |")
-            print(lines[-1], file=sys.stderr)
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            for name, found in measure(openers, Path(place), count).items():
+                stored = f"{found.bytes / 1e6:.2f} | {found.total_ms / 1e3:.1f} | {found.step_ms:.1f}"
+                lines.append(f"| {count:,} | {name} | {stored} | {found.newest_ms:.1f} | {found.last_ten_ms:.0f} |")
+                print(lines[-1], file=sys.stderr)
     return "\n".join(lines)
 
 

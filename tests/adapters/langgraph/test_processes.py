@@ -9,7 +9,7 @@ import sys
 from mnemolog.adapters.langgraph import MnemologSaver
 from tests.adapters.langgraph.checkpoints import at, checkpoint
 
-PROCESSES, CHECKPOINTS, KILLS = 3, 25, 3
+PROCESSES, CHECKPOINTS, KILLS = 3, 15, 2
 
 
 def child(*arguments):

@@ -226,7 +226,7 @@ def test_namespaces_are_listed_as_with_the_store_in_memory(items, rng):
 def test_it_does_what_the_store_in_memory_does(items, rng):
     """A random script of puts, deletes, gets and filtered searches."""
     memory = InMemoryStore()
-    for _ in range(300):
+    for _ in range(200):
         namespace, key = rng.choice([USER, ("users", "bob"), ("other",)]), f"k{rng.randrange(6)}"
         value = {"n": rng.randrange(5), "s": rng.choice("xy")}
         doing = rng.choice(["put", "put", "delete", "get", "search"])
