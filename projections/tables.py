@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections import tracking
-from mnemolog.projections.catch_up import BATCH_MAX, catch_up
+from mnemolog.projections.catch_up import BATCH_MAX
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Log
 from mnemolog.projections.tracking import Tracked
@@ -58,7 +58,16 @@ class Tables(ABC):
 
     def catch_up(self) -> Position:
         """Read on to the head of the log. Return where that is."""
-        return catch_up(self.log, self, upto=self.log.head().position, batch_max=self.batch_max)
+        head, start = self.log.head().position, self.position()
+        while start < head:
+            for events in self.log.read(after=start, upto=head, batch_max=self.batch_max):
+                with self.database.writing() as connection:
+                    if tracking.tracked(connection, self.name).position < start:
+                        break  # Somebody has emptied them meanwhile: these events are not the next ones any more.
+                    self._apply(connection, events)
+                start = events[-1].position
+            start = self.position()
+        return start
 
     def rebuild(self) -> Position:
         """Make everything anew from the log, in one transaction: readers see the old until the end."""

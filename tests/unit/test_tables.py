@@ -63,6 +63,33 @@ def test_a_rebuild_puts_what_does_not_belong_there_out(store):
     tables.database.close()
 
 
+def test_tables_that_are_emptied_while_they_catch_up_begin_anew(store, monkeypatch):
+    """What was read before would leave out what comes before it."""
+    session = store.start_session("s")
+    for number in range(6):
+        session.record("user", f"turn {number}")
+    tables, other = open_tables(store, FILE, Said), open_tables(store, FILE, Said)
+    tables.batch_max = 2
+    reads = log_of(store).read
+
+    def read(**how):
+        for events in reads(**how):
+            yield events
+            if events[-1].position == 4 and other.position() == 4 and not emptied_once:
+                emptied_once.append(True)
+                with other.database.writing() as connection:
+                    connection.exec_driver_sql("DELETE FROM said")
+                    connection.exec_driver_sql("DELETE FROM tracking")
+
+    emptied_once = []
+    monkeypatch.setattr(tables.log, "read", read)
+    assert tables.catch_up() == store.head().position
+    assert emptied_once
+    assert tables.texts() == [f"turn {number}" for number in range(6)]
+    tables.database.close()
+    other.database.close()
+
+
 def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):
     """Those of another log are set aside, those of another version made anew in place."""
     store.start_session("s").record("user", "tea")

@@ -184,6 +184,10 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         else:
             raise errors.InvalidInput("strategy", f"{strategy!r} is neither 'keep_latest' nor 'delete'")
 
+    def positions(self, thread_id: str) -> Sequence[int]:
+        """Return the log positions of all content of a thread, hidden or not: what is to be forgotten to erase it."""
+        return self.threads.positions(str(thread_id))
+
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:

@@ -28,7 +28,7 @@ from mnemolog.aio.lanes import Lanes
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
-from mnemolog.domain.item_events import ItemDeleted, ItemTouched
+from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.items import SEPARATOR, items_stream, join_namespace, new_item
 from mnemolog.domain.position import Micros
 from mnemolog.seam import clock_of, encoder_of, log_of, open_tables
@@ -96,6 +96,12 @@ class MnemologStore(BaseStore):
             return [None if isinstance(op, PutOp) else next(left) for op in asked]
         do = self._lanes.write if writes else self._lanes.recall if searches else self._lanes.read
         return await do(partial(self.batch, asked))
+
+    def positions(self, namespace: Sequence[str]) -> list[int]:
+        """Return the log positions of all values that a namespace ever had: what is to be forgotten to erase it."""
+        stream = items_stream(join_namespace(namespace))
+        events = self._log.read_stream(stream, upto=self._log.head().position)
+        return [recorded.position for some in events for recorded in some if isinstance(recorded.event, ItemPut)]
 
     def sweep_ttl(self) -> int:
         """Delete what has expired from the tables, where it takes room and is seen by nobody. Return how many items.

@@ -192,6 +192,12 @@ class Threads:
         if source != target and self._index.holds(source):
             self._append((thread_stream(target), ThreadCopied(source=source)))
 
+    def positions(self, thread: str) -> list[Position]:
+        """Return where the log has content of a thread: of its own events, not of a thread it was copied from."""
+        events = self._log.read_stream(thread_stream(thread), upto=self._log.head().position)
+        content = (ThreadCheckpointed, ThreadWritten)
+        return [recorded.position for some in events for recorded in some if isinstance(recorded.event, content)]
+
     def _hide(self, found: Sequence[CheckpointAt], *, reason: str) -> None:
         by_thread: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for at in found:

@@ -242,6 +242,17 @@ def test_what_changes_nothing_appends_nothing(saver):
     assert saver._own.head() == head
 
 
+def test_the_positions_of_a_thread_are_those_of_its_content(saver):
+    """Hidden or not, and none of another thread's."""
+    (config,) = chain(saver, "t", [{"a": 1}])
+    chain(saver, "other", [{"a": 1}])
+    saver.put_writes(config, [("a", 2)], "task")
+    saver.delete_thread("t")
+    saver.copy_thread("other", "t")
+    assert saver.positions("t") == [1, 3]
+    assert saver.positions("none") == []
+
+
 def test_errors_and_interrupts_of_a_task_are_replaced_and_its_writes_are_not(saver):
     """As LangGraph's index of special writes says."""
     (config,) = chain(saver, "t", [{}])

@@ -46,6 +46,15 @@ def test_an_item_is_put_read_replaced_and_deleted(items, clock):
     assert items.get(USER, "likes").created_at > second.updated_at
 
 
+def test_the_positions_of_a_namespace_are_those_of_its_values(items):
+    """Of all it ever had, and none of the namespaces below."""
+    items.put(USER, "likes", TEA)
+    items.put((*USER, "deep"), "likes", TEA)
+    items.put(USER, "likes", CAKE)
+    items.delete(USER, "likes")
+    assert items.positions(USER) == [1, 3]
+
+
 def test_items_are_there_when_the_store_is_opened_again_and_when_the_tables_are_gone(folder, encoder):
     """They are in the log; the tables are a reading of it."""
     with MemoryStore.open(folder, model=encoder, background=False) as store, MnemologStore(store) as items:
