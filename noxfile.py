@@ -38,3 +38,10 @@ def _name(line: str) -> str:
 def mcp(session: nox.Session) -> None:
     """MCP: the client of the official SDK, over standard input and output and over HTTP."""
     run_against(session, "mcp")
+
+
+@nox.session
+def langgraph(session: nox.Session) -> None:
+    """LangGraph: its conformance suite for checkpointers, its graphs, its store in memory."""
+    theirs = ("langgraph", "langgraph-checkpoint-conformance", "langgraph-checkpoint-sqlite")
+    run_against(session, "langgraph", *theirs)

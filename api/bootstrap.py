@@ -18,6 +18,7 @@ from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.snapshots import SnapshotStore, create_tables
+from mnemolog.projections.tables import Tables
 from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.views import Views, standing
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mnemolog.projections.vectors.projection import VectorProjection
 
 Opened = TypeVar("Opened")
+Followed = TypeVar("Followed", bound=Tables)
 
 PROJECTIONS: Final = "projections"
 VIEWS_FILE: Final = "views.db"
@@ -49,7 +51,7 @@ class _Uncovered(errors.ProjectionUnreadable):
     """Views of what this log cannot tell again."""
 
     def __init__(self, path: Path, state: str) -> None:
-        super().__init__(path, f"the views are {state}: this log cannot tell again what is in them")
+        super().__init__(path, f"it is {state}: this log cannot tell again what is in it")
         self.state = state
 
 
@@ -73,6 +75,23 @@ def open_views(folder: Path, log: EventLog) -> Views:
         return Views(database, log)
 
     return _open_or_begin_anew(path, open_covered, folder / PROJECTIONS / QUARANTINE, sealed=True)
+
+
+def open_tables(folder: Path, log: EventLog, file_name: str, kind: type[Followed]) -> Followed:
+    """Open the tables that an adapter follows the log with, in a file of their own among the projections.
+
+    Those of no use go to quarantine and are begun anew, as with the views.
+    """
+    path = folder / PROJECTIONS / file_name
+
+    def open_covered(database: ProjectionDatabase) -> Followed:
+        with database.reading() as connection:
+            state, _ = standing(connection, log, kind.name)
+        if state.value in UNCOVERED:
+            raise _Uncovered(path, state.value)
+        return kind(database, log)
+
+    return _open_or_begin_anew(path, open_covered, folder / PROJECTIONS / QUARANTINE)
 
 
 def open_quarantine(folder: Path) -> Quarantine:

@@ -20,6 +20,7 @@ from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine
 from mnemolog.projections.snapshots import SnapshotStore
+from mnemolog.projections.tables import empty
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
@@ -52,6 +53,7 @@ def purge(
         from mnemolog.projections.vectors import forgetting  # It needs FAISS, which a store without vectors does not.
 
         forgetting.purge(root / bootstrap.VECTORS, log, forgotten_turns(log), progress=progress)
+    left += [_READ_BY_OTHERS.format(path.name) for path in _tables(root) if not _purge_tables(path)]
     _purge_quarantine(bootstrap.open_quarantine(folder), log)
     for path in (root / PROJECTORS).glob("*.json"):
         path.unlink(missing_ok=True)  # It may quote what a model said about a text.
@@ -75,6 +77,29 @@ def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections,
         if not bootstrap.is_damage(error):
             raise
         for part in ("", *DATABASE_PARTS):  # What cannot be read cannot be swept; and it is only a cache.
+            leftovers.remove(path.with_name(path.name + part))
+        return True
+    finally:
+        engine.dispose()
+
+
+def _tables(root: Path) -> list[Path]:
+    """Return the files of tables that adapters follow the log with."""
+    ours = {bootstrap.VIEWS_FILE, bootstrap.SNAPSHOTS_FILE, bootstrap.EMBEDDINGS_FILE}
+    return sorted(path for path in root.glob("*.db") if path.name not in ours)
+
+
+def _purge_tables(path: Path) -> bool:
+    """Empty the tables of an adapter: it reads the log anew when it is next asked, also where it has them open."""
+    engine = bootstrap.open_engine(path)
+    try:
+        database = ProjectionDatabase(engine, path)
+        empty(database)
+        return database.scrub()
+    except errors.ProjectionUnreadable as error:
+        if not bootstrap.is_damage(error):
+            raise
+        for part in ("", *DATABASE_PARTS):
             leftovers.remove(path.with_name(path.name + part))
         return True
     finally:

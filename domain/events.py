@@ -12,13 +12,10 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from mnemolog.domain.event import Event as Event
+from mnemolog.domain.item_events import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A fact. Appended once, never changed."""
-
-    topic: ClassVar[str]
+from mnemolog.domain.thread_events import THREAD_EVENTS
 
 
 class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -305,7 +302,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         ContentErased,
         ForgetCompleted,
     )
-}
+} | {event_type.topic: event_type for event_type in (*THREAD_EVENTS, *ITEM_EVENTS)}
 """Every topic this version can read and write."""
 
 

@@ -30,6 +30,11 @@ VALUE_KEY_BYTES_MAX: Final = 512
 TASK_BYTES_MAX: Final = 16 << 10
 NOTE_BYTES_MAX: Final = 64 << 10
 DESCRIPTION_BYTES_MAX: Final = 4 << 10
+BLOB_BYTES_MAX: Final = 64 << 20
+"""What a channel of a thread, or a write to one, may be when it is serialised."""
+CHECKPOINT_BYTES_MAX: Final = 256 << 20
+"""What all the channels of a thread may be that change at one checkpoint, or that one task writes."""
+ITEM_BYTES_MAX: Final = 1 << 20
 
 
 class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):

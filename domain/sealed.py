@@ -17,6 +17,8 @@ from mnemolog.domain.events import (
     ValueDeleted,
     ValueSet,
 )
+from mnemolog.domain.item_events import ItemPut
+from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
 
 SEALED: Final = 0xC1
 """The byte that msgpack never uses: sealed and plain states are told apart by it."""
@@ -27,7 +29,10 @@ HEAD_BYTES: Final = 3 + NONCE_BYTES
 
 SEALED_TOPICS: Final = frozenset(
     kind.topic
-    for kind in (TurnRecorded, ValueSet, ValueDeleted, TaskChanged, NoteAdded, CheckpointCreated, RecallServed)
+    for kind in (
+        *(TurnRecorded, ValueSet, ValueDeleted, TaskChanged, NoteAdded, CheckpointCreated, RecallServed),
+        *(ThreadCheckpointed, ThreadWritten, ItemPut),
+    )
 )
 """What is content as a whole. Everything else says where content is and what became of it, and stays readable."""
 CONTENT_TOPICS: Final = SEALED_TOPICS | {SessionStarted.topic}

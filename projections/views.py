@@ -141,11 +141,11 @@ class ViewsState(StrEnum):
     """The log tells another history up to the same position."""
 
 
-def standing(connection: sa.Connection, log: Log) -> tuple[ViewsState, Position]:
-    """Return what the views in this database are worth, and how far they have read. Changes nothing."""
+def standing(connection: sa.Connection, log: Log, name: str = VIEWS) -> tuple[ViewsState, Position]:
+    """Return what these views, or other tables, are worth, and how far they have read. Changes nothing."""
     if not sa.inspect(connection).has_table(tracking.TRACKING.name):
         return ViewsState.MISSING, ORIGIN
-    at = tracking.tracked(connection, VIEWS)
+    at = tracking.tracked(connection, name)
     if at == tracking.NOTHING_READ:
         return ViewsState.MISSING, ORIGIN
     if at.log_id != log.log_id:

@@ -1,0 +1,10 @@
+"""A store as LangGraph's memory: a saver for checkpoints, and a store for items (docs/adapters/langgraph.md)."""
+
+from mnemolog.adapters.extras import require
+
+require("langgraph", "langgraph", "langchain_core")
+
+from mnemolog.adapters.langgraph.saver import MnemologSaver as MnemologSaver  # noqa: E402
+from mnemolog.adapters.langgraph.store import MnemologStore as MnemologStore  # noqa: E402
+
+__all__ = ["MnemologSaver", "MnemologStore"]

@@ -1,0 +1,55 @@
+"""Which items a filter takes, and which namespaces a condition: as LangGraph documents both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, Final
+
+from langgraph.store.base import MatchCondition
+
+from mnemolog.domain.errors import InvalidInput
+
+_OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "$eq": eq,
+    "$ne": ne,
+    "$gt": gt,
+    "$gte": ge,
+    "$lt": lt,
+    "$lte": le,
+}
+_ORDERING: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
+
+
+def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Whether an item's value has what a filter names. Raises `InvalidInput` for an operator that is none."""
+    return all(_is(value.get(name), asked) for name, asked in (wanted or {}).items())
+
+
+def matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
+    """Whether a namespace begins or ends as a condition says, `*` standing for any label."""
+    path = condition.path
+    if len(namespace) < len(path):
+        return False
+    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
+    return all(asked in ("*", label) for label, asked in zip(part, path, strict=True))
+
+
+def _is(found: Any, asked: Any) -> bool:
+    if isinstance(asked, Mapping):
+        if any(str(name).startswith("$") for name in asked):
+            return all(_compares(found, name, than) for name, than in asked.items())
+        return isinstance(found, Mapping) and all(_is(found.get(name), than) for name, than in asked.items())
+    if isinstance(asked, list | tuple):
+        return isinstance(found, list) and len(found) == len(asked) and all(map(_is, found, asked))
+    return bool(found == asked)
+
+
+def _compares(found: Any, operator: str, than: Any) -> bool:
+    compare = _OPERATORS.get(operator)
+    if compare is None:
+        raise InvalidInput("filter", f"{operator!r} is none of {', '.join(_OPERATORS)}")
+    if operator not in _ORDERING:
+        return compare(found, than)
+    numbers = isinstance(found, int | float) and isinstance(than, int | float)
+    return (numbers or (isinstance(found, str) and isinstance(than, str))) and compare(found, than)

@@ -1,0 +1,107 @@
+"""The content of threads, read from the log: events by position, values of channels by what they are told by."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+from mnemolog.domain import errors
+from mnemolog.domain.events import Event
+from mnemolog.domain.position import Position
+from mnemolog.domain.thread_events import ChannelValue, ThreadCheckpointed
+from mnemolog.domain.threads import ValueAt, base_number, read_value, stored_value
+from mnemolog.infra.log import EventLog
+
+CACHE_BYTES: Final = 64 << 20
+"""Of values that are kept in memory, those used last."""
+
+
+class Contents:
+    """What the log has at positions. It never changes, so what was read once is kept for a while."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._values: OrderedDict[tuple[int, str], ValueAt] = OrderedDict()
+        self._bytes = 0
+        self._epoch = 0
+
+    def event(self, position: Position) -> Event:
+        """Return the event at a position. Raises `LogDamaged` where there is none."""
+        for events in self._log.read(after=Position(position - 1), upto=position, batch_max=1):
+            return events[0].event
+        raise errors.LogDamaged(f"there is no event at position {position}, to which a checkpoint points")
+
+    def checkpoint(self, position: Position) -> ThreadCheckpointed:
+        """Return the checkpoint at a position. Raises `LogDamaged` for anything else."""
+        event = self.event(position)
+        if not isinstance(event, ThreadCheckpointed):
+            raise errors.LogDamaged(f"there is no checkpoint at position {position}, but {event.topic}")
+        return event
+
+    def value(self, position: Position, channel: str, *, of: ThreadCheckpointed | None = None) -> ValueAt:
+        """Return what a channel held at the checkpoint of a position; `of` is that one, where it is at hand."""
+        *_, found = self._back(position, channel, of)
+        return found
+
+    def _back(self, position: Position, channel: str, of: ThreadCheckpointed | None) -> Iterator[ValueAt]:
+        """Yield the values that a channel's value is told by, the whole one first, and then that value itself."""
+        told: list[tuple[Position, ChannelValue]] = []
+        at: int | None = position
+        known: ValueAt | None = None
+        while at is not None and (known := self._known(at, channel)) is None:
+            event = of if of is not None and at == position else self.checkpoint(Position(at))
+            stored = next((value for value in event.values if value.name == channel), None)
+            if stored is None:
+                raise errors.LogDamaged(f"the checkpoint at position {at} has no value of channel {channel!r}")
+            told.append((Position(at), stored))
+            at = stored.base
+        if known is not None:
+            yield known
+        for place, stored in reversed(told):
+            try:
+                data = read_value(stored, None if known is None else known.data)
+            except ValueError as error:
+                raise errors.LogDamaged(f"channel {channel!r} at position {place} cannot be read: {error}") from error
+            known = ValueAt(place, stored.number, stored.base, stored.blob.kind, data)
+            self.keep(channel, known)
+            yield known
+
+    def changed(self, channel: str, kind: str, data: bytes, before: Position | None) -> tuple[ChannelValue, ValueAt]:
+        """Return a new value of a channel as it is to be stored, and as it is kept when its position is known.
+
+        `before` is the position of the checkpoint that has the value before it. Raises `LimitExceeded`.
+        """
+        last = None if before is None else self.value(before, channel)
+        base = last
+        while base is not None and last is not None and base.number > base_number(last.number + 1):
+            base = None if base.base is None else self.value(Position(base.base), channel)
+        stored = stored_value(channel, kind, data, last, base)
+        return stored, ValueAt(0, stored.number, stored.base, kind, data)
+
+    def forget(self) -> None:
+        """Let go of everything if something was forgotten since the last time. To be called before reading."""
+        epoch = self._log.epoch()
+        with self._lock:
+            if epoch != self._epoch:
+                self._values.clear()
+                self._bytes, self._epoch = 0, epoch
+
+    def keep(self, channel: str, value: ValueAt) -> None:
+        """Keep a value, and let go of those that were not used for longest."""
+        with self._lock:
+            if (value.position, channel) not in self._values:
+                self._values[value.position, channel] = value
+                self._bytes += len(value.data)
+            while self._bytes > CACHE_BYTES:
+                _, dropped = self._values.popitem(last=False)
+                self._bytes -= len(dropped.data)
+
+    def _known(self, position: int, channel: str) -> ValueAt | None:
+        with self._lock:
+            found = self._values.get((position, channel))
+            if found is not None:
+                self._values.move_to_end((position, channel))
+            return found

@@ -1,0 +1,118 @@
+"""Bytes as what differs from other bytes: copies out of a base, and what lies between them.
+
+The plan and the copies are those of every binary delta (RFC 3284, git's packs); what is looked for is what happens to
+serialised state: something is appended, replaced or taken out in few places, and a count at the front changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+COPY_BYTES_MIN: Final = 24
+"""A shorter copy costs as much as its bytes."""
+COPIES_MAX: Final = 64
+NEAR_BYTES: Final = 32 << 10
+"""How far it is searched first: most of what changes is small."""
+SEARCHED_BYTES_MAX: Final = 16 << 20
+"""How much may be searched in vain: more differs then than is worth telling apart."""
+_STEP: Final = 256
+
+
+def splice(base: bytes, new: bytes) -> tuple[list[int], bytes]:
+    """Return the plan by which `new` is made of `base`, and the bytes that are not in it.
+
+    The plan comes in threes: how many of those bytes to take, and offset and length of a copy out of the base behind
+    them. The work is bounded: for bytes that differ all over, there are few copies, or none.
+    """
+    plan: list[int] = []
+    between: list[bytes] = []
+    tail = _alike_backwards(base, len(base), new, len(new), most=min(len(base), len(new)))
+    base_end, new_end = len(base) - tail, len(new) - tail
+    at, done, place, searched = 0, 0, 0, 0
+    while place < new_end and len(plan) < 3 * COPIES_MAX:
+        length = min(_alike(base, at, new, place), base_end - at, new_end - place)
+        if length >= COPY_BYTES_MIN:
+            between.append(new[done:place])
+            plan += (place - done, at, length)
+            at, place = at + length, place + length
+            done = place
+        found, more = _next_alike(base, at, base_end, new, place, new_end)
+        searched += more
+        if found is None or searched > SEARCHED_BYTES_MAX:
+            break
+        at, place = found
+    between.append(new[done:new_end])
+    if tail or new_end > done:
+        plan += (new_end - done, base_end, tail)
+    return plan, b"".join(between)
+
+
+def spliced(base: bytes, plan: list[int], between: bytes) -> bytes:
+    """Return the bytes of which `splice` made the plan. Raises `ValueError` for a plan that does not fit."""
+    parts: list[bytes] = []
+    place = 0
+    for taken, offset, length in zip(plan[::3], plan[1::3], plan[2::3], strict=True):
+        if taken < 0 or offset < 0 or length < 0 or offset + length > len(base) or place + taken > len(between):
+            raise ValueError("the plan reaches beyond the bytes")
+        parts += (between[place : place + taken], base[offset : offset + length])
+        place += taken
+    return b"".join(parts)
+
+
+def _next_alike(
+    base: bytes, at: int, base_end: int, new: bytes, place: int, new_end: int
+) -> tuple[tuple[int, int] | None, int]:
+    """Return where both go on alike, at or behind the given places, and how many bytes were searched in vain.
+
+    Bytes ever farther behind in either are looked for nearby in the other: what was put into one of them, or taken
+    out, is passed over. Something large may have been put in: what comes next in the base is looked for everywhere.
+    """
+    base_near, new_near = min(base_end, at + NEAR_BYTES), min(new_end, place + NEAR_BYTES)
+    step, searched = 0, 0
+    while step <= NEAR_BYTES:
+        start, found = at + step, -1
+        if start + COPY_BYTES_MIN <= base_end:
+            found = new.find(base[start : start + COPY_BYTES_MIN], place, new_near)
+        if found < 0 and place + step + COPY_BYTES_MIN <= new_end:
+            start, found = -1, place + step
+            start = base.find(new[found : found + COPY_BYTES_MIN], at, base_near)
+        if found >= 0 and start >= 0:
+            back = _alike_backwards(base, start, new, found, most=min(start - at, found - place))
+            return (start - back, found - back), searched
+        searched += base_near - at + new_near - place
+        step = step * 2 or 1
+    if new_near < new_end and at + COPY_BYTES_MIN <= base_end:
+        found = new.find(base[at : at + COPY_BYTES_MIN], new_near - COPY_BYTES_MIN, new_end)
+        if found >= 0:
+            return (at, found), searched
+        searched += new_end - new_near
+    return None, searched
+
+
+def _alike(one: bytes, at: int, other: bytes, place: int) -> int:
+    """Return for how many bytes both are alike from the given places on."""
+    length, step = 0, _STEP
+    limit = min(len(one) - at, len(other) - place)
+    while length < limit:
+        part = one[at + length : at + length + step]
+        if part == other[place + length : place + length + step]:
+            length, step = length + len(part), step * 2
+        elif step == 1:
+            break
+        else:
+            step = max(1, step // 8)
+    return min(length, limit)
+
+
+def _alike_backwards(one: bytes, end: int, other: bytes, other_end: int, *, most: int) -> int:
+    """Return for how many bytes, `most` at the most, both are alike in front of the given places."""
+    length, step = 0, _STEP
+    while length < most:
+        some = min(step, most - length)
+        if one[end - length - some : end - length] == other[other_end - length - some : other_end - length]:
+            length, step = length + some, step * 2
+        elif some == 1:
+            break
+        else:
+            step = max(1, some // 8)
+    return length

@@ -1,0 +1,113 @@
+"""Threads of a graph: their streams, and the values of their channels as they are stored.
+
+A value is stored as what differs from an earlier value of the same channel. Which one that is is told by how many came
+before: as with the digits of a number, the lowest digit that is not 0 is counted down by one. So the way back to a
+whole value takes few steps, however many values there are, and what is stored in all stays near what was added.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, NamedTuple
+
+from mnemolog.domain.errors import LimitExceeded
+from mnemolog.domain.limits import BLOB_BYTES_MAX, KEY_BYTES_MAX, checked_text
+from mnemolog.domain.splice import splice, spliced
+from mnemolog.domain.thread_events import Blob, ChannelValue
+
+_STREAM_PREFIX: Final = "thread/"
+DIGITS: Final = 8
+"""The base of those numbers: 7 steps for each digit, and each digit costs about what was added in all once more."""
+PACK_BYTES_MIN: Final = 64
+DICTIONARY_BYTES: Final = 32 << 10
+"""What deflate looks back at most (RFC 1951)."""
+_LEVEL: Final = 1
+_RAW: Final = -15
+
+
+def thread_stream(thread_id: str) -> str:
+    """Return the name of the stream that holds the thread."""
+    return _STREAM_PREFIX + thread_id
+
+
+def thread_of(stream: str) -> str | None:
+    """Return the thread that a stream holds, or None for a stream of another kind."""
+    return stream.removeprefix(_STREAM_PREFIX) if stream.startswith(_STREAM_PREFIX) else None
+
+
+def checked_thread_id(thread_id: str) -> str:
+    """Return `thread_id` if it can name a thread. Raises `InvalidInput`, `LimitExceeded`."""
+    return checked_text("thread_id", thread_id, bytes_max=KEY_BYTES_MAX)
+
+
+class ValueAt(NamedTuple):
+    """A value of a channel, and where it is stored."""
+
+    position: int
+    """Of the checkpoint that has it."""
+    number: int
+    base: int | None
+    kind: str
+    data: bytes
+
+
+def base_number(number: int) -> int:
+    """Return the number of the value that the one of `number`, at least 1, is told by."""
+    unit = 1
+    while number % (unit * DIGITS) == 0:
+        unit *= DIGITS
+    return number - unit
+
+
+def pack(kind: str, data: bytes, *, dictionary: bytes = b"") -> Blob:
+    """Return bytes as they are stored: deflated where that is worth it. Raises `LimitExceeded`."""
+    _check_size(data)
+    if len(data) >= PACK_BYTES_MIN:
+        known = dictionary[-DICTIONARY_BYTES:]
+        deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _RAW, 8, zlib.Z_DEFAULT_STRATEGY, known)
+        packed = deflate.compress(data) + deflate.flush()
+        if len(packed) < len(data):
+            return Blob(kind=kind, data=packed, packed=True)
+    return Blob(kind=kind, data=data)
+
+
+def unpack(blob: Blob, *, dictionary: bytes = b"") -> bytes:
+    """Return the bytes of which `pack` made the blob. Raises `ValueError` for others."""
+    if not blob.packed:
+        return blob.data
+    inflate = zlib.decompressobj(_RAW, dictionary[-DICTIONARY_BYTES:])
+    try:
+        data = inflate.decompress(blob.data, BLOB_BYTES_MAX)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not inflate.eof:
+        raise ValueError("cut off, or larger than any that is stored")
+    return data
+
+
+def stored_value(name: str, kind: str, data: bytes, before: ValueAt | None, base: ValueAt | None) -> ChannelValue:
+    """Return a value as it is stored, given the one before it and the one it is to be told by.
+
+    Whole, where there is none, or where not much of it is in that one. Raises `LimitExceeded`.
+    """
+    _check_size(data)
+    if before is not None and base is not None and len(data) >= PACK_BYTES_MIN:
+        plan, between = splice(base.data, data)
+        if 2 * len(between) <= len(data):
+            blob = pack(kind, between, dictionary=base.data)
+            return ChannelValue(name=name, blob=blob, base=base.position, plan=plan, number=before.number + 1)
+    return ChannelValue(name=name, blob=pack(kind, data))
+
+
+def read_value(value: ChannelValue, base: bytes | None) -> bytes:
+    """Return the bytes of a value, given those of its base. Raises `ValueError` where they do not fit."""
+    if value.base is None:
+        return unpack(value.blob)
+    if base is None:
+        raise ValueError("its base is missing")
+    return spliced(base, value.plan, unpack(value.blob, dictionary=base))
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > BLOB_BYTES_MAX:
+        raise LimitExceeded("value", limit=BLOB_BYTES_MAX, actual=len(data), unit="bytes")

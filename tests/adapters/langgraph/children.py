@@ -1,0 +1,40 @@
+"""What child processes of the tests do: `python -m tests.adapters.langgraph.children WHAT FOLDER ...`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mnemolog.adapters.langgraph import MnemologSaver
+from tests.adapters.langgraph.checkpoints import at, checkpoint
+
+
+def put_for_ever(folder: Path) -> None:
+    """Put checkpoints and writes to them, and say of each when it is acknowledged."""
+    with MnemologSaver.open(folder) as saver:
+        found = saver.get_tuple(at("t"))
+        config = at("t") if found is None else found.config
+        number = 1 if found is None else int(config["configurable"]["checkpoint_id"]) + 1
+        while True:
+            held = {"messages": [f"message {n}" for n in range(number)]}
+            config = saver.put(config, checkpoint(number, held), {"step": number}, {"messages": number})
+            print(f"put {number}", flush=True)
+            saver.put_writes(config, [("messages", number)], f"task-{number}")
+            print(f"wrote {number}", flush=True)
+            number += 1
+
+
+def put_some(folder: Path, name: str, count: str) -> None:
+    """Put so many checkpoints of thread `t`, in a line of its own behind the first one, with ids that are its own."""
+    with MnemologSaver.open(folder) as saver:
+        config = at("t", "00000000")
+        for number in range(int(count)):
+            put = checkpoint(number + 1, {"name": [name, *range(number)], "shared": "x" * 200})
+            put["id"] += name
+            config = saver.put(config, put, {"source": "loop"}, {"name": number + 1})
+            saver.put_writes(config, [("name", number)], f"task-{name}")
+            assert saver.get_tuple(config).checkpoint["channel_values"]["name"] == [name, *range(number)]
+
+
+if __name__ == "__main__":
+    {"put_for_ever": put_for_ever, "put_some": put_some}[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])

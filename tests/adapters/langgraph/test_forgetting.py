@@ -1,0 +1,45 @@
+"""What is forgotten of threads and items is in no file of the store any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.langgraph import MnemologSaver, MnemologStore
+from tests.adapters.langgraph.checkpoints import at, chain
+
+SECRET = "the secret of Alice"
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_is_forgotten_is_in_no_file_and_the_rest_stays(folder, encoder, hidden):
+    """Of a thread and a namespace, deleted before or not; also in a store that had both open."""
+    with (
+        MemoryStore.open(folder, model=encoder, background=False) as store,
+        MnemologSaver(store) as saver,
+        MnemologStore(store) as items,
+    ):
+        (config, *_) = chain(saver, "t", [{"a": SECRET, "n": n} for n in range(5)])
+        saver.put_writes(config, [("a", SECRET)], "task")
+        chain(saver, "other", [{"a": "harmless"}])
+        saver.copy_thread("t", "copy")
+        items.put(("alice",), "k", {"text": SECRET})
+        items.put(("bob",), "k", {"text": "harmless"})
+        assert items.search((), query="secret")[0].value == {"text": SECRET}
+        if hidden:
+            saver.delete_thread("t")
+            items.delete(("alice",), "k")
+        report = store.forget(positions=[*saver.positions("t"), *items.positions(("alice",))])
+        assert report.pending is None
+        for _ in range(2):
+            assert saver.get_tuple(at("t")) is None
+            assert list(saver.list(at("copy"))) == []
+            assert saver.get_tuple(at("other")).checkpoint["channel_values"] == {"a": "harmless"}
+            assert [item.key for item in items.search(())] == ["k"]
+            saver.threads._index.rebuild()
+        assert store.verify().findings == ()
+        vector = encoder.encode([f'{{"text": "{SECRET}"}}']).tobytes()
+        for path in folder.rglob("*"):
+            if path.is_file():
+                assert SECRET.encode() not in path.read_bytes(), path
+                assert vector not in path.read_bytes(), path

@@ -1,0 +1,63 @@
+"""Several processes on one thread, and a process that is killed."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+from mnemolog.adapters.langgraph import MnemologSaver
+from tests.adapters.langgraph.checkpoints import at, checkpoint
+
+PROCESSES, CHECKPOINTS, KILLS = 3, 15, 2
+
+
+def child(*arguments):
+    command = [sys.executable, "-m", "tests.adapters.langgraph.children", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def acknowledged(lines, put, wrote):
+    """Note the numbers of what was put, and of what was written behind it."""
+    for line in lines:
+        what, number = line.split()
+        (put if what == "put" else wrote).add(int(number))
+
+
+def test_processes_on_one_thread_each_see_their_own_line_whole(folder):
+    """What one puts is never told by what another one has, and nothing is lost."""
+    with MnemologSaver.open(folder) as saver:
+        saver.put(at("t"), checkpoint(0, {"name": ["root"], "shared": "x" * 200}), {}, {"name": 0, "shared": 0})
+        children = [child("put_some", folder, name, CHECKPOINTS) for name in "abc"[:PROCESSES]]
+        for started in children:
+            started.communicate()
+        assert [started.returncode for started in children] == [0] * PROCESSES
+        found = {item.config["configurable"]["checkpoint_id"]: item for item in saver.list(at("t"))}
+        assert len(found) == PROCESSES * CHECKPOINTS + 1
+        for name in "abc"[:PROCESSES]:
+            for number in range(CHECKPOINTS):
+                item = found[f"{number + 1:08d}{name}"]
+                held = {"name": [name, *range(number)], "shared": "x" * 200}
+                assert item.checkpoint["channel_values"] == held
+                assert item.pending_writes == [(f"task-{name}", "name", number)]
+        assert saver._own.verify().findings == ()
+
+
+def test_a_killed_process_loses_nothing_that_was_acknowledged(folder, rng):
+    """Neither the checkpoint between `put` and `put_writes`, nor what it is told by; the next one goes on from it."""
+    put, wrote = {0}, set()
+    for _ in range(KILLS):
+        with child("put_for_ever", folder) as started:
+            acknowledged(itertools.islice(started.stdout, rng.randrange(3, 60)), put, wrote)
+            started.kill()
+            acknowledged(started.stdout, put, wrote)
+        with MnemologSaver.open(folder) as saver:
+            found = list(saver.list(at("t")))
+            numbers = [int(item.config["configurable"]["checkpoint_id"]) for item in found]
+            assert numbers == list(range(numbers[0], 0, -1))
+            assert max(put) <= numbers[0] <= max(put) + 1
+            for item, number in zip(found, numbers, strict=True):
+                assert item.checkpoint["channel_values"]["messages"] == [f"message {n}" for n in range(number)]
+                if number in wrote:
+                    assert item.pending_writes == [(f"task-{number}", "messages", number)]
+            put.add(numbers[0])

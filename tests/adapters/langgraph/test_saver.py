@@ -1,0 +1,348 @@
+"""The saver under LangGraph's own graphs, and what the log holds of them."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from dataclasses import dataclass
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR, _DeltaSnapshot
+from langgraph.types import Command
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.langgraph import MnemologSaver
+from mnemolog.adapters.langgraph.index import FILE
+from mnemolog.domain import errors, limits, threads
+from mnemolog.domain.thread_events import ThreadCheckpointed
+from mnemolog.seam import log_of
+from tests.adapters.langgraph.checkpoints import at, chain, checkpoint
+from tests.adapters.langgraph.graphs import asking, gather, normal, said, talk
+
+FEW = range(7)
+
+
+def everything(saver, thread):
+    """All checkpoints of a thread in all namespaces, as what two savers must agree on, in no order."""
+    return sorted((normal(found) for found in saver.list({"configurable": {"thread_id": thread}})), key=str)
+
+
+def states(graph):
+    """What a graph says it was at each checkpoint of thread `t`."""
+    return [(state.values, state.next, state.metadata["step"]) for state in graph.get_state_history(at("t"))]
+
+
+def run_talk(saver):
+    graph = talk(saver)
+    for number in FEW:
+        graph.invoke(said(number), at("t"))
+    old = next(found for found in graph.get_state_history(at("t")) if found.metadata["step"] == 4)
+    graph.invoke(said(90), old.config)
+    graph.update_state(at("t"), {"count": 41})
+    return states(graph)
+
+
+def run_gather(saver):
+    graph = gather(saver)
+    for wanted in (3, 0, 5, 2):
+        graph.invoke({"notes": [f"round {wanted}"], "wanted": wanted}, at("t"))
+    return states(graph)
+
+
+def run_asking(saver):
+    graph = asking(saver)
+    for answer in ("tea", "cake"):
+        graph.invoke({"answers": ["?"]}, at("t"))
+        graph.invoke(Command(resume=answer), at("t"))
+    return states(graph)
+
+
+RUNS = {"talk": run_talk, "gather": run_gather, "asking": run_asking}
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_graphs_end_and_are_remembered_as_with_the_saver_in_memory(saver, run):
+    """Messages that come and go, parallel tasks in a delta channel, interrupts in a subgraph; forks and updates."""
+    memory = InMemorySaver()
+    assert run(saver) == run(memory)
+    if run is not run_gather:  # That one shows a delta channel's snapshot at later checkpoints too.
+        assert everything(saver, "t") == everything(memory, "t")
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_a_store_that_is_opened_again_remembers_the_same(folder, run):
+    """Nothing is in the process alone."""
+    with MnemologSaver.open(folder) as saver:
+        run(saver)
+        before = everything(saver, "t")
+    with MnemologSaver.open(folder) as saver:
+        assert everything(saver, "t") == before
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_the_index_is_made_anew_from_the_log_and_says_the_same(folder, run):
+    """It may be deleted at any time; events that come twice change nothing."""
+    with MnemologSaver.open(folder) as saver:
+        run(saver)
+        saver.prune(["t"], strategy="keep_latest")
+        saver.copy_thread("t", "copy")
+        before = everything(saver, "t"), everything(saver, "copy")
+        log = log_of(saver._own)
+        for events in log.read(after=0, upto=log.head().position):
+            saver.threads._index.apply(events)
+        assert (everything(saver, "t"), everything(saver, "copy")) == before
+        saver.threads._index.rebuild()
+        assert (everything(saver, "t"), everything(saver, "copy")) == before
+    for path in (folder / "projections").glob(f"{FILE}*"):
+        path.unlink()
+    with MnemologSaver.open(folder) as saver:
+        assert (everything(saver, "t"), everything(saver, "copy")) == before
+
+
+def test_asyncio_graphs_run_on_it(folder):
+    """Several at once, on threads of their own and on one store."""
+
+    async def go():
+        async with MnemologSaver.open(folder) as saver:
+            graph = talk(saver)
+            for number in FEW:
+                await asyncio.gather(*(graph.ainvoke(said(number), at(f"t{thread}")) for thread in range(4)))
+            states = [await graph.aget_state(at(f"t{thread}")) for thread in range(4)]
+            listed = [found async for found in saver.alist(at("t0"), limit=3)]
+            history = await saver.aget_delta_channel_history(config=at("t0"), channels=["messages"])
+            return [state.values for state in states], listed, history
+
+    states, listed, history = asyncio.run(go())
+    assert all(state == states[0] for state in states)
+    assert [found.metadata["step"] for found in listed] == [26, 25, 24]
+    assert len(history["messages"]["seed"]) == len(states[0]["messages"])
+
+
+def test_a_thread_does_not_grow_with_the_square_of_its_checkpoints(saver):
+    """Twice the messages take little more than twice the bytes, although each checkpoint has all of them."""
+    log = log_of(saver._own)
+
+    def stored(number):
+        at_first = log.head().position
+        messages = [f"message {n} " + "of some length " * 8 for n in range(number)]
+        chain(saver, f"t{number}", [{"messages": messages[: n + 1]} for n in range(number)])
+        return sum(len(row[4]) for rows in log.stored_rows(after=at_first, upto=1 << 40, batch_max=500) for row in rows)
+
+    assert stored(400) < 2.5 * stored(200)
+    assert saver.get_tuple(at("t400")).checkpoint["channel_values"]["messages"][-1].startswith("message 399 ")
+
+
+def test_only_channels_that_changed_are_stored(saver):
+    """Neither one whose version is that of the parent, nor one that has the same value under a new one."""
+    first = checkpoint(1, {"a": "x" * 100, "b": "y" * 100})
+    config = saver.put(at("t"), first, {}, {"a": 1, "b": 1})
+    second = checkpoint(2, {"a": "x" * 100, "b": "y" * 100}, {"a": 1, "b": 2})
+    saver.put(config, second, {}, {"b": 2})
+    events = [recorded.event for recorded in saver._own.events() if isinstance(recorded.event, ThreadCheckpointed)]
+    assert [[value.name for value in event.values] for event in events] == [["a", "b"], []]
+    assert events[1].kept == {"a": 1, "b": 1}
+    assert saver.get_tuple(at("t")).checkpoint["channel_values"] == first["channel_values"]
+
+
+def test_a_channel_that_the_parent_does_not_have_is_stored_although_its_version_is_old(saver):
+    """What a caller hands over is never lost, whatever it says has changed."""
+    saver.put(at("t"), checkpoint(1, {"a": 1}), {}, {})
+    saver.put(at("t", "99999999"), checkpoint(2, {"a": 1, "b": 2}), {}, {})
+    assert saver.get_tuple(at("t")).checkpoint["channel_values"] == {"a": 1, "b": 2}
+
+
+def test_two_lines_of_a_thread_with_the_same_versions_keep_their_own_values(saver):
+    """Versions are numbers, and a fork counts on from the same one."""
+    root = saver.put(at("t"), checkpoint(1, {"a": "root"}), {}, {"a": 1})
+    left = saver.put(root, checkpoint(2, {"a": "left"}, {"a": 2}), {}, {"a": 2})
+    right = saver.put(root, checkpoint(3, {"a": "right"}, {"a": 2}), {}, {"a": 2})
+    for config, value in ((root, "root"), (left, "left"), (right, "right")):
+        assert saver.get_tuple(config).checkpoint["channel_values"] == {"a": value}
+
+
+def delta_chain(saver, held, *, thread="t"):
+    """Put checkpoints with these values of channel `c`, and after each a write to it: its number."""
+    made = chain(saver, thread, [{} if value is None else {"c": value} for value in held])
+    for number, config in enumerate(made):
+        saver.put_writes(config, [("c", number)], f"task-{number}")
+    return made
+
+
+def test_the_history_of_a_delta_channel_goes_back_to_the_nearest_value(saver):
+    """Writes from that one's own on, oldest first; those at the checkpoint itself are still to come."""
+    made = delta_chain(saver, [_DeltaSnapshot([0]), None, _DeltaSnapshot([7]), None, None])
+    found = saver.get_delta_channel_history(config=made[-1], channels=["c", "other"])
+    assert found["c"]["seed"].value == [7]
+    assert [value for _, _, value in found["c"]["writes"]] == [2, 3]
+    assert found["other"] == {"writes": []}
+    assert saver.get_delta_channel_history(config=made[-1], channels=[]) == {}
+
+
+def test_the_history_of_a_delta_channel_without_a_value_goes_back_to_the_root(saver):
+    """And says so by having no seed. Nothing is known of a thread that does not exist."""
+    made = delta_chain(saver, [None, None, None])
+    found = saver.get_delta_channel_history(config=made[-1], channels=["c"])
+    assert [value for _, _, value in found["c"]["writes"]] == [0, 1]
+    assert "seed" not in found["c"]
+    assert saver.get_delta_channel_history(config=at("none"), channels=["c"]) == {"c": {"writes": []}}
+
+
+def test_writes_of_one_step_are_in_the_order_in_which_a_graph_applies_them(saver):
+    """By the path of the task, then by task: not by when they came."""
+    first, second = chain(saver, "t", [{}, {}])
+    saver.put_writes(first, [("c", "second")], "task-0", "~pull, 2")
+    saver.put_writes(first, [("c", "first"), ("c", "then")], "task-9", "~pull, 1")
+    saver.put_writes(first, [("c", "input")], "task-5")
+    ordered = ["input", "first", "then", "second"]
+    assert [value for _, _, value in saver.get_tuple(first).pending_writes] == ordered
+    history = saver.get_delta_channel_history(config=second, channels=["c"])
+    assert [value for _, _, value in history["c"]["writes"]] == ordered
+
+
+@pytest.mark.parametrize("hide", ["prune", "delete_for_runs"])
+def test_what_is_hidden_still_tells_the_delta_channels_of_what_is_left(saver, hide):
+    """LangGraph warns that a saver may lose them here. The log keeps what was written."""
+    made = chain(saver, "t", [{"c": _DeltaSnapshot([1])}, {}, {}], run="old")
+    for number, config in enumerate(made):
+        saver.put_writes(config, [("c", [number])], "task")
+    last = saver.put(made[-1], checkpoint(9, {}), {"run_id": "new"}, {})
+    saver.prune(["t"]) if hide == "prune" else saver.delete_for_runs(["old"])
+    assert [found.config for found in saver.list(at("t"))] == [last]
+    assert saver.get_tuple(made[0]) is None
+    history = saver.get_delta_channel_history(config=last, channels=["c"])["c"]
+    assert (history["seed"].value, [value for _, _, value in history["writes"]]) == ([1], [[0], [1], [2]])
+
+
+def test_deleting_hides_what_was_and_not_what_comes(saver):
+    """A thread of the same name begins anew, without the writes of the old one."""
+    (config,) = chain(saver, "t", [{"a": 1}])
+    saver.put_writes(config, [("a", 2)], "task")
+    saver.delete_thread("t")
+    assert saver.get_tuple(at("t")) is None
+    (config,) = chain(saver, "t", [{"a": 3}])
+    found = saver.get_tuple(config)
+    assert (found.checkpoint["channel_values"], found.pending_writes) == ({"a": 3}, [])
+
+
+def test_what_changes_nothing_appends_nothing(saver):
+    """Deleting, pruning and copying what is not there; what a task has written already."""
+    (config,) = chain(saver, "t", [{"a": 1}])
+    saver.put_writes(config, [("a", 2), (ERROR, "no")], "task")
+    assert saver.get_tuple(config).pending_writes == [("task", ERROR, "no"), ("task", "a", 2)]
+    head = saver._own.head()
+    saver.delete_thread("none")
+    saver.delete_for_runs(["none"])
+    saver.delete_for_runs([])
+    saver.prune(["t", "none"])
+    saver.copy_thread("none", "t")
+    saver.copy_thread("t", "t")
+    saver.put_writes(config, [("a", 99)], "task")
+    assert saver._own.head() == head
+
+
+def test_the_positions_of_a_thread_are_those_of_its_content(saver):
+    """Hidden or not, and none of another thread's."""
+    (config,) = chain(saver, "t", [{"a": 1}])
+    chain(saver, "other", [{"a": 1}])
+    saver.put_writes(config, [("a", 2)], "task")
+    saver.delete_thread("t")
+    saver.copy_thread("other", "t")
+    assert saver.positions("t") == [1, 3]
+    assert saver.positions("none") == []
+
+
+def test_errors_and_interrupts_of_a_task_are_replaced_and_its_writes_are_not(saver):
+    """As LangGraph's index of special writes says."""
+    (config,) = chain(saver, "t", [{}])
+    saver.put_writes(config, [("a", 1), (ERROR, "first")], "task")
+    saver.put_writes(config, [("a", 2), (ERROR, "second")], "task")
+    assert saver.get_tuple(config).pending_writes == [("task", ERROR, "second"), ("task", "a", 1)]
+
+
+def test_a_copy_costs_one_small_event_and_goes_its_own_way(saver):
+    """It is the thread as it was then; neither sees what the other does afterwards."""
+    made = chain(saver, "t", [{"a": "x" * 1_000, "n": n} for n in range(20)])
+    before = saver._own.head().position
+    saver.copy_thread("t", "copy")
+    assert saver._own.head().position == before + 1
+    saver.put(made[-1], checkpoint(50, {"a": "theirs"}), {}, {"a": 50})
+    saver.put(at("copy", "00000019"), checkpoint(51, {"a": "ours", "n": 19}), {}, {"a": 51})
+    assert [found.checkpoint["id"] for found in saver.list(at("copy"), limit=2)] == ["00000051", "00000019"]
+    assert saver.get_tuple(at("t")).checkpoint["channel_values"] == {"a": "theirs"}
+    saver.delete_thread("t")
+    assert saver.get_tuple(at("copy")).checkpoint["channel_values"] == {"a": "ours", "n": 19}
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 300_000, 5_000_000])
+def test_values_of_any_size_come_back(saver, size, rng):
+    """Larger than a value of working memory may be, and such as nothing can be made smaller of."""
+    values = [rng.randbytes(size), "ü" * (size // 2), [{"n": n} for n in range(size // 100)]]
+    chain(saver, "t", [{"a": value} for value in values])
+    assert [found.checkpoint["channel_values"]["a"] for found in saver.list(at("t"))] == values[::-1]
+
+
+def test_beyond_the_limits_nothing_is_written(saver, monkeypatch):
+    """Of a channel, a checkpoint and writes; the message says that."""
+    monkeypatch.setattr(threads, "BLOB_BYTES_MAX", 1_000)
+    (config,) = chain(saver, "t", [{"a": "x" * 900}])
+    head = saver._own.head()
+    with pytest.raises(errors.LimitExceeded):
+        saver.put(config, checkpoint(2, {"a": "x" * 1_100}), {}, {"a": 2})
+    with pytest.raises(errors.LimitExceeded):
+        saver.put_writes(config, [("a", "x" * 1_100)], "task")
+    monkeypatch.setattr("mnemolog.adapters.langgraph.threads.CHECKPOINT_BYTES_MAX", 1_500)
+    with pytest.raises(errors.LimitExceeded):
+        saver.put(config, checkpoint(2, {"a": "y" * 900, "b": "x" * 900}), {}, {"a": 2, "b": 2})
+    assert saver._own.head() == head
+    assert limits.BLOB_BYTES_MAX == 64 << 20
+
+
+@dataclass
+class Unlike:
+    """What LangGraph's serialiser cannot hold without pickle."""
+
+    made: object
+
+
+def test_nothing_is_pickled_unless_a_serialiser_is_given_that_does(folder, saver):
+    """And then it is that one which reads it, and no other."""
+    unlike = lambda: None  # noqa: E731
+    with pytest.raises(TypeError):
+        saver.put(at("t"), checkpoint(1, {"a": {1, Unlike, type(unlike)}}), {}, {"a": 1})
+    assert saver._own.head().position == 0
+    saver.put(at("p"), checkpoint(1, {"a": pickle.dumps([1])}), {}, {"a": 1})
+    assert saver.get_tuple(at("p")).checkpoint["channel_values"]["a"] == pickle.dumps([1])
+    assert isinstance(saver.serde, JsonPlusSerializer)
+    assert not saver.serde.pickle_fallback
+
+
+def test_it_shares_a_store_with_sessions(folder):
+    """Each passes over the events of the other: turns, recall, replay, verify and status."""
+    with MemoryStore.open(folder, model=None) as store, MnemologSaver(store) as saver:
+        session = store.start_session("talk")
+        session.record("user", "I like tea")
+        chain(saver, "t", [{"a": "tea " * n} for n in range(5)])
+        session.record("user", "and cake")
+        assert [turn.text for turn in session.turns()] == ["I like tea", "and cake"]
+        assert [hit.text for hit in store.recall("tea").hits] == ["I like tea"]
+        assert [found.name for found in store.sessions()] == ["talk"]
+        assert store.verify().findings == ()
+        store.replay()
+        assert saver.get_tuple(at("t")).checkpoint["channel_values"] == {"a": "tea " * 4}
+    with pytest.raises(errors.StoreClosed):
+        saver.get_tuple(at("t"))
+
+
+def test_what_is_asked_wrongly_is_refused_with_nothing_written(saver):
+    """One sentence each, as everywhere."""
+    with pytest.raises(errors.InvalidInput, match="thread_id"):
+        saver.get_tuple({"configurable": {}})
+    with pytest.raises(errors.InvalidInput, match="checkpoint_id"):
+        saver.put_writes(at("t"), [("a", 1)], "task")
+    with pytest.raises(errors.InvalidInput, match="keep_latest"):
+        saver.prune(["t"], strategy="keep_some")
+    with pytest.raises(errors.InvalidInput):
+        saver.put(at("a\0b"), checkpoint(1, {}), {}, {})
+    assert saver._own.head().position == 0

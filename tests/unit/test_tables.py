@@ -1,0 +1,138 @@
+"""Tables that adapters follow the log with."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from pysqlite3 import dbapi2
+
+from mnemolog import MemoryStore
+from mnemolog.bootstrap import open_quarantine
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.projections.database import fetch
+from mnemolog.projections.tables import Tables
+from mnemolog.seam import clock_of, encoder_of, log_of, open_tables
+
+FILE = "said.db"
+
+
+class Said(Tables):
+    """What was said, by position."""
+
+    name = "said/1"
+    metadata = sa.MetaData()
+    taken = 0
+
+    def take(self, connection, recorded):
+        if isinstance(recorded.event, TurnRecorded):
+            self.taken += 1
+            connection.exec_driver_sql("INSERT INTO said VALUES (?, ?)", (recorded.position, recorded.event.text))
+
+    def texts(self):
+        with self.database.reading() as connection:
+            return [row[0] for row in fetch(connection, "SELECT text FROM said ORDER BY position")]
+
+
+sa.Table("said", Said.metadata, sa.Column("position", sa.Integer, primary_key=True), sa.Column("text", sa.Text))
+
+
+def test_tables_follow_the_log_and_take_each_event_once(store):
+    """Also when it comes twice, and in another process' stead."""
+    session = store.start_session("s")
+    session.record("user", "tea")
+    one, two = open_tables(store, FILE, Said), open_tables(store, FILE, Said)
+    assert one.catch_up() == store.head().position
+    session.record("user", "cake")
+    two.catch_up()
+    one.apply(list(store.events()))
+    assert one.texts() == two.texts() == ["tea", "cake"]
+    assert (one.taken, two.taken, one.position()) == (1, 1, 3)
+    one.database.close()
+    two.database.close()
+
+
+def test_a_rebuild_puts_what_does_not_belong_there_out(store):
+    """The log alone says what is in them."""
+    store.start_session("s").record("user", "tea")
+    tables = open_tables(store, FILE, Said)
+    tables.catch_up()
+    with tables.database.writing() as connection:
+        connection.exec_driver_sql("INSERT INTO said VALUES (99, 'planted')")
+    assert tables.texts() == ["tea", "planted"]
+    assert tables.rebuild() == 2
+    assert tables.texts() == ["tea"]
+    tables.database.close()
+
+
+def test_tables_that_are_emptied_while_they_catch_up_begin_anew(store, monkeypatch):
+    """What was read before would leave out what comes before it."""
+    session = store.start_session("s")
+    for number in range(6):
+        session.record("user", f"turn {number}")
+    tables, other = open_tables(store, FILE, Said), open_tables(store, FILE, Said)
+    tables.batch_max = 2
+    reads = log_of(store).read
+
+    def read(**how):
+        for events in reads(**how):
+            yield events
+            if events[-1].position == 4 and other.position() == 4 and not emptied_once:
+                emptied_once.append(True)
+                with other.database.writing() as connection:
+                    connection.exec_driver_sql("DELETE FROM said")
+                    connection.exec_driver_sql("DELETE FROM tracking")
+
+    emptied_once = []
+    monkeypatch.setattr(tables.log, "read", read)
+    assert tables.catch_up() == store.head().position
+    assert emptied_once
+    assert tables.texts() == [f"turn {number}" for number in range(6)]
+    tables.database.close()
+    other.database.close()
+
+
+def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):
+    """Those of another log are set aside, those of another version made anew in place."""
+    store.start_session("s").record("user", "tea")
+    tables = open_tables(store, FILE, Said)
+    tables.catch_up()
+    tables.database.close()
+
+    class Newer(Said):
+        name = "said/2"
+
+    newer = open_tables(store, FILE, Newer)
+    assert (newer.position(), newer.texts()) == (0, [])
+    newer.catch_up()
+    newer.database.close()
+    with MemoryStore.open(tmp_path / "other", model=None) as other:
+        (other.path / "projections").mkdir(exist_ok=True)
+        with dbapi2.connect(store.path / "projections" / FILE) as source:
+            source.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        source.close()
+        (other.path / "projections" / FILE).write_bytes((store.path / "projections" / FILE).read_bytes())
+        theirs = open_tables(other, FILE, Newer)
+        assert (theirs.position(), theirs.texts()) == (0, [])
+        assert [item.state for item in open_quarantine(other.path).items()] == ["other-log"]
+        theirs.database.close()
+
+
+def test_a_damaged_file_is_set_aside_and_begun_anew(store):
+    """Nothing is lost with it."""
+    store.start_session("s").record("user", "tea")
+    (store.path / "projections").mkdir(exist_ok=True)
+    (store.path / "projections" / FILE).write_bytes(b"no database at all " * 100)
+    tables = open_tables(store, FILE, Said)
+    tables.catch_up()
+    assert tables.texts() == ["tea"]
+    tables.database.close()
+
+
+def test_an_adapter_gets_the_log_the_clock_and_the_model_of_a_store(store, clock, encoder, tmp_path):
+    """Those that the store itself goes by."""
+    assert log_of(store).head().position == store.head().position
+    assert clock_of(store) is clock
+    made = encoder_of(store)
+    assert made is not None
+    assert made.fingerprint == store.vectors().fingerprint
+    with MemoryStore.open(tmp_path / "none", model=None) as bare:
+        assert encoder_of(bare) is None
