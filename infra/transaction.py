@@ -167,7 +167,7 @@ class Transaction:
         self.codec.refresh()
         stored = self.execute(_SELECT_TURNS, (stream, *versions))
         there = (Position(row[0]) for row in stored if not self.codec.is_forgotten(stream, row[1], row[2]))
-        found = [*staged, *islice(there, limit - len(staged))]
+        found = [*staged, *islice(there, min(limit, INTEGER_MAX) - len(staged))]
         stored.close()
         return found
 

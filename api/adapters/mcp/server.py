@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
+from anyio import BrokenResourceError, ClosedResourceError
 
 from mnemolog.adapters.mcp import tools
 from mnemolog.adapters.mcp.catalogue import TOOLS
@@ -48,8 +49,11 @@ def make_server(memory: Memory) -> Any:
 async def serve_stdio(memory: Memory) -> None:
     """Serve one client over standard input and output until it hangs up. All else that prints goes to stderr."""
     server = make_server(memory)
-    async with memory.loading(), stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    try:
+        async with memory.loading(), stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+    except* (ConnectionError, BrokenResourceError, ClosedResourceError):
+        _log.info("the client has gone before it read its answer")
 
 
 class _Speaker:
