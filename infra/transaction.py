@@ -155,6 +155,8 @@ class Transaction:
 
         Forgotten ones are passed over: nobody sees them.
         """
+        if limit > INTEGER_MAX:
+            raise OverflowError(limit)
         upto = LATEST if upto is None else upto
         staged = [
             Position(row[0])
@@ -167,7 +169,7 @@ class Transaction:
         self.codec.refresh()
         stored = self.execute(_SELECT_TURNS, (stream, *versions))
         there = (Position(row[0]) for row in stored if not self.codec.is_forgotten(stream, row[1], row[2]))
-        found = [*staged, *islice(there, min(limit, INTEGER_MAX) - len(staged))]
+        found = [*staged, *islice(there, limit - len(staged))]
         stored.close()
         return found
 

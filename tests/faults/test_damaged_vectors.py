@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
-from mnemolog import MemoryStore, ProjectionUnreadable
+from mnemolog import MemoryStore
 from mnemolog.projections.vectors.generation import Generation
-from mnemolog.projections.vectors.lock import IndexerLock
 from tests.children.vector_workers import DIMENSION, judging
 from tests.support import WAIT_S, HashEncoder
 
@@ -228,18 +225,3 @@ def test_a_rebuild_that_was_cut_off_and_damaged_since_is_gone_on_with(stage, mon
         assert store.rebuild("vectors")[0].complete
         assert store.status().quarantined == 1
     assert judged_answers(stage) == expected
-
-
-def test_a_lock_whose_holder_cannot_be_noted_is_not_kept(tmp_path, monkeypatch):
-    """A full disk: the error says so, and whoever comes next is not told that somebody writes."""
-    lock, other = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
-
-    def full(self, data):
-        raise OSError(errno.ENOSPC, "no space left")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
-        with pytest.raises(ProjectionUnreadable), lock.held(wait_s=0):
-            pass
-    with other.held(wait_s=0):
-        pass

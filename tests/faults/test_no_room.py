@@ -76,6 +76,8 @@ def verify(store, _):
     assert store.verify().sound
 
 
+HAVE_WHAT_THEY_NEED = frozenset({"append", "append many", "checkpoint"})
+"""A store that is open has its files open: these take no other."""
 READS = {"status": status, "recall": recall, "verify": verify}
 OPERATIONS = {
     "append": Operation(append, 80_000, "log.db-wal"),
@@ -234,6 +236,9 @@ def test_without_descriptors(copied, tmp_path, descriptor_limit, name, scale, re
         require_whole(folder, other, done=error is None, what=f"{name} with {number} descriptors: {error!r}")
         shutil.rmtree(folder)
         shutil.rmtree(other)
+    if name in HAVE_WHAT_THEY_NEED:
+        assert outcomes == [None] * count
+        return
     assert isinstance(outcomes[0], mnemolog.OutOfDescriptors | mnemolog.ProjectionError), outcomes[0]
     assert outcomes[0].hint
 

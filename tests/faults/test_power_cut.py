@@ -13,6 +13,7 @@ from pysqlite3 import dbapi2
 from mnemolog import LogWriteFailed, MemoryStore
 from mnemolog.infra import sqlite
 from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.infra.log import LOG_FILE, EventLog
 from mnemolog.projections.verify import Kind, Witness, verify
 from tests.children.workers import append_until_killed
@@ -80,7 +81,7 @@ def test_every_connection_has_the_settings_that_keep_what_was_acknowledged(conne
                 path = connection.execute("PRAGMA database_list").fetchone()[2]
             except dbapi2.ProgrammingError:
                 continue  # Closed by now.
-            found, is_log = sqlite.settings_of(connection), path.endswith(LOG_FILE)
+            found, is_log = sqlite.settings_of(connection), path.endswith((LOG_FILE, KEYS_FILE))
             asked["log" if is_log else "projection"] += 1
             assert found == {
                 "journal_mode": "wal",
@@ -214,7 +215,8 @@ def contents(left, folder, wal, witness=None):
     """Return what a copy of a store holds whose WAL is this one."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    shutil.copy(left / LOG_FILE, folder / LOG_FILE)
+    for path in (left / LOG_FILE, *left.glob(f"{KEYS_FILE}*")):
+        shutil.copy(path, folder / path.name)
     (folder / WAL).write_bytes(wal)
     log = EventLog.open(folder, clock=SystemClock(), create=False)
     try:

@@ -249,7 +249,7 @@ def test_a_page_reads_no_further_than_it_is_long():
     spans = [Span("a", 4 + 4 * n, 8 + 4 * n) for n in range(100)]
     with views.database.reading() as connection:
         asked = []
-        sa.event.listen(connection, "before_cursor_execute", lambda *call: asked.append(call[2]))
+        connection.connection.driver_connection.set_trace_callback(asked.append)
         assert positions_in(connection, spans, newest_first=True, limit=8) == list(range(404, 396, -1))
         assert positions_in(connection, spans, after=204, limit=8) == list(range(205, 213))
         assert len(asked) == 4
