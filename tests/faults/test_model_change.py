@@ -22,6 +22,8 @@ pytestmark = pytest.mark.promise("P10")
 
 TURNS_EACH = 150
 MEANWHILE = 1_000
+RECALLED_MAX = 1_000
+"""Turns that one recall returns at most, and so of a session here."""
 
 
 def fingerprint_of(half):
@@ -88,6 +90,12 @@ def test_a_handle_that_is_open_in_another_process_switches_at_the_event_and_back
         assert [similarity for _, _, similarity in told] == [pytest.approx(1.0, abs=1e-5)] * 4
 
 
+def said_in(store, name, numbers):
+    """Record a turn of each number in a session; return where they are."""
+    session = store.start_session(name, session_id=name)
+    return {text: session.record("user", text).position for text in (f"note of early{n}" for n in numbers)}
+
+
 @pytest.mark.timeout(7200)
 @pytest.mark.promise("P10", "turns before a build")
 def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_recorded(
@@ -95,8 +103,11 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
 ):
     """A thousand turns come while another process builds: no answer fails, none is of the new model."""
     with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-        early, late = (store.start_session(name, session_id=name) for name in ("early", "late"))
-        before = {text: early.record("user", text).position for text in (f"note early{n}" for n in range(tries))}
+        late = store.start_session("late", session_id="late")
+        before = {
+            f"early{start}": said_in(store, f"early{start}", range(start, min(start + RECALLED_MAX, tries)))
+            for start in range(0, tries, RECALLED_MAX)
+        }
         store.catch_up_vectors()
         meanwhile = {}
         started, go_on = fork_server.Event(), fork_server.Event()
@@ -119,7 +130,8 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
         assert activated.encoded_texts == MEANWHILE
         for half in (1, 0):
             assert store.activate_model(f"half-{half}").encoded_texts == 0
-            check_all(store, before, model=fingerprint_of(half), session="early", of_itself_every=10)
+            for name, positions in before.items():
+                check_all(store, positions, model=fingerprint_of(half), session=name, of_itself_every=10)
             check_all(store, meanwhile, model=fingerprint_of(half), session="late", of_itself_every=10)
 
 

@@ -44,7 +44,7 @@ def test_recalls_under_writing_are_never_older_than_asked(folder, tries, record_
         askers = [in_thread(lambda session=session: ask(session)) for session in sessions]
         try:
             for asker in askers:
-                asker.result()
+                asker.result(timeout_s=7_200)
         finally:
             ended.set()
             more.release()
