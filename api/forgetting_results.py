@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.events import Target
 from mnemolog.domain.position import Position
 
@@ -79,5 +80,5 @@ def read_erasures(file: Path) -> list[Erasure]:
     """Return the erasures of a file of JSON. Raises `InvalidInput` for one that holds none."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=list[Erasure])
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise errors.InvalidInput("erasures", f"{file} does not hold erasures: {error}; nothing was changed") from error

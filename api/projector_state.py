@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable
 
@@ -101,7 +102,7 @@ def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:
     for path in sorted(folder.glob("[!.]*.json")):
         try:
             status = msgspec.json.decode(path.read_bytes(), type=ProjectorStatus)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNDECODABLE):
             continue  # Removed meanwhile, or half of it after a power cut.
         if status.state not in _TOLD_FIRST:
             continue

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from immutables import Map
 
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.position import Position
@@ -66,7 +67,7 @@ def decode_state(stored: bytes) -> SessionState:
     """Return the state of which `encode_state` made `stored`. Raises `InvalidInput` for other bytes."""
     try:
         found = _DECODER.decode(stored)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise InvalidInput("state", f"not a stored state: {error}") from error
     if found.format != STATE_FORMAT:
         raise InvalidInput("state", f"format {found.format}, this mnemolog reads {STATE_FORMAT}")

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.row import LogRow
 
@@ -70,7 +71,7 @@ def decoded(line: bytes) -> ExportLine:
     """Return what a line of an export says. Raises `InvalidInput`."""
     try:
         return _DECODER.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise InvalidInput("line", f"no line of an export: {error}") from error
 
 

@@ -9,6 +9,7 @@ from eventsourcing.domain import DomainEventProtocol
 from eventsourcing.persistence import Mapper, StoredEvent, Transcoder
 
 from mnemolog.domain import errors
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.events import EVENT_TYPES, Event
 from mnemolog.domain.position import Version
 
@@ -31,7 +32,7 @@ def decode(topic: str, state: bytes | bytearray, *, position: int) -> Event:
         raise errors.UndecodableEvent(position=position, topic=topic, why="unknown topic")
     try:
         return decoder.decode(state)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise errors.UndecodableEvent(position=position, topic=topic, why=str(error)) from error
 
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mnemolog.domain.decoding import UNDECODABLE
+
 Kept = TypeVar("Kept")
 
 
@@ -34,5 +36,5 @@ def decode(data: bytes, kind: type[Kept]) -> Kept:
         if sha256(found.manifest).hexdigest() != found.sha256:
             raise NotAsWritten("its bytes are not those that were written")
         return msgspec.json.decode(found.manifest, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise NotAsWritten(str(error)) from error

@@ -15,6 +15,7 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.projections.durable import FILE_MODE
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
@@ -62,7 +63,7 @@ def stale_notes(projections: Path) -> list[Leftover]:
             holder = msgspec.json.decode(path.read_bytes(), type=Holder)
         except FileNotFoundError:
             continue
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *UNDECODABLE) as error:
             found.append(Leftover(path, f"it cannot be read: {error}"))
             continue
         if holder.host == socket.gethostname() and not is_running(holder.pid):

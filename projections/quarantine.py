@@ -20,6 +20,7 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors, journal
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable, seal
 from mnemolog.projections.vectors.manifest import Manifest, read_manifest
@@ -327,7 +328,7 @@ def _with_parts(item: Path) -> list[Path]:
 def _read_note(item: Path) -> _Note:
     try:
         return msgspec.json.decode(_note_of(item).read_bytes(), type=_Note)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, *UNDECODABLE):
         return _Note()
 
 

@@ -16,6 +16,7 @@ import msgspec
 import sqlalchemy as sa
 import xxhash
 
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.projections.durable import temporary_name, write_note
 
 PART: Final = "-seal"
@@ -82,7 +83,7 @@ def seal(connection: sa.Connection, database: Path) -> bool:
 
 def _read(database: Path) -> Seal | None:
     """Return the seal; one that is not readable as a seal is none: it only says that the file was whole once."""
-    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    with suppress(OSError, *UNDECODABLE):
         return msgspec.json.decode(path_of(database).read_bytes(), type=Seal)
     return None
 

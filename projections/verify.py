@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.digest import link
 from mnemolog.domain.events import EVENT_TYPES, ContentErased, ForgetRequested, SessionStarted
 from mnemolog.domain.position import ORIGIN, Position
@@ -189,7 +190,7 @@ class _Chain:
                         self._note(event)
                     elif isinstance(event, SessionStarted) and event.sealed_name:
                         self.sealed += 1
-            except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (KeyError, *UNDECODABLE) as error:
                 name = topic.decode(errors="replace")
                 why = f"topic {name!r} is unknown" if isinstance(error, KeyError) else f"{name}: {error}"
                 self._report(Kind.UNDECODABLE, position, stream, why)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.errors import InvalidInput
 
 UTF8_BOM: Final = b"\xef\xbb\xbf"
@@ -21,7 +22,7 @@ _DECODER: Final = msgspec.json.Decoder()
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _EXPLAINED_BYTES_MAX: Final = 16 << 20
-_FAILURES: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_FAILURES: Final = (*UNDECODABLE, RecursionError)
 
 
 class BrokenDocument(InvalidInput):

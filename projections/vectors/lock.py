@@ -15,6 +15,7 @@ import filelock
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.projections import durable
 from mnemolog.projections.vectors.folders import prefix_of
 
@@ -67,7 +68,7 @@ class IndexerLock:
         """Return who holds the lock, or held it last, in words."""
         try:
             return str(msgspec.json.decode(self._note.read_bytes(), type=Holder))
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNDECODABLE):
             return _UNKNOWN
 
     def _acquire(self, wait_s: float) -> None:

@@ -342,6 +342,17 @@ def test_a_note_that_names_a_dead_indexer_is_told_and_removed(memory):
         assert store.doctor().findings == ()
 
 
+def test_a_note_with_a_flipped_bit_is_told_and_removed(memory):
+    """What is no UTF-8 any more is no JSON either: found by the simulation with seed 209853018/7."""
+    note = memory / "projections" / "vectors" / ".0123456789abcdef.holder.json"
+    written = msgspec.json.encode(Holder(dead_process(), socket.gethostname()))
+    with MemoryStore.open(memory, model=None) as store:
+        note.write_bytes(b"{\xed" + written[2:])
+        (found,) = store.doctor(fix=True).findings
+        assert "cannot be read" in found.why
+        assert not note.exists()
+
+
 def test_a_generation_that_was_replaced_is_told_and_set_aside(memory):
     """As a rebuild leaves it that died after the switch."""
     (first,) = (memory / "projections" / "vectors").glob("*-0001")
