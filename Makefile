@@ -63,7 +63,7 @@ bench-sessions: install  ## what sessions and working memory cost, written to do
 	$(BIN)/python benchmarks/sessions.py --write docs/bench-sessions.md $(BENCH_FOLDER:%=--folder %)
 
 bench-vectors: install  ## vectors against bare FAISS, written to docs/bench-vectors.md; real ones too with MESSAGES=path
-	$(BIN)/python benchmarks/vectors.py --write docs/bench-vectors.md $(MESSAGES:%=--gitter %)
+	$(BIN)/python benchmarks/vectors.py --write docs/bench-vectors.md $(MESSAGES:%=--gitter %) $(BENCH_FOLDER:%=--folder %)
 
 bench-recall-speed: install  ## recall against bare FTS5 among the messages of MESSAGES=path, written to docs/bench-recall.md
 ifdef MESSAGES

@@ -141,6 +141,9 @@ class Keyring:
 
     def key_to_open(self, stream: str, series: int, version: int) -> tuple[StreamKeys, bytes | None]:
         """Return the keys of a stream, and the one that `version` was sealed with; None where it was destroyed."""
+        ready = self._streams.get(stream)  # As in `key_to_seal`: of most events the key is derived already.
+        if ready is not None and series == ready.series and (found := ready.near.get(version)) is not None:
+            return ready, found
         with self._lock:
             for known in (self._known, self._load):  # What is not known may have been made by another process since.
                 keys = known(stream)

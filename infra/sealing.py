@@ -55,9 +55,9 @@ class Sealer:
         keys, key = self.keyring.key_to_open(stream, sealed[2], version)
         if key is None:
             return None
-        content, place = memoryview(sealed), keys.place + version.to_bytes(8, "big") + topic.encode()
+        place = keys.place + version.to_bytes(8, "big") + topic.encode()
         try:
-            plain: bytes = self._cipher(key).decrypt(content[NONCE_AT:HEAD_BYTES], content[HEAD_BYTES:], place)
+            plain: bytes = self._cipher(key).decrypt(sealed[NONCE_AT:HEAD_BYTES], sealed[HEAD_BYTES:], place)
         except Exception as error:
             if type(error).__name__ != "InvalidTag":
                 raise

@@ -19,6 +19,11 @@ from mnemolog.projections.database import ProjectionDatabase, fetch
 Vectors = NDArray[np.float32]
 
 LOOKUP_MAX: Final = 500
+TOGETHER_MIN: Final = 64
+"""Texts that are looked up at once, from which on it may pay to read the rows behind those of the look-up before."""
+SCATTERED_MAX: Final = 2
+"""How far from their middle rows lie together, as a multiple of their number: a text that is said often lies elsewhere.
+"""
 _STORED: Final = np.dtype("<f4")
 _xxh3: Final = xxhash.xxh3_128_digest
 DELETED_TOGETHER_MAX: Final = 2_000
@@ -38,7 +43,12 @@ EMBEDDINGS: Final = sa.Table(
 )
 
 
-_SELECT: Final = "SELECT content, chunks, vectors, checksum FROM embeddings WHERE fingerprint = ? AND content IN ({})"
+_COLUMNS: Final = "SELECT content, chunks, vectors, checksum, rowid FROM embeddings"
+_SELECT: Final = _COLUMNS + " WHERE fingerprint = ? AND content IN ({})"
+_SELECT_BEHIND: Final = _COLUMNS + " NOT INDEXED WHERE rowid BETWEEN ? AND ? AND fingerprint = ?"
+
+_Row = tuple[bytes, int, bytes, bytes, int]
+"""Content, chunks, vectors, checksum, and the number of the row in its table."""
 
 
 def content_hash(text: str) -> bytes:
@@ -54,6 +64,8 @@ class EmbeddingCache:
     ) -> None:
         self._database, self._epoch = database, epoch
         self._fingerprint, self._dimension = fingerprint, dimension
+        self._next: int | None = None
+        """Where the rows of the next look-up may begin: a rebuild asks for them in the order they lie in."""
         with database.writing() as connection:
             _METADATA.create_all(connection)
 
@@ -67,9 +79,26 @@ class EmbeddingCache:
         with self._database.reading() as connection:
             for start in range(0, len(wanted), LOOKUP_MAX):
                 some = wanted[start : start + LOOKUP_MAX]
-                query = _SELECT.format(",".join("?" * len(some)))
-                found |= self._whole(fetch(connection, query, self._fingerprint, *some))
+                rows = self._read_behind(connection, some)
+                known = {row[0] for row in rows}
+                if others := [content for content in some if content not in known]:
+                    query = _SELECT.format(",".join("?" * len(others)))
+                    rows += fetch(connection, query, self._fingerprint, *others)
+                self._next = _behind(rows)
+                found |= self._whole(rows)
         return found
+
+    def _read_behind(self, connection: sa.Connection, contents: Sequence[bytes]) -> list[_Row]:
+        """Return those of the rows behind the last look-up's that are of these contents.
+
+        One after the other they cost a fifth of what it takes to find each through the primary key.
+        """
+        first = self._next
+        if first is None or len(contents) < TOGETHER_MIN:
+            return []
+        wanted = frozenset(contents)
+        rows = fetch(connection, _SELECT_BEHIND, first, first + len(contents) - 1, self._fingerprint)
+        return [row for row in rows if row[0] in wanted]
 
     def store(self, vectors_by_content: Mapping[bytes, Vectors], *, read_in: int = 0) -> None:
         """Keep vectors of shape (chunks, dimension). What is there already is replaced.
@@ -94,16 +123,26 @@ class EmbeddingCache:
                 list(rows),
             )
 
-    def _whole(self, rows: list[tuple[bytes, int, bytes, bytes]]) -> dict[bytes, Vectors]:
+    def _whole(self, rows: list[_Row]) -> dict[bytes, Vectors]:
         """Return the vectors of the rows whose bytes fit their checksum, as parts of one array."""
         size = self._dimension * _STORED.itemsize
         rows = [row for row in rows if len(row[2]) == row[1] * size and checksum(row[0], row[2]) == row[3]]
         vectors = np.frombuffer(b"".join([row[2] for row in rows]), dtype=_STORED).reshape(-1, self._dimension)
         found, start = dict[bytes, Vectors](), 0
-        for content, chunks, _, _ in rows:
+        for content, chunks, *_ in rows:
             found[content] = vectors[start : start + chunks]
             start += chunks
         return found
+
+
+def _behind(rows: Sequence[_Row]) -> int | None:
+    """Return the number behind where most of the rows lie together, None where they do not."""
+    numbers = sorted(row[4] for row in rows)
+    if not numbers:
+        return None
+    middle, reach = numbers[len(numbers) // 2], SCATTERED_MAX * len(numbers)
+    together = [number for number in numbers if abs(number - middle) <= reach]
+    return together[-1] + 1 if 2 * len(together) > len(numbers) else None
 
 
 def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:

@@ -1,0 +1,87 @@
+"""The embedding cache finds what it was given, in whatever order it is asked."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from mnemolog import bootstrap
+from mnemolog.projections import embeddings
+from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.embeddings import EmbeddingCache, content_hash
+
+DIMENSION = 4
+TEXTS = 2_000
+
+
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "embeddings.db"
+    return ProjectionDatabase(bootstrap.open_engine(path), path)
+
+
+def vector(number, model=0):
+    return np.full((1 + number % 3, DIMENSION), number + model / 2, dtype=np.float32)
+
+
+@pytest.fixture
+def cache(database):
+    """Two thousand texts, rows of another model between them."""
+    cache = EmbeddingCache(database, fingerprint="one", dimension=DIMENSION)
+    other = EmbeddingCache(database, fingerprint="two", dimension=DIMENSION)
+    for start in range(0, TEXTS, 100):
+        some = range(start, start + 100)
+        cache.store({content_hash(f"text {n}"): vector(n) for n in some})
+        other.store({content_hash(f"text {n}"): vector(n, model=1) for n in range(start, start + 10)})
+    return cache
+
+
+def look_up(cache, numbers):
+    found = cache.look_up([content_hash(f"text {n}") for n in numbers])
+    assert found.keys() == {content_hash(f"text {n}") for n in numbers if n < TEXTS}
+    for n in numbers:
+        if n < TEXTS:
+            np.testing.assert_array_equal(found[content_hash(f"text {n}")], vector(n))
+
+
+@pytest.mark.parametrize("together", [1, 70, 500, 1_200])
+def test_every_order_finds_the_same(cache, together, seed):
+    """In the order they lie in, backwards, mixed, with gaps, with repeats, and with texts that are not known."""
+    rng = random.Random(seed)
+    mixed = rng.sample(range(TEXTS), TEXTS)
+    repeated = [n if n % 7 else 3 for n in range(TEXTS)]
+    unknown = [n if n % 5 else n + TEXTS for n in range(TEXTS)]
+    for order in (range(TEXTS), range(TEXTS)[::-1], range(TEXTS)[::3], mixed, repeated, unknown):
+        for start in range(0, len(order), together):
+            look_up(cache, order[start : start + together])
+
+
+def test_what_lies_in_the_order_that_it_is_asked_in_is_not_looked_up_one_by_one(cache, monkeypatch):
+    """But for the first of them, and for what is said again and lies elsewhere."""
+    asked = []
+
+    def fetch(connection, statement, *parameters):
+        if "IN (" in statement:
+            asked.append(len(parameters) - 1)
+        return fetched(connection, statement, *parameters)
+
+    fetched = embeddings.fetch
+    monkeypatch.setattr(embeddings, "fetch", fetch)
+    for start in range(0, TEXTS, 500):
+        look_up(cache, [n if n % 50 else 0 for n in range(start, start + 500)])
+    assert asked[0] == 500 - 9
+    assert sum(asked[1:]) < TEXTS / 10
+
+
+def test_a_damaged_row_is_unknown_however_it_is_found(cache, database):
+    """Its checksum no longer fits, also where the row was read without being asked for by its content."""
+    with database.writing() as connection:
+        connection.exec_driver_sql("UPDATE embeddings SET vectors = zeroblob(length(vectors)) WHERE rowid % 10 = 0")
+    for start in range(0, TEXTS, 500):
+        found = cache.look_up([content_hash(f"text {n}") for n in range(start, start + 500)])
+        assert 440 <= len(found) <= 460
+        assert all(
+            made.any() or n == 0 for n in range(TEXTS) if (made := found.get(content_hash(f"text {n}"))) is not None
+        )
