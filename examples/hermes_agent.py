@@ -1,6 +1,6 @@
 """Hermes' own memory manager with mnemolog behind it: python examples/hermes_agent.py
 
-It says what Hermes says to a provider of memory: turns, a switch to a new session, an undo. No model and no provider's key.
+It says what Hermes says to a provider of memory: turns, a new session, an undo. No model and no provider's key.
 """
 
 from __future__ import annotations

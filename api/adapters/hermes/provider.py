@@ -17,7 +17,7 @@ from mnemolog.adapters.hermes.backups import copies
 from mnemolog.adapters.hermes.config import NAME, SCHEMA, Config
 from mnemolog.adapters.hermes.outbox import Outbox
 from mnemolog.adapters.hermes.recalling import QUERY_CHARS, new_to, recalled, shown
-from mnemolog.adapters.hermes.told import Entered, Said, Undone
+from mnemolog.adapters.hermes.told import Entered, Said, Undone, Who
 from mnemolog.adapters.hermes.tools import RECALL, REMEMBER, TOOLS
 from mnemolog.domain.errors import MnemologError
 from mnemolog.projections.recall import Hit
@@ -36,7 +36,7 @@ class MnemologProvider(MemoryProvider):
         self._home = Path(get_hermes_home())
         self._outbox = Outbox(self._open, self._report)
         self._active = False
-        self._agent = self._scope = "hermes"
+        self._who = Who()
         self._config = Config()
         self._session = self._left = ""
         self._since = 0
@@ -63,19 +63,16 @@ class MnemologProvider(MemoryProvider):
         profile, platform, user = (
             quote(str(kwargs.get(key) or ""), safe="") for key in ("agent_identity", "platform", "user_id")
         )
-        self._agent = f"hermes/{profile or 'default'}"
-        self._scope = f"{self._agent}/{f'{platform}:{user}' if user else 'owner'}"
+        agent = f"hermes/{profile or 'default'}"
+        self._who = Who(agent=agent, scope=f"{agent}/{f'{platform}:{user}' if user else 'owner'}")
         self._active = kwargs.get("agent_context", "primary") == "primary"
         self._enter(session_id)
 
     def _enter(self, session_id: str, *, left: str = "", reason: str = "") -> None:
         self._session, self._left, self._afresh = session_id, left, True
         if self._active:
-            self._outbox.put(Entered(**self._of(session_id), left=left, reason=reason))
+            self._outbox.put(Entered(session=session_id, who=self._who, left=left, reason=reason))
             self._since = self._outbox.ask(lambda store: store.head().position)
-
-    def _of(self, session: str) -> dict[str, str]:
-        return {"session": session or self._session, "agent": self._agent, "scope": self._scope}
 
     def _open(self) -> MemoryStore:
         self._config = config.read(self._home)
@@ -83,7 +80,7 @@ class MnemologProvider(MemoryProvider):
 
     @property
     def _recalls(self) -> str:
-        return self._scope if self._config.recall == "user" else self._agent
+        return self._who.scope if self._config.recall == "user" else self._who.agent
 
     def _report(self, what: str) -> None:
         if self._warn is not None and what != self._warned:
@@ -110,11 +107,15 @@ class MnemologProvider(MemoryProvider):
         if self._active:
             said = {"user": user_content, "assistant": assistant_content}
             turns = [self._turn(session_id, role, text) for role, text in said.items() if text.strip()]
-            self._outbox.put(Said(**self._of(session_id), turns=turns, messages=messages))
+            self._say(*turns, messages=messages)
 
     def _turn(self, session: str, role: str, text: str, **about: Any) -> NewTurn:
         text = text.replace("\x00", "").encode(errors="replace").decode()
         return NewTurn(session=session or self._session, role=role, text=text, key=f"hermes/{uuid4()}", **about)
+
+    def _say(self, *turns: NewTurn, messages: list[dict[str, Any]] | None = None) -> None:
+        if turns:
+            self._outbox.put(Said(session=turns[0].session, who=self._who, turns=turns, messages=messages))
 
     def on_session_end(self, messages: list[dict[str, Any]]) -> None:
         """Write what waits. Nothing else: every turn is recorded already, and Hermes may go on with the session."""
@@ -136,7 +137,7 @@ class MnemologProvider(MemoryProvider):
             self._enter(new_session_id, left=parent_session_id or self._session, reason=reason)
         elif self._active:
             self._session, self._afresh = new_session_id, True
-            self._outbox.put(Undone(**self._of(new_session_id)))
+            self._outbox.put(Undone(session=new_session_id, who=self._who))
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
         """Tell the one who summarises where all of it is kept."""
@@ -146,21 +147,18 @@ class MnemologProvider(MemoryProvider):
         kept = f"All earlier turns are kept word for word (session {self._session}, up to position {head})"
         return f"{kept}; the tool {RECALL} finds what a summary leaves out."
 
-    def on_memory_write(
-        self, action: str, target: str, content: str, metadata: dict[str, Any] | None = None
-    ) -> None:
+    def on_memory_write(self, action: str, target: str, content: str, metadata: dict[str, Any] | None = None) -> None:
         """Record that Hermes' own memory was changed, and how."""
         about = {key: str(value) for key, value in (metadata or {}).items() if key in ("session_id", "old_text")}
         text = content or about.get("old_text", "")
         if self._active and text.strip():
             session, text = about.pop("session_id", ""), f"No longer holds: {text}" if action == "remove" else text
-            turn = self._turn(session, "system", text, metadata={"memory": target, "action": action, **about})
-            self._outbox.put(Said(**self._of(session), turns=[turn]))
+            self._say(self._turn(session, "system", text, metadata={"memory": target, "action": action, **about}))
 
     # What it asks.
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """Return what the message calls to mind, as text for the model; "" for nothing. Never waits for a stuck model."""
+        """Return what the message calls to mind, as text for the model. A model that is stuck holds nobody up."""
         if not self._active or not query.strip():
             return ""
         left = self._left if self._afresh else ""
@@ -177,8 +175,8 @@ class MnemologProvider(MemoryProvider):
         """Ask in the background what the turn calls to mind, for the next turn of the same session."""
         here = session_id or self._session
         if self._active and query.strip():
-            asked = {"query": query[:QUERY_CHARS], "k": self._config.hits}
-            self._outbox.ask(lambda store: store.session(here).prefetch(**asked, scope=self._recalls))
+            asked, k, scope = query[:QUERY_CHARS], self._config.hits, self._recalls
+            self._outbox.ask(lambda store: store.session(here).prefetch(asked, k=k, scope=scope))
             self._afresh = self._afresh and here != self._session
 
     def system_prompt_block(self) -> str:
@@ -200,7 +198,7 @@ class MnemologProvider(MemoryProvider):
     def _tool(self, name: str, args: dict[str, Any]) -> dict[str, Any]:
         if name == REMEMBER:
             turn = self._turn("", "assistant", str(args.get("text", "")), metadata={"remembered": True})
-            self._outbox.put(Said(**self._of(""), turns=[turn]))
+            self._say(turn)
             return {"kept": turn.text}
 
         def question(store: MemoryStore) -> list[Hit]:

@@ -24,12 +24,18 @@ _REASONS: Final = {
 }
 
 
+class Who(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose sessions, as the store knows them."""
+
+    agent: str = "hermes"
+    scope: str = "hermes"
+
+
 class Told(msgspec.Struct, kw_only=True):
     """One thing that Hermes told. Written again after a failure, it is in the log once."""
 
     session: str
-    agent: str
-    scope: str
+    who: Who
 
     def write(self, store: MemoryStore) -> None:
         """Put it into the log."""
@@ -40,7 +46,9 @@ class Told(msgspec.Struct, kw_only=True):
         try:
             return store.session(self.session)
         except UnknownSession:
-            return store.start_session(self.session, agent=self.agent, scope=self.scope, session_id=self.session)
+            return store.start_session(
+                self.session, agent=self.who.agent, scope=self.who.scope, session_id=self.session
+            )
 
 
 class Entered(Told, kw_only=True):
@@ -62,9 +70,9 @@ class Entered(Told, kw_only=True):
             self.session,
             reason=told,
             session=left or self.session,
-            agent=self.agent,
+            agent=self.who.agent,
             name=self.session,
-            scope=self.scope,
+            scope=self.who.scope,
         )
 
 
@@ -73,14 +81,14 @@ class Undone(Told, kw_only=True):
 
     def write(self, store: MemoryStore) -> None:
         """Break the stamps of what was prefetched, and leave a note for the next turn."""
-        store.switch(self._entered(store).id, reason=SwitchReason.RESUME, session=self.session, agent=self.agent)
+        store.switch(self._entered(store).id, reason=SwitchReason.RESUME, session=self.session, agent=self.who.agent)
         store.session(self.session).set(IN_DOUBT, True)
 
 
 class Said(Told, kw_only=True):
-    """Turns that were said, all of them or none. `messages` is the transcript that ends with them, if Hermes sent it."""
+    """Turns that were said, all of them or none, and the transcript that they end, if Hermes sent it."""
 
-    turns: list[NewTurn]
+    turns: Sequence[NewTurn]
     messages: Sequence[Mapping[str, Any]] | None = None
 
     def write(self, store: MemoryStore) -> None:
@@ -89,7 +97,7 @@ class Said(Told, kw_only=True):
         try:
             self._record(store, session)
         except SessionEnded:
-            store.switch(self.session, reason=SwitchReason.RESUME, session=self.session, agent=f"{self.agent}/late")
+            store.switch(self.session, reason=SwitchReason.RESUME, session=self.session, agent=f"{self.who.agent}/late")
             self._record(store, session)
             session.end(reason="a late turn")
 

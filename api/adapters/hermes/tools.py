@@ -17,13 +17,13 @@ def _tool(name: str, description: str, **texts: str) -> dict[str, Any]:
 TOOLS: Final = [
     _tool(
         RECALL,
-        "Find what was said in any earlier conversation, word for word, with its date, session and position in the log. "
+        "Find what was said in any earlier conversation, word for word, with date, session and position in the log. "
         "Use it before you answer what may have been talked about before, or what a summary left out.",
         query="What to look for, in the words that may have been used.",
     ),
     _tool(
         REMEMBER,
-        "Keep something for later conversations. What is said is kept anyway: use it for what was found out or decided.",
+        "Keep something for later conversations. What is said is kept anyway: use this for a finding or a decision.",
         text="One fact that can be understood without this conversation.",
     ),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.adapters.hermes import recalling
+from mnemolog.domain.events import SessionSwitched
 from mnemolog.domain.position import Position
 from tests.adapters.hermes.managed import said, seen
 from tests.support import wait_until
@@ -20,17 +21,17 @@ def impatient(monkeypatch):
     monkeypatch.setattr(recalling, "PATIENCE_S", 0.05)
 
 
-def switch(hermes, how):
+def switch(hermes, how, to="two"):
     """Switch; say to which session."""
     match how:
         case "new":
-            hermes.new("two")
+            hermes.new(to)
         case "resume":
-            hermes.resume("two", [])
+            hermes.resume(to, [])
         case "branch":
-            hermes.branch("two")
+            hermes.branch(to)
         case "compress into another":
-            hermes.compress("two")
+            hermes.compress(to)
         case "compress in place":
             hermes.compress()
         case "undo":
@@ -114,11 +115,29 @@ def test_what_the_last_turn_called_to_mind_is_handed_on_to_the_next_one(hermes, 
     assert "The red boat is in the harbour." in hermes.ask("quite so")
 
 
+@pytest.mark.parametrize("how", ["compress in place", "undo", "branch", "nothing"])
+def test_what_another_agent_does_to_the_session_breaks_the_stamp_as_well(hermes, encoder, how):
+    """A gateway may have two agents on one session: what one asked for before the other switched is nobody's."""
+    hermes.say(*HARBOUR)
+    hermes.new("two")
+    other = type(hermes)(hermes.home, model=encoder)
+    other.begin("two")
+    encoder.free.set()
+    hermes.say("red boat harbour", "Yes?")
+    wait_until(lambda: all(ticket.done for ticket in prefetcher(hermes)._newest.values()), what="the prefetch")
+    other.messages = list(hermes.messages)
+    if how != "nothing":
+        switch(other, how, to="three")
+    assert ("The red boat is in the harbour." in hermes.ask("quite so")) is (how == "nothing")
+    other.leave()
+
+
 def test_lineage_is_what_hermes_has_made(hermes):
     """A new session begins empty; a branch and a compression go on; both ends are open or ended as they are there."""
     hermes.say(*HARBOUR)
     hermes.branch("branch")
     hermes.compress("short")
+    hermes.compress()
     hermes.new("fresh")
     hermes.resume("one", [])
     with hermes.store() as store:
@@ -129,6 +148,14 @@ def test_lineage_is_what_hermes_has_made(hermes):
         ended = {item.session: item.ended_at is not None for item in store.sessions()}
         assert ended == {"one": False, "branch": True, "short": True, "fresh": False}
         assert store.current("hermes/default").id == "one"
+        switches = [item.event for item in store.events() if isinstance(item.event, SessionSwitched)]
+        assert [(switch.from_, switch.to, switch.reason) for switch in switches] == [
+            ("one", "branch", "branch"),
+            ("branch", "short", "compress"),
+            ("short", "short", "compress"),
+            ("short", "fresh", "reset"),
+            ("fresh", "one", "resume"),
+        ]
 
 
 def test_a_session_ended_again_and_again_adds_nothing(hermes):
