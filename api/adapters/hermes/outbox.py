@@ -56,12 +56,12 @@ class Outbox:
                 try:
                     self._waiting[0].write(store)
                 except _ANOTHER_STORE:
-                    self._let_go(broken=True)
+                    self._let_go(store, broken=True)
                     continue
                 except Exception as error:
                     if isinstance(error, _PASSING) and not isinstance(error, _REFUSED):
                         self._tell(error, "what is said waits to be recorded")
-                        self._let_go(broken=not isinstance(error, _USABLE_ALL_THE_SAME))
+                        self._let_go(store, broken=not isinstance(error, _USABLE_ALL_THE_SAME))
                         raise
                     self._tell(error, "it was not recorded")
                     refused = error
@@ -73,12 +73,16 @@ class Outbox:
 
     def ask(self, question: Callable[[MemoryStore], Answer]) -> Answer:
         """Ask the store, or another one opened anew where that was closed by another agent or came through a fork."""
-        store = self._usable()
         try:
-            return question(store)
-        except _ANOTHER_STORE:
-            self._let_go(broken=True)
-            return question(self._usable())
+            store = self._usable()
+            try:
+                return question(store)
+            except _ANOTHER_STORE:
+                self._let_go(store, broken=True)
+                return question(self._usable())
+        finally:
+            if self._closed:
+                self._let_go()
 
     def close(self) -> None:
         """Write what waits, and let go of the store. What is put later is written all the same."""
@@ -98,9 +102,10 @@ class Outbox:
                     raise
             return self._store
 
-    def _let_go(self, *, broken: bool = False) -> None:
+    def _let_go(self, used: MemoryStore | None = None, *, broken: bool = False) -> None:
+        """Give the store back, unless it is another one than was `used`: somebody has opened that meanwhile."""
         with self._lock:
-            if self._store is not None:
+            if self._store is not None and (used is None or used is self._store):
                 store, self._store = self._store, None
                 stores.give_back(store, broken=broken)
 

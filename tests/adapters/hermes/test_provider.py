@@ -121,6 +121,23 @@ def test_hermes_loads_what_was_installed(home):
         assert said(store, "one") == ["Where is the boat?", "In the harbour."]
 
 
+def test_a_real_agent_records_and_recalls(home):
+    """Hermes as it is, from its configuration to its end; only the model is made of an echo."""
+    save({"model": "none"}, home)
+    install(home)
+    (home / "config.yaml").write_text("memory:\n  provider: mnemolog\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.adapters.hermes.real_agent"], capture_output=True, text=True, check=False
+    )
+    first, second, third = json.loads(ran.stdout.splitlines()[-1])
+    assert (first, second) == ("My dog Nero hates the stairs.", "Good night.")
+    assert third.startswith("Which stairs does Nero hate?\n\n<memory-context>")
+    assert "user: My dog Nero hates the stairs.\n" in third
+    with Hermes(home).store() as store:
+        assert said(store, "monday") == [first, f"You said: {first}", second, f"You said: {second}"]
+        assert said(store, "tuesday")[0] == "Which stairs does Nero hate?"
+
+
 def command(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "mnemolog", "hermes", "install", *map(str, arguments)],

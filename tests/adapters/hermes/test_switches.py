@@ -190,6 +190,20 @@ def test_an_undo_hides_what_the_transcript_has_no_more(hermes, turns):
     assert all((text in found) == (text in kept) for text in ("told 0", "told 1", "told 2"))
 
 
+@pytest.mark.parametrize("how", ["branch", "compress into another", "compress in place"])
+def test_an_undo_is_settled_by_the_session_that_goes_on(hermes, how):
+    """The doubt goes along, and so does what it is about."""
+    hermes.say(*HARBOUR)
+    hermes.say(*DOG)
+    hermes.undo()
+    to = switch(hermes, how)
+    assert "Nero" not in hermes.ask("the dog Nero")
+    hermes.answered("What now?", "Nothing.")
+    assert "Nero" not in hermes.ask("the dog Nero")
+    with hermes.store() as store:
+        assert seen(store, to) == [*HARBOUR, "What now?", "Nothing."]
+
+
 def test_an_undo_is_settled_by_another_process_that_goes_on(hermes):
     """The doubt is in the log: a kill between undo and turn changes nothing."""
     hermes.say(*HARBOUR)
