@@ -27,7 +27,7 @@ def recalled(store: MemoryStore, session: Session, query: str, *, k: int, scope:
     """Return turns of all sessions in `scope`: those that answer, then those that the last turn has called to mind.
 
     The latter only if nothing was switched since, and not `afresh`. A model that is stuck holds nobody up. What was
-    taken back is left out: a turn that its own session does not see any more, nor this one.
+    taken back is left out: a turn that this session has hidden, or its own one has and this one does not see.
     """
     before, answer = session.take_prefetch(), None
     if afresh or before.reason is not PrefetchReason.NOT_READY:
@@ -39,11 +39,17 @@ def recalled(store: MemoryStore, session: Session, query: str, *, k: int, scope:
         answer = structs.replace(answer, hits=())
     queued = () if afresh or before.recall is None else before.recall.hits
     hits = {hit.position: hit for hit in (*answer.hits, *queued)}.values()
-    return [hit for hit in hits if _seen(session, hit) or _seen(store.session(hit.session), hit)]
+    return [hit for hit in hits if _stands(store, session, hit)]
 
 
-def _seen(session: Session, hit: Hit) -> bool:
-    return bool(session.turns(after=Position(hit.position - 1), before=Position(hit.position + 1)))
+def _stands(store: MemoryStore, session: Session, hit: Hit) -> bool:
+    if _seen(session, hit):
+        return True
+    return not _seen(session, hit, hidden=True) and _seen(store.session(hit.session), hit)
+
+
+def _seen(session: Session, hit: Hit, *, hidden: bool = False) -> bool:
+    return bool(session.turns(after=Position(hit.position - 1), before=Position(hit.position + 1), hidden=hidden))
 
 
 def new_to(session: Session, hits: Iterable[Hit], *, since: int, left: str) -> Iterator[Hit]:
