@@ -45,3 +45,9 @@ def langgraph(session: nox.Session) -> None:
     """LangGraph: its conformance suite for checkpointers, its graphs, its store in memory."""
     theirs = ("langgraph", "langgraph-checkpoint-conformance", "langgraph-checkpoint-sqlite")
     run_against(session, "langgraph", *theirs)
+
+
+@nox.session
+def hermes(session: nox.Session) -> None:
+    """Hermes: its memory manager, its loader of plugins, its backup."""
+    run_against(session, "hermes")

@@ -136,12 +136,13 @@ class Session(WorkingMemory):
             wait_for_model=wait_for_model,
         )
 
-    def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid") -> Ticket:
+    def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid", scope: str | None = None) -> Ticket:
         """Begin a recall in the background and return at once. A newer one of this session replaces it.
 
-        Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
+        It asks what this session sees, or with `scope` every session at or below that; the answer is for this session
+        alone either way. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
         """
-        return self._prefetcher.submit(Request(session=self.id, query=query, k=k, mode=mode))
+        return self._prefetcher.submit(Request(session=self.id, query=query, k=k, mode=mode, scope=scope))
 
     def take_prefetch(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> Taken:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none.

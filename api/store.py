@@ -352,8 +352,16 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         return self._projections.vectors()
 
     def _recall_in_background(self, request: Request) -> Recall:
+        seen = request.scope is None
         return self._recalls.ask(
-            question(request.query, k=request.k, mode=request.mode, session=request.session, lineage=True)
+            question(
+                request.query,
+                k=request.k,
+                mode=request.mode,
+                scope=request.scope or "",
+                session=request.session if seen else None,
+                lineage=seen,
+            )
         )
 
     def _moment(self, session_id: str) -> Moment:

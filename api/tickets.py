@@ -11,6 +11,7 @@ import msgspec
 
 from mnemolog.changes import Changes
 from mnemolog.domain.position import Position
+from mnemolog.domain.scope import parse_scope
 from mnemolog.projections.question import Mode, checked_question
 from mnemolog.projections.recall import Recall
 
@@ -47,10 +48,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     k: int = 5
     mode: Mode = "hybrid"
+    scope: str | None = None
+    """Ask every session at or below it; None for what the session itself sees."""
 
     def check(self) -> None:
         """Raise `InvalidInput` for what no recall can answer, instead of later in the background."""
         checked_question(self.query, k=self.k, mode=self.mode)
+        parse_scope(self.scope or "")
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):

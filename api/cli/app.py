@@ -40,6 +40,7 @@ MODULES: Final = {
     "notes": "memory",
     "project": "projecting",
     "mcp": "serving",
+    "hermes": "hermes",
     "recall": "recalling",
     "audit": "recalling",
     "sessions": "reading",

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mnemolog import MemoryStore, PrefetchReason
+from mnemolog import InvalidInput, MemoryStore, PrefetchReason
 from tests.support import WAIT_S, HashEncoder
 
 
@@ -119,6 +119,23 @@ def test_an_answer_is_handed_out_once_and_newer_turns_are_allowed(store):
     assert taken.recall is not None
     assert texts(taken.recall) == {"the secret of the harbour"}
     assert session.take_prefetch().reason is PrefetchReason.NONE_ASKED
+
+
+def test_with_a_scope_every_session_in_it_is_asked_and_the_answer_is_for_one(store):
+    """The root scope is all there is; a switch breaks the stamp as of any other prefetch."""
+    for number, scope in enumerate(("acme/alice", "acme/bob")):
+        store.start_session(scope, scope=scope, session_id=str(number)).record("user", f"{scope} saw the harbour")
+    session = store.start_session("s", session_id="s")
+    for scope, expected in (("acme/alice", {"0"}), ("acme", {"0", "1"}), ("", {"0", "1"}), (None, set())):
+        assert session.prefetch("harbour", scope=scope).wait(WAIT_S)
+        taken = session.take_prefetch()
+        assert {hit.session for hit in taken.recall.hits} == expected
+        assert store.session("0").take_prefetch().reason is PrefetchReason.NONE_ASKED
+    assert session.prefetch("harbour", scope="acme").wait(WAIT_S)
+    store.switch(reason="new", session=session)
+    assert session.take_prefetch().recall is None
+    with pytest.raises(InvalidInput):
+        session.prefetch("harbour", scope="/acme")
 
 
 def test_agents_that_do_not_know_one_another_do_not_disturb(store):

@@ -1,0 +1,81 @@
+"""Making Hermes know the provider: two small files in its home, where it looks for providers of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from hermes_constants import get_hermes_home
+
+from mnemolog.adapters.hermes.config import NAME
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.infra.durable_files import mapped_errors, new_file
+
+MARK: Final = "# Written by `mnemolog hermes install`."
+
+# The module last: Hermes takes a folder for a provider once it is there.
+FILES: Final = {
+    "plugin.yaml": f"""{MARK}
+name: {NAME}
+version: 1.0.0
+description: "mnemolog: every turn in an append-only log, recalled by words and by meaning."
+""",
+    "__init__.py": f'''{MARK}
+"""mnemolog as a provider of memory."""
+
+from mnemolog.adapters.hermes import MnemologProvider
+
+
+def register(ctx):
+    """Called by Hermes."""
+    ctx.register_memory_provider(MnemologProvider())
+''',
+}
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """What an installation did, or would do in a dry run."""
+
+    folder: str
+    files: dict[str, str]
+    """Of each file: `written`, `replaced` or `unchanged`."""
+    dry_run: bool
+
+
+def install(home: Path, *, force: bool = False, dry_run: bool = False) -> Installed:
+    """Write the files of the plugin below Hermes' home. What is there already as it should be stays as it is.
+
+    A file of ours that was changed is replaced with `force` alone; one that is not ours never is. Raises
+    `InvalidInput`: nothing was written. Raises `StoreNotWritable`, `StorageFull`: call it again.
+    """
+    if not home.is_dir():
+        raise InvalidInput("home", f"there is no Hermes home at {home}; run `hermes` once, or name it with --home")
+    folder = home / "plugins" / NAME
+    with mapped_errors(folder):
+        files = {name: _planned(folder / name, text, force=force) for name, text in FILES.items()}
+        if not dry_run:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, action in files.items():
+                if action != "unchanged":
+                    with new_file(folder / name, overwrite=action == "replaced") as file:
+                        file.write(FILES[name].encode())
+    return Installed(folder=str(folder), files=files, dry_run=dry_run)
+
+
+def hermes_home() -> Path:
+    """Return the home that Hermes would use."""
+    return Path(get_hermes_home())
+
+
+def _planned(path: Path, text: str, *, force: bool) -> str:
+    if not path.exists():
+        return "written"
+    found = path.read_text(errors="replace")
+    if found == text:
+        return "unchanged"
+    if not found.startswith(MARK):
+        raise InvalidInput("plugin", f"{path} is not ours, and stays; move it away if it is not needed")
+    if not force:
+        raise InvalidInput("plugin", f"{path} was changed; with --force it is replaced")
+    return "replaced"

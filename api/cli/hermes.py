@@ -1,0 +1,51 @@
+"""The command that makes Hermes know the store as its memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mnemolog.cli.app import AsJson, app
+from mnemolog.cli.naming import DryRun
+from mnemolog.cli.output import console
+from mnemolog.cli.session_output import answer
+
+if TYPE_CHECKING:
+    from mnemolog.adapters.hermes.install import Installed
+
+hermes = typer.Typer(no_args_is_help=True, help="mnemolog as the memory of Hermes. Needs the extra 'hermes'.")
+app.add_typer(hermes, name="hermes")
+
+
+@hermes.callback()
+def _commands() -> None:  # With it Typer asks for a command's name even where there is only one.
+    pass
+
+
+@hermes.command("install")
+def install(
+    home: Annotated[
+        Path | None, typer.Option("--home", metavar="DIR", help="Hermes' home. By default the one that Hermes uses.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files of ours that were changed.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the plugin into Hermes' home. A second run changes nothing. Run it in the environment that Hermes runs in.
+
+    Example: mnemolog hermes install --dry-run
+    """
+    from mnemolog.adapters.hermes.install import hermes_home
+    from mnemolog.adapters.hermes.install import install as write
+
+    answer(write(home or hermes_home(), force=force, dry_run=dry_run), _show, as_json=as_json)
+
+
+def _show(done: Installed) -> None:
+    out = console()
+    for name, action in done.files.items():
+        told = "unchanged" if action == "unchanged" else f"would be {action}" if done.dry_run else action
+        out.print(f"{done.folder}/{name}  {told}", markup=False)
+    out.print("next: hermes memory setup mnemolog", markup=False)

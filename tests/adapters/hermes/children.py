@@ -1,0 +1,34 @@
+"""What child processes of the tests do: `python -m tests.adapters.hermes.children WHAT HOME ...`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.adapters.hermes.managed import Hermes, StuckEncoder
+
+
+def say_for_ever(home: Path, session: str) -> None:
+    """Say turn after turn, with a model that never answers; tell of each when `sync_turn` has returned."""
+    agent = Hermes(home, model=StuckEncoder())
+    agent.begin(session)
+    number = len(agent.provider._outbox.ask(lambda store: store.turns(session))) // 2
+    while True:
+        agent.provider.sync_turn(f"user {number}", f"assistant {number}", session_id=session)
+        print(number, flush=True)
+        agent.provider.queue_prefetch(f"user {number}", session_id=session)
+        number += 1
+
+
+def say_some(home: Path, session: str, count: str) -> None:
+    """Say so many turns, switching in between, and leave."""
+    agent = Hermes(home)
+    agent.begin(f"{session}0")
+    for number in range(int(count)):
+        agent.say(f"user {number}", f"assistant {number}")
+        agent.new(f"{session}{number + 1}")
+    agent.leave()
+
+
+if __name__ == "__main__":
+    {"say_for_ever": say_for_ever, "say_some": say_some}[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])

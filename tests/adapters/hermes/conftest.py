@@ -1,0 +1,34 @@
+"""What the tests of the Hermes adapter share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.adapters.hermes.managed import Hermes, StuckEncoder
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A Hermes home of this test's own."""
+    path = tmp_path / "hermes"
+    path.mkdir()
+    monkeypatch.setenv("HERMES_HOME", str(path))
+    return path
+
+
+@pytest.fixture
+def encoder():
+    """A model that answers nobody as long as it is not set free."""
+    encoder = StuckEncoder()
+    yield encoder
+    encoder.free.set()
+
+
+@pytest.fixture
+def hermes(home, encoder):
+    """An agent in session `one`, whose model is stuck."""
+    agent = Hermes(home, model=encoder)
+    agent.begin("one")
+    yield agent
+    encoder.free.set()
+    agent.leave()
