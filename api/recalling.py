@@ -215,7 +215,7 @@ class Recalls:
                 head=basis.head,
                 as_of=as_of,
                 passed_over=passed_over,
-                candidates=basis.page.offered,
+                candidates=basis.page.offered(question.mode),
                 order=cursors.shortened(last.digest(passed_over)),
                 vectors_to=made.vectors_to,
                 model=made.model,

@@ -40,7 +40,7 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: bootstr
         until=question.until,
         metadata=question.metadata,
         passed_over=page.passed_over,
-        candidates=page.offered,
+        candidates=page.offered(question.mode),
         ranking=RANKING,
         weights=msgspec.to_builtins(question.weights),
         reranker=answer.reranker or "",

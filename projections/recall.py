@@ -94,10 +94,12 @@ class Page(NamedTuple):
     candidates: int | None = None
     """How many turns each leg offered to the first page."""
 
-    @property
-    def offered(self) -> int:
-        """How many turns each leg is asked for at first."""
-        return max(self.k, CANDIDATES_MIN) if self.candidates is None else self.candidates
+    def offered(self, mode: Mode) -> int:
+        """Return how many turns each leg is asked for at first."""
+        if self.candidates is not None:
+            return self.candidates
+        # Vectors alone give the order themselves: one more than is wanted tells whether there is another page.
+        return self.k + 1 if mode == VECTOR else max(self.k, CANDIDATES_MIN)
 
 
 class Answer(NamedTuple):
@@ -118,7 +120,7 @@ def recall(
         lambda wanted: gather(source, query, mode=mode, wanted=wanted),
         query=query,
         weights=weights,
-        candidates=page.offered,
+        candidates=page.offered(mode),
         count=page.passed_over + page.k,
         second_look=look,
     )

@@ -33,7 +33,7 @@ FOUND_MIN: Final = 0.995
 """The part of these neighbours that must be found."""
 GAIN_MIN: Final = 0.005
 """What twice the lists must find more. Rows that are near to nothing would have all of them looked at for little."""
-MARGIN: Final = 2
+MARGIN: Final = 1.5
 """How many times more is looked at, and asked for, than that took: queries are less like the rows than these are."""
 PROBED_MIN: Final = 1 / 16
 """The part of the lists that is looked at in any case."""
@@ -128,7 +128,7 @@ def _effort_for(index: Any, rows: ExactRows) -> Effort:
         if best - before < GAIN_MIN:
             break
     candidates = next((n for n in TRIED_CANDIDATES if found(probes, n) >= FOUND_MIN * best), TRIED_CANDIDATES[-1])
-    return Effort(min(index.nlist, probes * MARGIN), candidates * MARGIN)
+    return Effort(min(index.nlist, round(probes * MARGIN)), round(candidates * MARGIN))
 
 
 def _searched(index: Any, queries: Vectors, wanted: int, *, probes: int) -> Rows:

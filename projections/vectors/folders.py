@@ -39,15 +39,18 @@ def generation_folders(root: Path, fingerprint: str = "") -> list[GenerationFold
     Raises `ProjectionUnreadable` where that cannot be told now: it must not be taken for there being none.
     """
     prefix = prefix_of(fingerprint)
-    named = ((_GENERATION.fullmatch(path.name), path) for path in listed(root) if path.name.startswith(prefix))
-    return sorted(GenerationFolder(match[1], int(match[2]), path) for match, path in named if match and path.is_dir())
+    return sorted(
+        GenerationFolder(match[1], int(match[2]), root / match[0])
+        for match, entry in named(root, _GENERATION)
+        if match[1].startswith(prefix) and entry.is_dir()
+    )
 
 
-def listed(folder: Path) -> list[Path]:
-    """Return what is in a folder, nothing where there is none. Raises `ProjectionUnreadable`."""
+def named(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], os.DirEntry[str]]]:
+    """Return what in a folder has such a name, nothing where there is no folder. Raises `ProjectionUnreadable`."""
     try:
         with os.scandir(folder) as entries:
-            return [Path(entry) for entry in entries]
+            return [(match, entry) for entry in entries if (match := pattern.fullmatch(entry.name))]
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -20,7 +20,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections import checked_json
 from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
-from mnemolog.projections.vectors.folders import listed
+from mnemolog.projections.vectors.folders import named
 
 Kept = TypeVar("Kept")
 
@@ -140,7 +140,7 @@ def range_of(folder: Path) -> tuple[Position, Position] | None:
 
 def segment_folders(generation: Path) -> list[Path]:
     """Return the folders of segments in a generation, in the order of their ranges. Raises `ProjectionUnreadable`."""
-    return sorted(path for path in listed(generation) if _NAME.fullmatch(path.name))
+    return sorted(generation / match[0] for match, _ in named(generation, _NAME))
 
 
 def state_of(manifest: Manifest, *, log: Log, fingerprint: str | None) -> SegmentState:

@@ -93,11 +93,12 @@ def nearest(
     )
     ends = np.cumsum([len(groups) for groups, _ in settled])
     best: list[tuple[Position, float]] = []
-    for n in _best(found, ids, k):  # Every group has a turn to return, so k groups are enough.
-        which = int(np.searchsorted(ends, n, side="right"))
+    chosen = _best(found, ids, k)  # Every group has a turn to return, so k groups are enough.
+    of = np.searchsorted(ends, chosen, side="right").tolist()
+    for n, which, score in zip(chosen.tolist(), of, found[chosen].tolist(), strict=True):
         groups = settled[which][0]
         turns = _turns(offers[which].segment, int(groups[n - ends[which]]), allowed)
-        best += [(Position(turn), float(found[n])) for turn in turns]
+        best += [(Position(turn), score) for turn in turns]
     return best[:k]
 
 
@@ -195,10 +196,10 @@ def _best_but(k: int, scored: Scores) -> float:
     return -np.inf if len(scored) <= k else float(np.partition(scored, len(scored) - k)[len(scored) - k])
 
 
-def _best(scored: Scores, ids: Positions, k: int) -> list[int]:
+def _best(scored: Scores, ids: Positions, k: int) -> Rows:
     """Return where the best `k` are, ties by id."""
     where = np.flatnonzero(scored >= _best_but(k, scored))
-    best: list[int] = where[np.lexsort((ids[where], -scored[where]))][:k].tolist()
+    best: Rows = where[np.lexsort((ids[where], -scored[where]))][:k]
     return best
 
 
