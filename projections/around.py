@@ -39,9 +39,8 @@ def rows_around(
 
     No turn that `filters` leave out, and none behind `upto`.
     """
-    places = fetch(connection, _SELECT_PLACES, listed(sorted(offered)))
-    near = {place + n for (place,) in places for n in range(-BEFORE, AFTER + 1)}
-    rows = [Row(*row) for row in fetch(connection, _SELECT_ROWS, listed(sorted(near))) if row[1] <= upto]
+    near = {row[0]: row for row in fetch(connection, _SELECT_AROUND, listed(sorted(offered)))}
+    rows = [Row._make(near[place]) for place in sorted(near) if near[place][1] <= upto]
     if filters.leave_everything:
         return rows
     positions = [row.position for row in rows]
@@ -50,8 +49,9 @@ def rows_around(
     return [row for row in rows if row.position in left]
 
 
-_SELECT_PLACES: Final = "SELECT place FROM words WHERE position IN (SELECT value FROM json_each(?))"
-_SELECT_ROWS: Final = (
-    "SELECT place, position, speaker, at, asks, stems FROM words "
-    "WHERE place IN (SELECT value FROM json_each(?)) ORDER BY place"
+_SELECT_AROUND: Final = (
+    "SELECT near.place, near.position, near.speaker, near.at, near.asks, near.stems FROM json_each(?) AS offered "
+    "CROSS JOIN words AS one ON one.position = offered.value "
+    f"CROSS JOIN words AS near ON near.place BETWEEN one.place - {BEFORE} AND one.place + {AFTER}"
 )
+"""A row once for every turn that it is around. SQLite joins in the order written (`CROSS JOIN`)."""

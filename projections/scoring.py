@@ -65,15 +65,15 @@ def score(
     A row without a similarity, one not embedded yet, is neither better nor worse for it. `now` is what "last week"
     and the age of a turn are told from.
     """
-    places = np.array([row.place for row in rows], dtype=np.int64)
-    at = np.array([row.at for row in rows], dtype=np.float64)
-    asks = np.array([row.asks for row in rows], dtype=np.float64)
-    words, direct = _words(rows, places, asks, terms, counts, weights.neighbours)
+    place, position, speaker, said, asking, stems = zip(*rows, strict=True)
+    places, positions = (np.array(column, dtype=np.int64) for column in (place, position))
+    at, asks = (np.array(column, dtype=np.float64) for column in (said, asking))
+    words, direct = _words(stems, places, asks, terms, counts, weights.neighbours)
     parts = {"words": words}
     if similarity is not None and weights.vector:
-        parts["vector"] = weights.vector * _near(rows, similarity)
+        parts["vector"] = weights.vector * _near(position, similarity)
     if speakers and weights.speaker:
-        parts["speaker"] = weights.speaker * np.array([float(row.speaker in speakers) for row in rows])
+        parts["speaker"] = weights.speaker * np.array([float(one in speakers) for one in speaker])
     if weights.date and (dates := dates_of(query, now=now, first=Micros(int(at.min())), last=Micros(int(at.max())))):
         parts["date"] = weights.date * _then(at, dates)
     if weights.question:
@@ -84,19 +84,18 @@ def score(
     if weights.session:
         parts["session"] = weights.session * _best_of_session(places, total)
         total = total + parts["session"]
-    positions = np.array([row.position for row in rows], dtype=np.int64)
     return Scored(positions, np.round(total, 9), parts, direct)
 
 
 def _words(
-    rows: Sequence[Row], places: NDArray[np.int64], asks: Scores, terms: Sequence[str], counts: Counts, lent: float
+    stems: Sequence[str], places: NDArray[np.int64], asks: Scores, terms: Sequence[str], counts: Counts, lent: float
 ) -> tuple[Scores, NDArray[np.bool_]]:
     """Return BM25 where each word counts once: the best of the turn's own and of those lent by its neighbours'."""
     known = [term for term in terms if term in counts.holding]
     if not known:
-        return np.zeros(len(rows)), np.zeros(len(rows), dtype=np.bool_)
-    sizes = np.array([len(row.stems) for row in rows], dtype=np.int64)
-    frequencies = _frequencies("".join(row.stems for row in rows), np.cumsum(sizes), known)
+        return np.zeros(len(stems)), np.zeros(len(stems), dtype=np.bool_)
+    sizes = np.array([len(words) for words in stems], dtype=np.int64)
+    frequencies = _frequencies("".join(stems), np.cumsum(sizes), known)
     # In characters of stems, which tell as much as words and need no counting.
     lengths = K1 * (1 - B + B * sizes / sizes.mean())
     own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
@@ -131,9 +130,9 @@ def _rarity(counts: Counts, term: str) -> float:
     return math.log(1 + (max(counts.turns - holding, 0) + 0.5) / (holding + 0.5))
 
 
-def _near(rows: Sequence[Row], similarity: Mapping[Position, float]) -> Scores:
+def _near(positions: Sequence[Position], similarity: Mapping[Position, float]) -> Scores:
     usual = sum(similarity.values()) / len(similarity) if similarity else 0.0
-    found = np.array([similarity.get(row.position, usual) for row in rows])
+    found = np.array([similarity.get(position, usual) for position in positions])
     best = found.max()
     scaled: Scores = found / best if best > 0 else found
     return scaled
