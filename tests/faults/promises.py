@@ -59,13 +59,17 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P3": {"events of each process": Number(1_000, 20_000)},
     "P4": {"rounds": Number(100, 5_000), "notes of each process": Number(1_000, 1_000)},
     "P5": {"lost acknowledgements": Number(40, 200), "kills": Number(10, 400)},
-    "P6": {"flips": Number(1_000, 20_000)},
+    "P6": {"flips of the log": Number(600, 20_000), "flips of its header": Number(100, 800)},
     "P7": {"events": Number(2_000, 100_000), "kills within a rebuild": Number(100, 500)},
     "P8": {"kills within a write": Number(50, 500)},
     "P9": {"flips": Number(1_000, 10_000), "cuts": Number(200, 1_000), "flips of snapshots": Number(60, 1_500)},
     "P10": {"kills within an activation": Number(50, 200), "turns before a build": Number(1_000, 10_000)},
     "P11": {"recalls of each thread": Number(250, 2_500)},
+    "P13": {"points of each operation": Number(4, 120), "limits on descriptors": Number(4, 40)},
     "P14": {"jumps": Number(100, 1_000)},
+    "P16": {"backups": Number(5, 500)},
+    "P17": {"forks": Number(16, 200)},
+    "P18": {"appends": Number(3_000, 50_000)},
     "P20": {"scripts": Number(40, 20_000)},
 }
 

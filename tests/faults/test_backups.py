@@ -13,7 +13,6 @@ from tests.support import WAIT_S, HashEncoder
 
 pytestmark = pytest.mark.promise("P16")
 
-BACKUPS = {"ci": 5, "nightly": 500}
 WRITERS = 2
 EVENTS_MAX = 20_000
 """Of a store that backups are made of. Then another is begun, so that the last backups are no slower."""
@@ -52,16 +51,14 @@ def writers(processes, fork_server):
     return start
 
 
-def test_backups_under_write_load_restore_to_a_prefix_that_verifies(
-    tmp_path, folder, writers, scale, rng, record_property
-):
+@pytest.mark.timeout(7_200)
+@pytest.mark.promise("P16", "backups")
+def test_backups_under_write_load_restore_to_a_prefix_that_verifies(tmp_path, folder, writers, rng, tries):
     """Two processes append and index meanwhile; each backup is restored, verified link by link, and asked."""
-    count = BACKUPS[scale]
-    record_property("tried", count)
     with MemoryStore.open(folder, model=None) as store:
         store.start_session("first", session_id="first").record("user", "first/0/1")
     end, last = writers(folder, 0), 0
-    for number in range(count):
+    for number in range(tries):
         with MemoryStore.open(folder, model=None) as store:
             made = store.backup(tmp_path / "backup", keys=tmp_path / "keys", projections=rng.random() < 0.8)
             assert made.left_out == ()

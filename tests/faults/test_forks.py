@@ -17,8 +17,6 @@ from tests.support import WAIT_S, HashEncoder, in_thread
 
 pytestmark = pytest.mark.promise("P17")
 
-FORKS = {"ci": 16, "nightly": 200}
-
 
 def appends(store):
     store.record("trip", "user", "from a child")
@@ -93,10 +91,9 @@ def fork_and_ask(child, store, *, way):
 
 
 @pytest.mark.timeout(1_200)
-def test_forks_are_refused_and_leave_the_parent_as_it_was(folder, processes, scale, record_property):
+@pytest.mark.promise("P17", "forks")
+def test_forks_are_refused_and_leave_the_parent_as_it_was(folder, processes, tries):
     """Whatever the child tries and however it ends, while a thread of the parent goes on recording."""
-    count = FORKS[scale]
-    record_property("tried", count)
     with MemoryStore.open(folder, model=HashEncoder()) as store:
         store.start_session("trip", session_id="trip").record("user", "first")
         store.recall("first")
@@ -107,7 +104,7 @@ def test_forks_are_refused_and_leave_the_parent_as_it_was(folder, processes, sca
                 recorded.append(store.record("trip", "user", f"turn {len(recorded)}").text)
 
         recording = in_thread(record)
-        for number in range(count):
+        for number in range(tries):
             child = CHILDREN[number % len(CHILDREN)]
             way = ("fork", "multiprocessing")[number // len(CHILDREN) % 2]
             assert fork_and_ask(child, store, way=way) == "forked", (number, child.__name__, way)
@@ -118,7 +115,7 @@ def test_forks_are_refused_and_leave_the_parent_as_it_was(folder, processes, sca
         end.set()
         recording.result()
         store.record("trip", "user", "last")
-        expected = {*recorded, *(f"after child {n}" for n in range(count)), "last"}
+        expected = {*recorded, *(f"after child {n}" for n in range(tries)), "last"}
         assert {turn.text for turn in store.turns("trip", limit=1_000_000)} == expected
         assert store.verify().sound
     with MemoryStore.open(folder, model=None) as store:

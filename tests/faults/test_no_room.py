@@ -20,8 +20,6 @@ from tests.support import HashEncoder
 
 pytestmark = pytest.mark.promise("P13")
 
-POINTS = {"ci": 4, "nightly": 120}
-"""Points of each sweep."""
 TURNS = 60
 NOBODY = 65_534
 
@@ -179,20 +177,19 @@ def require_whole(folder, other, *, done, what):
 
 
 @pytest.mark.timeout(3_600)
+@pytest.mark.promise("P13", "points of each operation")
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_without_room_on_the_disk(copied, tmp_path, file_limit, name, scale, record_property):
+def test_without_room_on_the_disk(copied, tmp_path, file_limit, name, tries):
     """The largest file that may be written is moved over the whole operation, in steps."""
-    operation, count = OPERATIONS[name], POINTS[scale]
-    record_property("tried", count)
-    outcomes = []
-    for number in range(count):
+    operation, outcomes = OPERATIONS[name], []
+    for number in range(tries):
         folder, other = copied(number), tmp_path / f"other{number}"
         other.mkdir()
         with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
             store.start_session("opened")  # The files are there, the write-ahead log too.
             operation.before(store, other)
             size = (folder / operation.file).stat().st_size if operation.file else 0
-            room = size + number * operation.needs // count // 512 * 512
+            room = size + number * operation.needs // tries // 512 * 512
             file_limit(room)
             error = attempt(lambda: operation.does(store, other))  # noqa: B023
             file_limit(resource.RLIM_INFINITY)
@@ -205,13 +202,12 @@ def test_without_room_on_the_disk(copied, tmp_path, file_limit, name, scale, rec
 
 
 @pytest.mark.timeout(3_600)
+@pytest.mark.promise("P13", "limits on descriptors")
 @pytest.mark.parametrize("name", [*OPERATIONS, *READS, "open"])
-def test_without_descriptors(copied, tmp_path, descriptor_limit, name, scale, record_property):
+def test_without_descriptors(copied, tmp_path, descriptor_limit, name, tries):
     """None is left, then one, two, ..."""
-    count = min(POINTS[scale], 40)
-    record_property("tried", count)
     outcomes = []
-    for number in range(count):
+    for number in range(tries):
         folder, other = copied(number), tmp_path / f"other{number}"
         other.mkdir()
         opened = []
@@ -237,7 +233,7 @@ def test_without_descriptors(copied, tmp_path, descriptor_limit, name, scale, re
         shutil.rmtree(folder)
         shutil.rmtree(other)
     if name in HAVE_WHAT_THEY_NEED:
-        assert outcomes == [None] * count
+        assert outcomes == [None] * tries
         return
     assert isinstance(outcomes[0], mnemolog.OutOfDescriptors | mnemolog.ProjectionError), outcomes[0]
     assert outcomes[0].hint

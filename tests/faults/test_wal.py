@@ -15,7 +15,6 @@ from tests.support import wait_until
 
 pytestmark = pytest.mark.promise("P18")
 
-APPENDS = {"ci": 3_000, "nightly": 50_000}
 MIB = 1 << 20
 RELEASED_S = 10.0
 
@@ -42,18 +41,17 @@ def warnings_in(caplog):
 
 
 @pytest.mark.timeout(1_200)
+@pytest.mark.promise("P18", "appends")
 def test_a_reader_that_never_ends_is_reported_before_64_mib_and_the_file_is_emptied_after_it(
-    folder, reader, scale, record_property, caplog
+    folder, reader, tries, caplog
 ):
     """The warning names the file, its size and who reads; nothing else is needed once the reader ends."""
-    count = APPENDS[scale]
-    record_property("tried", count)
     caplog.set_level(logging.INFO, logger="mnemolog")
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("trip")
         assert store.status().wal.why == ""
         release, told_at = reader(), None
-        for number in range(count):
+        for number in range(tries):
             session.record("user", f"turn {number}")
             if told_at is None and warnings_in(caplog):
                 told_at = wal.size_bytes(store.path / "log.db")
@@ -71,7 +69,7 @@ def test_a_reader_that_never_ends_is_reported_before_64_mib_and_the_file_is_empt
         release()
         wait_until(lambda: wal.size_bytes(store.path / "log.db") == 0, what="an empty file", timeout_s=RELEASED_S)
         assert store.status().wal.why == ""
-        assert session.record("user", "on it goes").position == count + 2
+        assert session.record("user", "on it goes").position == tries + 2
         assert store.verify().sound
 
 
