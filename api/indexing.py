@@ -158,12 +158,12 @@ class Indexing:
         answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
         return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
 
-    def write(self) -> None:
-        """Write what is embedded and in memory as yet."""
+    def write(self, *, new_since: Position | None = None) -> None:
+        """Write what is embedded and in memory as yet, and make few segments of what came behind `new_since`."""
         projection = self._vectors().projection()
 
         def written() -> int:
-            projection.write()
+            projection.write(new_since=new_since)
             return 0
 
         self._alone(written, needless=lambda: False, timeout_s=None)

@@ -123,7 +123,7 @@ def catch_up_vectors(log: EventLog, indexing: Indexing, *, progress: Progress | 
     try:
         encoded = indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, progress=progress)
     finally:
-        indexing.write()
+        indexing.write(new_since=before if expected else None)
     covers = indexing.covers()
     return RebuildReport(
         projection="vectors",

@@ -146,10 +146,11 @@ class Generation:
             unknown |= self._embedder.unknown([closed.group for closed in folded.closed])
         return len(unknown | self._embedder.unknown(folded.opened.values()))
 
-    def write(self, *, merge: bool = True, index: bool = True) -> None:
+    def write(self, *, merge: bool = True, index: bool = True, new_since: Position | None = None) -> None:
         """Write the tail as a segment, then merge segments where they have become many. Open groups stay in memory.
 
-        Without `index`, for who makes one segment of all in the end, it gets none.
+        Without `index`, for who makes one segment of all in the end, it gets none. With `new_since`, for who has
+        embedded much at once, a merge may rewrite as many rows as came behind that position.
 
         For the holder of the indexer lock. Raises `StorageFull`, `ProjectionUnreadable`: the segments that
         were there stay, and what was not written stays in memory.
@@ -157,8 +158,10 @@ class Generation:
         with self._alone_writing() as tail:
             if tail:
                 self._publish(tail, index=index)
-            if merge and (run := run_to_merge([part.exact.count for part in self._work.written])):
-                self._publish(self._work.written[run])
+            written = self._work.written
+            new = sum(part.exact.count for part in written if new_since is not None and part.after >= new_since)
+            if merge and (run := run_to_merge([part.exact.count for part in written], rows_free=new)):
+                self._publish(written[run])
 
     def write_as_one(self) -> None:
         """Write everything as one segment. Else as `write`."""

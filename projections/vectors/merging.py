@@ -17,12 +17,13 @@ UNEVEN_MAX: Final = 2
 """How many times larger than the others together the largest of a run may be. More would be copied for little."""
 
 
-def run_to_merge(sizes: Sequence[int]) -> slice | None:
+def run_to_merge(sizes: Sequence[int], *, rows_free: int = ROWS_FREE) -> slice | None:
     """Return the adjoining segments to make one of, given the rows of each; None if they may stay as they are.
 
-    The longest run within the bounds; of several the one with the fewest rows.
+    The longest run within the bounds; of several the one with the fewest rows. `rows_free` may be rewritten whatever
+    share of all they are: as many as are new cost no more than a part of what it took to embed them.
     """
-    rows_max = max(ROWS_FREE, int(sum(sizes) * SHARE_MAX))
+    rows_max = max(rows_free, ROWS_FREE, int(sum(sizes) * SHARE_MAX))
     best: slice | None = None
     best_rank = (0, 0)
     for start in range(len(sizes)):

@@ -108,12 +108,13 @@ class VectorProjection:
         finally:
             self._write_all(generation, wait_s=wait_s)
 
-    def write(self, *, wait_s: float = WAIT_S) -> None:
+    def write(self, *, wait_s: float = WAIT_S, new_since: Position | None = None) -> None:
         """Write what is embedded and in memory, and merge segments where they have become many.
 
-        Raises `IndexerBusy` when another has been writing for `wait_s` seconds, `StorageFull`.
+        `new_since` as for `Generation.write`. Raises `IndexerBusy` when another has been writing for `wait_s` seconds,
+        `StorageFull`.
         """
-        self._write_all(self._refreshed(), wait_s=wait_s)
+        self._write_all(self._refreshed(), wait_s=wait_s, new_since=new_since)
 
     def refresh(self) -> None:
         """Take in what other processes have written or removed. Raises `ProjectionUnreadable`."""
@@ -233,29 +234,31 @@ class VectorProjection:
             with suppress(errors.IndexerBusy):
                 self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
 
-    def _write_all(self, generation: Generation, *, wait_s: float) -> None:
+    def _write_all(self, generation: Generation, *, wait_s: float, new_since: Position | None = None) -> None:
         """Write what is in memory; what a damaged segment held comes from the cache, as far as that has it."""
         upto = generation.snapshot.closed_to
         for _ in range(ATTEMPTS_MAX):
-            if self._write(generation, wait_s=wait_s):
+            if self._write(generation, wait_s=wait_s, new_since=new_since):
                 return
             generation.extend(upto=upto, encode_max=0)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
 
-    def _write(self, generation: Generation, *, merge: bool = True, wait_s: float) -> bool:
+    def _write(
+        self, generation: Generation, *, merge: bool = True, wait_s: float, new_since: Position | None = None
+    ) -> bool:
         """Write what is in memory, if this generation is still the one to write in.
 
         A merge reads what is never read else, and so may be the first to see damage: False says that a segment was
         set aside for it, and that the vectors end before it.
         """
-        if not generation.is_untidy:
+        if not generation.is_untidy and new_since is None:
             return True
         with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
             # Sampled before embedding, checked before writing: meanwhile a rebuild may have replaced it. What was
             # embedded for it is in the cache.
             if self._current_folder() == generation.folder:
                 try:
-                    generation.write(merge=merge)
+                    generation.write(merge=merge, new_since=new_since)
                 except Damaged as error:
                     generation.set_aside(error.path.parent, why=error.cause)
                     return False

@@ -170,6 +170,22 @@ def test_appends_in_small_batches_leave_few_segments(folder):
         assert store.recall("note 4711", mode="vector", k=1).hits[0].text == "note 4711"
 
 
+def test_what_was_embedded_at_once_is_one_segment_and_what_was_there_is_left_alone(folder, monkeypatch):
+    """Written in pieces, so that a kill costs little; what comes behind much that is old does not rewrite that."""
+    monkeypatch.setattr("mnemolog.projections.vectors.projection.TAIL_ROWS_MAX", 512)
+    with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
+        store.start_session("s", session_id="s")
+        generation = folder / "projections" / "vectors" / f"{store.vectors().fingerprint[:16]}-0001"
+        for start, count in ((0, 6_000), (6_000, 3_000)):
+            texts = [f"note {n}" for n in range(start, start + count)]
+            store.record_many([_turn("s", text) for text in texts])
+            before = segment_folders(generation)
+            store.catch_up_vectors()
+            now = segment_folders(generation)
+            assert now[:-1] == before
+            assert read_manifest(now[-1]).vectors == count
+
+
 def _turn(session, text):
     from mnemolog import NewTurn
 
