@@ -1,0 +1,10 @@
+"""A store as the memory of the OpenAI Agents SDK: sessions, and recall as a tool (docs/adapters/openai_agents.md)."""
+
+from mnemolog.adapters.extras import require
+
+require("openai-agents", "agents", "openai")
+
+from mnemolog.adapters.openai_agents.session import MnemologSession as MnemologSession  # noqa: E402
+from mnemolog.adapters.openai_agents.tool import recall_tool as recall_tool  # noqa: E402
+
+__all__ = ["MnemologSession", "recall_tool"]
