@@ -1,4 +1,4 @@
-"""What an adapter builds on, beside a store's own face: its log, sessions, clock, model and threads; tables of its own."""
+"""What an adapter builds on beside a store's face: its log, sessions, clock, model and threads, tables of its own."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ class EventLog:
         return next(iter(self._codec.recorded_events(self.ask(query, (stream,)))), None)
 
     def last_turns(self, stream: str, *, after: Position, upto: Position, limit: int) -> list[RecordedEvent]:
-        """Return the last `limit` turns of a stream in `(after, upto]`, newest first; forgotten ones are passed over."""
+        """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without those forgotten."""
         with self._reading() as driver:
             latest = _version(driver, stream)
             return last_turns(driver.execute, self._codec, stream, after=after, upto=upto, latest=latest, limit=limit)

@@ -34,7 +34,7 @@ def turn_of(session: str, item: Any) -> NewTurn:
     return NewTurn(
         session=session,
         role=role,
-        text=_text(item) or f"({_label(fields.get('type')) or 'item'})",
+        text=_text(item) or f"({_label(fields.get('type')) or ('item' if role == 'tool' else 'message')})",
         metadata={name: label for name in TOLD if role == "tool" and (label := _label(fields.get(name)))},
         original=Original(form=FORM, data=data),
     )
