@@ -45,3 +45,9 @@ def langgraph(session: nox.Session) -> None:
     """LangGraph: its conformance suite for checkpointers, its graphs, its store in memory."""
     theirs = ("langgraph", "langgraph-checkpoint-conformance", "langgraph-checkpoint-sqlite")
     run_against(session, "langgraph", *theirs)
+
+
+@nox.session(name="openai-agents")
+def openai_agents(session: nox.Session) -> None:
+    """OpenAI Agents SDK: its own session and ours do the same; its runner, with its scripted model."""
+    run_against(session, "openai-agents")

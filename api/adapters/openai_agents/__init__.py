@@ -1,4 +1,4 @@
-"""A store as the memory of the OpenAI Agents SDK: sessions, and recall as a tool (docs/adapters/openai_agents.md)."""
+"""A store as the memory of the OpenAI Agents SDK: sessions, and recall as a tool (docs/adapters/openai-agents.md)."""
 
 from mnemolog.adapters.extras import require
 
