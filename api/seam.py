@@ -34,7 +34,7 @@ def in_lanes(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, Lanes]
     """Return a store, and the threads in which event loops have its work done: one set, however many ask for it."""
     if isinstance(store, AsyncMemoryStore):
         return store._of, store._lanes
-    return store, _LANES.setdefault(store, Lanes())
+    return store, _LANES.get(store) or _LANES.setdefault(store, Lanes())
 
 
 def clock_of(store: MemoryStore) -> Clock:

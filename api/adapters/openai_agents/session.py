@@ -1,4 +1,4 @@
-"""A session of the SDK as a session of a store."""
+"""A session of the SDK as a session of a store (docs/adr/0023-a-turn-keeps-its-original.md)."""
 
 from __future__ import annotations
 
