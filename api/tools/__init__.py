@@ -5,9 +5,10 @@ No protocol and no framework is known here. Adapters hand these tools on (docs/a
 
 from mnemolog.tools.catalogue import INSTRUCTIONS as INSTRUCTIONS
 from mnemolog.tools.catalogue import TOOLS as TOOLS
+from mnemolog.tools.catalogue import offered as offered
 from mnemolog.tools.memory import Memory as Memory
 from mnemolog.tools.tool import Answer as Answer
 from mnemolog.tools.tool import Refusal as Refusal
 from mnemolog.tools.tool import Tool as Tool
 
-__all__ = ["INSTRUCTIONS", "TOOLS", "Answer", "Memory", "Refusal", "Tool"]
+__all__ = ["INSTRUCTIONS", "TOOLS", "Answer", "Memory", "Refusal", "Tool", "offered"]

@@ -208,3 +208,8 @@ TOOLS: Final[dict[str, Tool]] = {
         ),
     )
 }
+
+
+def offered(memory: Memory) -> dict[str, Tool]:
+    """Return the tools that a memory has: where it is read-only, those that only read."""
+    return {name: tool for name, tool in TOOLS.items() if tool.effect == "reads" or not memory.read_only}

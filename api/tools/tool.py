@@ -16,8 +16,6 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 from mnemolog.tools.memory import Memory
 
-_log = logging.getLogger(__name__)
-
 Result = TypeVar("Result")
 Effect = Literal["reads", "adds", "settles", "hides"]
 """What it does to the log: nothing; adds to it; adds, but nothing when called again; hides what is there."""
@@ -44,6 +42,8 @@ PARAMETERS: Final[dict[str, Any]] = {
     "checkpoint": Annotated[str, Meta(description="Id or name of a checkpoint.")],
 }
 """Parameters that the library's own signatures say too little of, or say in types that JSON has not."""
+
+_log = logging.getLogger(__name__)
 
 
 class Answer(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from anyio import BrokenResourceError, ClosedResourceError
 from mnemolog.adapters.mcp.sdk import MCPError, Server, stdio_server, types
 from mnemolog.domain.errors import MnemologError, SessionError
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.tools import INSTRUCTIONS, TOOLS, Memory, Refusal, Tool
+from mnemolog.tools import INSTRUCTIONS, TOOLS, Memory, Refusal, Tool, offered
 from mnemolog.tools.answers import TURNS_MAX, session_whole
 
 RESOURCES: Final = "mnemolog://sessions"
@@ -52,7 +52,7 @@ class _Speaker:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._tools = {name: tool for name, tool in TOOLS.items() if tool.effect == "reads" or not memory.read_only}
+        self._tools = offered(memory)
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return self._tools[name].input_schema if name in self._tools else None

@@ -1,16 +1,19 @@
-"""Recall as a tool that an agent calls."""
+"""What an agent of the SDK is given to call: recall in words, or all the tools of a memory."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from agents import FunctionTool, function_tool
 
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.errors import InvalidInput
 from mnemolog.projections.recall import Hit
 from mnemolog.seam import in_lanes
 from mnemolog.store import MemoryStore
+from mnemolog.tools import Memory, Refusal, Tool, offered
 
 SHOWN_MAX: Final = 2_000
 """Characters of a turn that the agent is shown."""
@@ -37,6 +40,35 @@ def recall_tool(
         return "\n".join(map(_line, found.hits)) or "Nothing was found."
 
     return function_tool(recall, name_override=name)
+
+
+def memory_tools(memory: Memory, *names: str) -> list[FunctionTool]:
+    """Return the tools of a memory, those of these names or all: record, recall as of a position, task, checkpoints ...
+
+    They are those of the MCP server, and answer as that does, in JSON. Raises `InvalidInput` for a name that is none.
+    """
+    there = offered(memory)
+    if unknown := set(names) - there.keys():
+        raise InvalidInput("names", f"there is no tool {', '.join(sorted(unknown))}; there are {', '.join(there)}")
+    return [
+        FunctionTool(
+            name=tool.name,
+            description=tool.description,
+            params_json_schema=tool.input_schema,
+            on_invoke_tool=partial(_ask, memory, tool),
+            strict_json_schema=False,  # Arguments may be left out.
+        )
+        for tool in (there[name] for name in names or there)
+    ]
+
+
+async def _ask(memory: Memory, tool: Tool, _context: Any, arguments: str) -> str:
+    try:
+        given = msgspec.json.decode(arguments or "{}")
+    except msgspec.DecodeError as error:
+        return f"InvalidArguments: {error}"
+    answer = await tool.ask(memory, given)
+    return str(answer) if isinstance(answer, Refusal) else msgspec.json.encode(answer).decode()
 
 
 def _line(hit: Hit) -> str:

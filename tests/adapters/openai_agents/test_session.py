@@ -7,13 +7,17 @@ import json
 import threading
 
 import pytest
+from agents import Agent, Runner
 from agents.memory import OpenAIResponsesCompactionSession
+from agents.testing import ScriptedModel
 from agents.tool_context import ToolContext
 
 from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, SessionEnded, StoreClosed
-from mnemolog.adapters.openai_agents import MnemologSession, recall_tool
+from mnemolog.adapters.openai_agents import MnemologSession, memory_tools, recall_tool
 from mnemolog.adapters.openai_agents.items import ROLES
 from mnemolog.seam import log_of
+from mnemolog.tools import TOOLS, Memory
+from tests.adapters.openai_agents.agents_of_tests import answers, calls
 from tests.adapters.openai_agents.test_behaviour import ITEMS, Compactor, numbered, said
 from tests.support import HashEncoder
 
@@ -286,3 +290,38 @@ def test_recall_is_a_tool(folder, run):
         assert ask(recall_tool(store, scope="nowhere"), run, query="tea") == "Nothing was found."
         assert "invalid" in ask(tool, run, query=" ").lower() or "error" in ask(tool, run, query=" ").lower()
         assert recall_tool(store, name="look_up").name == "look_up"
+
+
+def test_all_tools_of_a_memory_are_the_agents(folder, run):
+    """As its schemas say, with refusals in words; a run calls them as its own."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            memory = Memory(store, agent="helper")
+            tools = {tool.name: tool for tool in memory_tools(memory)}
+            assert tools.keys() == TOOLS.keys()
+            steps = [
+                calls("session_start", "c1", name="trip", session_id="trip"),
+                calls("memory_set", "c2", session="trip", key="budget", value={"eur": 900}),
+                calls("memory_read", "c3", session="nowhere"),
+                calls("memory_read", "c4", session="trip", as_off=1),
+                calls("memory_read", "c5", session="trip"),
+                answers("Done."),
+            ]
+            made = Agent(name="A", model=ScriptedModel(steps), tools=list(tools.values()))
+            await Runner.run(made, "Plan a trip.", session=MnemologSession("s", store))
+            outputs = [item["output"] for item in await MnemologSession("s", store).get_items() if "output" in item]
+            assert json.loads(outputs[0])["result"]["agent"] == "helper"
+            assert outputs[2].startswith("UnknownSession: there is no session 'nowhere'\nhint: ")
+            assert outputs[3].startswith("InvalidArguments: ")
+            assert json.loads(outputs[4])["result"]["values"] == {"budget": {"eur": 900}}
+            for bad in ("{", "[]", "1"):
+                assert (await tools["status"].on_invoke_tool(None, bad)).startswith("InvalidArguments: ")
+            assert "position" in json.loads(await tools["status"].on_invoke_tool(None, ""))
+            reading = memory_tools(Memory(store, read_only=True))
+            assert {tool.name for tool in reading} == {tool.name for tool in TOOLS.values() if tool.effect == "reads"}
+            assert [tool.name for tool in memory_tools(memory, "recall", "record")] == ["recall", "record"]
+            with pytest.raises(InvalidInput, match="record"):
+                memory_tools(Memory(store, read_only=True), "record")
+
+    run(main())
