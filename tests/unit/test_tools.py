@@ -76,7 +76,7 @@ def test_what_nobody_foresaw_is_a_refusal_too(asked, monkeypatch, caplog):
     assert "Traceback" in caplog.text
 
 
-def test_a_memory_that_is_read_only_offers_what_reads(asked):
+def test_a_memory_that_is_read_only_offers_what_reads():
     """And all of that."""
     assert {name for name, tool in TOOLS.items() if tool.effect == "reads"} == offered(
         Memory(None, read_only=True)
