@@ -114,10 +114,10 @@ def record_behind(
 
 def rewind(
     session_id: str, states: SessionStates, *, to: int | None, turns: int | None
-) -> Callable[[Transaction], int]:
-    """Hide the last `turns` visible turns of a session, or all behind the position `to`. Say how many."""
+) -> Callable[[Transaction], list[Position]]:
+    """Hide the last `turns` visible turns of a session, or all behind the position `to`. Say which, newest first."""
 
-    def work(tx: Transaction) -> int:
+    def work(tx: Transaction) -> list[Position]:
         stream = session.session_stream(session_id)
         state = session.opened(session_id, state_in(tx, session_id, states))
         target = position_before(tx, state, turns=turns) if to is None else to
@@ -125,7 +125,7 @@ def rewind(
         visible = state.spans
         for event in events:
             tx.append(stream, event)
-        return len(last_visible(tx, visible, after=Position(target))) if events else 0
+        return last_visible(tx, visible, after=Position(target)) if events else []
 
     return work
 

@@ -86,14 +86,15 @@ def _seen(session: Session) -> Iterator[Turn]:
 def _message(place: int, message: Mapping[str, Any] | NewTurn) -> Message:
     if isinstance(message, NewTurn):
         fields: Mapping[str, Any] = {name: getattr(message, name) for name in ("role", "text", "key", *_FIELDS)}
+        original = message.original
     elif isinstance(message, Mapping):
-        fields = message
+        fields, original = message, None
     else:
         raise errors.InvalidInput(f"messages[{place}]", f"expected a mapping, got {type(message).__name__}")
     text = fields.get("text", fields.get("content"))
     given = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
     try:
-        turn = new_turn(role=fields.get("role", ""), text=text, **given)
+        turn = new_turn(role=fields.get("role", ""), text=text, original=original, **given)
         key = fields.get("key")
         return turn, None if key is None else checked_key(key)
     except errors.InvalidInput as error:

@@ -10,6 +10,7 @@ import msgspec
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
+from mnemolog.domain.original import Original
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.forgetting_results import ForgettingStatus
@@ -19,7 +20,7 @@ from mnemolog.projector_state import ProjectorStatus
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn to record with `MemoryStore.record_many`. Fields as in `Session.record`."""
+    """A turn to record with `MemoryStore.record_many`. Fields as in `Session.record`, and an original."""
 
     session: str
     role: str
@@ -29,6 +30,8 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     said_at: datetime | None = None
     tool_calls: Sequence[Any] = ()
     metadata: Mapping[str, Any] | None = None
+    original: Original | None = None
+    """The turn as you have it, given back to the byte to who asks for it (`mnemolog.seam`)."""
 
 
 class ViewsStatus(msgspec.Struct, frozen=True, kw_only=True):

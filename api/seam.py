@@ -1,22 +1,40 @@
-"""What an adapter with events of its own builds on: a store's log, clock and model, and tables that follow the log."""
+"""What an adapter builds on beside a store's face: its log, sessions, clock, model and threads, tables of its own."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from mnemolog import bootstrap
+from mnemolog.aio.lanes import Lanes
+from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.clock import Clock
 from mnemolog.infra.log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.tables import Tables
+from mnemolog.sessions import Sessions
 from mnemolog.store import MemoryStore
 
 Followed = TypeVar("Followed", bound=Tables)
+
+_LANES: Final[WeakKeyDictionary[MemoryStore, Lanes]] = WeakKeyDictionary()
 
 
 def log_of(store: MemoryStore) -> EventLog:
     """Return the log of a store, to append to streams of the adapter's own, and to read them."""
     return store._log
+
+
+def sessions_of(store: MemoryStore) -> Sessions:
+    """Return the sessions of a store: what they see as it is in the log, originals of turns included."""
+    return store._sessions
+
+
+def in_lanes(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, Lanes]:
+    """Return a store, and the threads in which event loops have its work done: one set, however many ask for it."""
+    if isinstance(store, AsyncMemoryStore):
+        return store._of, store._lanes
+    return store, _LANES.get(store) or _LANES.setdefault(store, Lanes())
 
 
 def clock_of(store: MemoryStore) -> Clock:

@@ -13,10 +13,10 @@ from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.folding import Folded
-from mnemolog.domain.limits import LABEL_BYTES_MAX, MemoryLimits, checked_label, checked_text
+from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, MemoryLimits, checked_label, checked_text
 from mnemolog.domain.lineage import unhidden
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.spans import Spans
+from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.switching import INHERITING, Switch, SwitchReason, parse_switch_reason
 from mnemolog.infra.log import EventLog
@@ -81,6 +81,26 @@ class Sessions:
         beginnings = [self.log.first_event(session.session_stream(ancestor)) for ancestor in state.ancestors]
         return unhidden(state, [first for first in beginnings if first is not None])
 
+    def seen(self, session_id: str, *, limit: int | None = None) -> list[RecordedEvent]:
+        """Return the last `limit` turns that a session sees, or all, in order, as they are in the log.
+
+        All of it is as of one position, whatever is hidden and recorded meanwhile. Raises `UnknownSession`.
+        """
+        head = self.log.head().position
+        self.state(session_id)
+        state = self.states.at(session_id, head)
+        if state is None:
+            raise errors.UnknownSession(session_id)
+        found: list[RecordedEvent] = []
+        for span in reversed(cut(state.spans, upto=head)):
+            left = INTEGER_MAX if limit is None else limit - len(found)
+            if left <= 0:
+                break
+            stream = session.session_stream(span.session)
+            found += self.log.last_turns(stream, after=span.after, upto=span.upto or head, limit=left)
+        found.reverse()
+        return found
+
     def agent(self, agent: str) -> AgentState | None:
         """Return which session an agent is in, and how often it has switched; None before any switch."""
         stream = agent_stream(checked_label("agent", agent))
@@ -131,23 +151,26 @@ class Sessions:
 
     def record_many(self, turns: Sequence[NewTurn]) -> list[commands.Recorded]:
         """Record turns of any sessions in the order given, in one transaction."""
-        works = [
-            commands.record_turn(
-                new.session,
-                session.new_turn(
-                    role=new.role,
-                    text=new.text,
-                    speaker=new.speaker,
-                    said_at=new.said_at,
-                    tool_calls=new.tool_calls,
-                    metadata=new.metadata,
-                ),
-                self.states,
-                key=None if new.key is None else session.checked_key(new.key),
-            )
-            for new in turns
-        ]
+        works = [self._recording(new) for new in turns]
         return self.log.transact(lambda tx: [work(tx) for work in works])
+
+    def rewrite(self, session_id: str, turns: Sequence[NewTurn]) -> None:
+        """Hide all that a session sees and record turns in its place, in one transaction."""
+        works = [commands.rewind(session_id, self.states, to=None, turns=INTEGER_MAX), *map(self._recording, turns)]
+        self.log.transact(lambda tx: [work(tx) for work in works])
+
+    def _recording(self, new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
+        turn = session.new_turn(
+            role=new.role,
+            text=new.text,
+            speaker=new.speaker,
+            said_at=new.said_at,
+            tool_calls=new.tool_calls,
+            metadata=new.metadata,
+            original=new.original,
+        )
+        key = None if new.key is None else session.checked_key(new.key)
+        return commands.record_turn(new.session, turn, self.states, key=key)
 
     def record_behind(
         self, session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], *, expected: Version
@@ -158,12 +181,21 @@ class Sessions:
     def rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
         """Hide turns of a session, and say how many."""
         _check_one_of(turns, to)
-        return self.log.transact(commands.rewind(session_id, self.states, to=to, turns=turns))
+        return len(self.log.transact(commands.rewind(session_id, self.states, to=to, turns=turns)))
+
+    def take_back(self, session_id: str) -> RecordedEvent | None:
+        """Hide the last turn that a session sees, and return it; None where it sees none. Nobody else gets it."""
+        work = commands.rewind(session_id, self.states, to=None, turns=1)
+        while hidden := self.log.transact(work):
+            taken = self.log.event_at(hidden[0])
+            if taken is not None and isinstance(taken.event, TurnRecorded):  # Or else forgotten since.
+                return taken
+        return None
 
     def preview_rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
         """Say how many turns of a session `rewind` would hide."""
         _check_one_of(turns, to)
-        return self.log.rehearse(commands.rewind(session_id, self.states, to=to, turns=turns))
+        return len(self.log.rehearse(commands.rewind(session_id, self.states, to=to, turns=turns)))
 
     def preview_restore(self, session_id: str, checkpoint: str) -> commands.Restored:
         """Say what a restore of a session's checkpoint would change."""

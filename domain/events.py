@@ -15,7 +15,7 @@ import msgspec
 from mnemolog.domain.event import Event as Event
 from mnemolog.domain.item_events import ITEM_EVENTS
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.thread_events import THREAD_EVENTS
+from mnemolog.domain.thread_events import THREAD_EVENTS, Blob
 
 
 class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,6 +47,8 @@ class TurnRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Microseconds since the Unix epoch; None when the caller gave no time."""
     tool_calls: list[Any] = []
     metadata: dict[str, Any] = {}
+    original: Blob | None = None
+    """The turn as who handed it over has it (`mnemolog.domain.original`). Deflated with the end of its text."""
 
 
 class SessionEnded(Event, frozen=True, kw_only=True, omit_defaults=True):

@@ -22,6 +22,7 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
+from mnemolog.domain.original import Original, stored_original
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import SessionState
@@ -94,6 +95,7 @@ def new_turn(
     said_at: datetime | None = None,
     tool_calls: Sequence[Any] = (),
     metadata: Mapping[str, Any] | None = None,
+    original: Original | None = None,
 ) -> TurnRecorded:
     """Return the event that records a turn, checked. Raises `InvalidInput`, `LimitExceeded`."""
     return TurnRecorded(
@@ -103,6 +105,7 @@ def new_turn(
         said_at=None if said_at is None else to_micros("said_at", said_at),
         tool_calls=_checked_tool_calls(tool_calls) if tool_calls else [],
         metadata=_checked_metadata(metadata) if metadata else {},
+        original=None if original is None else stored_original(original, text=text),
     )
 
 

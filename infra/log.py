@@ -23,6 +23,7 @@ from mnemolog.infra.schema import SELECT_TRIGGERS, forbid_rewriting, unlike_ours
 from mnemolog.infra.sealing import Sealer
 from mnemolog.infra.sparse import read_sparse
 from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.turns import last_turns
 
 Result = TypeVar("Result")
 
@@ -223,6 +224,12 @@ class EventLog:
         """Return the event that a stream ends with, None if nothing was appended to it."""
         query = f"SELECT {_COLUMNS} FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
         return next(iter(self._codec.recorded_events(self.ask(query, (stream,)))), None)
+
+    def last_turns(self, stream: str, *, after: Position, upto: Position, limit: int) -> list[RecordedEvent]:
+        """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without those forgotten."""
+        with self._reading() as driver:
+            latest = _version(driver, stream)
+            return last_turns(driver.execute, self._codec, stream, after=after, upto=upto, latest=latest, limit=limit)
 
     def event_at(self, position: Position) -> RecordedEvent | None:
         """Return the event at a position, None if there is none."""

@@ -29,6 +29,7 @@ from mnemolog.domain.row import LogRow
 from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.schema import NOT_A_TURN
 from mnemolog.infra.sparse import read_sparse
+from mnemolog.infra.turns import version_at
 
 Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
 """The columns of a stored event as INSERT_EVENTS takes them.
@@ -41,7 +42,6 @@ LATEST: Final = Position(INTEGER_MAX)
 
 _SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
 _SELECT_LAST: Final = "SELECT position FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_SELECT_POSITION: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
 _SELECT_TURNS: Final = (
     "SELECT position, version, substr(state, 1, 3) FROM events "
     f"WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
@@ -165,28 +165,14 @@ class Transaction:
         ]
         if len(staged) >= limit:
             return staged[:limit]
-        versions = self._stored_upto(stream, after), self._stored_upto(stream, upto)
+        latest = Version(self.version(stream) - sum(row[1] == stream for row in self.rows))
+        versions = (version_at(self.execute, stream, position, latest=latest) for position in (after, upto))
         self.codec.refresh()
         stored = self.execute(_SELECT_TURNS, (stream, *versions))
         there = (Position(row[0]) for row in stored if not self.codec.is_forgotten(stream, row[1], row[2]))
         found = [*staged, *islice(there, limit - len(staged))]
         stored.close()
         return found
-
-    def _stored_upto(self, stream: str, position: Position) -> int:
-        """Return how many stored events of `stream` are at or before `position`.
-
-        Versions rise with positions and have an index: halving them is quicker than to look through a stream.
-        """
-        staged = sum(row[1] == stream for row in self.rows)
-        few, many = 0, self.version(stream) - staged
-        while few < many:
-            middle = (few + many + 1) // 2
-            if self.execute(_SELECT_POSITION, (stream, middle)).fetchone()[0] <= position:
-                few = middle
-            else:
-                many = middle - 1
-        return few
 
     def append(
         self, stream: str, event: Event, *, expected: Version | None = None, key: str | None = None

@@ -230,6 +230,11 @@ class Lanes:
         self._origin.require_here()
         return await self._writes.call(work)
 
+    async def settle(self, work: Callable[[], Result]) -> Result:
+        """Do what appends to the log, and know the outcome: a cancellation meanwhile is raised when it is done."""
+        self._origin.require_here()
+        return await self._writes.call_to_the_end(work)
+
     async def read(self, work: Callable[[], Result]) -> Result:
         """Do what reads, and calls no model."""
         self._origin.require_here()

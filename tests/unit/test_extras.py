@@ -11,7 +11,7 @@ import pytest
 from mnemolog import ExtraMissing, MnemologError
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = {"hermes": "hermes_constants", "mcp": "mcp"}
+EXTRAS = {"hermes": "hermes_constants", "mcp": "mcp", "openai_agents": "agents"}
 """The adapter's module, and what of its extra is the first to be missed."""
 
 
@@ -26,7 +26,8 @@ def test_an_adapter_without_its_extra_says_which_one_to_install(adapter):
     """As an ImportError, for who tries it, and as an error of ours with a hint."""
     script = f"try: import mnemolog.adapters.{adapter}\nexcept ImportError as error: print(error)"
     ran = without(EXTRAS[adapter], script)
-    assert ran.stdout == f"{EXTRAS[adapter]} is not installed: pip install 'mnemolog[{adapter}]'\n", ran.stderr
+    extra = adapter.replace("_", "-")
+    assert ran.stdout == f"{EXTRAS[adapter]} is not installed: pip install 'mnemolog[{extra}]'\n", ran.stderr
     assert issubclass(ExtraMissing, ImportError)
     assert issubclass(ExtraMissing, MnemologError)
 

@@ -11,8 +11,9 @@ from mnemolog.adapters.extras import require
 
 require("mcp", "mcp", "uvicorn")
 
-from mnemolog.adapters.mcp.http import Door, serve_http  # noqa: E402
-from mnemolog.adapters.mcp.memory import Memory  # noqa: E402
+from mnemolog.adapters.mcp.http import serve_http  # noqa: E402
 from mnemolog.adapters.mcp.server import make_server, serve_stdio  # noqa: E402
+from mnemolog.door import Door  # noqa: E402
+from mnemolog.tools import Memory  # noqa: E402
 
 __all__ = ["Door", "Memory", "make_server", "serve_http", "serve_stdio"]

@@ -12,24 +12,16 @@ _config, _collects = BaseModel.model_config, gc.isenabled()
 BaseModel.model_config = ConfigDict(defer_build=True)
 gc.disable()
 try:
-    import mcp_types as types
-    from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
-    from mcp.server.auth.provider import AccessToken
-    from mcp.server.lowlevel.server import Server
-    from mcp.server.stdio import stdio_server
-    from mcp.server.transport_security import TransportSecuritySettings
-    from mcp.shared.exceptions import MCPError
+    import mcp_types
+    from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend as BearerAuthBackend
+    from mcp.server.auth.provider import AccessToken as AccessToken
+    from mcp.server.lowlevel.server import Server as Server
+    from mcp.server.stdio import stdio_server as stdio_server
+    from mcp.server.transport_security import TransportSecuritySettings as TransportSecuritySettings
+    from mcp.shared.exceptions import MCPError as MCPError
 finally:
     BaseModel.model_config = _config
     if _collects:
         gc.enable()
 
-__all__ = [
-    "AccessToken",
-    "BearerAuthBackend",
-    "MCPError",
-    "Server",
-    "TransportSecuritySettings",
-    "stdio_server",
-    "types",
-]
+types = mcp_types

@@ -9,23 +9,14 @@ from urllib.parse import quote, unquote
 import msgspec
 from anyio import BrokenResourceError, ClosedResourceError
 
-from mnemolog.adapters.mcp import tools
-from mnemolog.adapters.mcp.catalogue import TOOLS
-from mnemolog.adapters.mcp.memory import Memory
 from mnemolog.adapters.mcp.sdk import MCPError, Server, stdio_server, types
-from mnemolog.adapters.mcp.tool import Tool
 from mnemolog.domain.errors import MnemologError, SessionError
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.tools import INSTRUCTIONS, TOOLS, Memory, Refusal, Tool, offered
+from mnemolog.tools.answers import TURNS_MAX, session_whole
 
 RESOURCES: Final = "mnemolog://sessions"
 RESOURCES_PER_PAGE: Final = 100
-TURNS_PER_RESOURCE: Final = 50
-INSTRUCTIONS: Final = """\
-A memory that keeps every turn for ever, and can tell what was known at any position of its log. Begin with
-session_current or session_start. Record every turn as it is said. Recall before you answer what may have been talked
-about before. Positions in answers are places in the log: give one as `as_of` to ask again as of then.\
-"""
-NOTHING_DONE: Final = "nothing was written; correct the arguments and call again"
 
 _log = logging.getLogger(__name__)
 
@@ -57,11 +48,11 @@ async def serve_stdio(memory: Memory) -> None:
 
 
 class _Speaker:
-    """Answers requests. Whatever goes wrong is an answer too: no call of one client ends the service of others."""
+    """Answers requests."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._tools = {name: tool for name, tool in TOOLS.items() if tool.effect == "reads" or not memory.read_only}
+        self._tools = offered(memory)
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return self._tools[name].input_schema if name in self._tools else None
@@ -74,18 +65,13 @@ class _Speaker:
         if tool is None:
             why = "this server is read-only" if params.name in TOOLS else "there is no such tool"
             raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; tools/list shows what there is")
-        try:
-            answer = await tool.call(self._memory, params.arguments or {})
-        except msgspec.ValidationError as error:
-            return _failed(f"InvalidArguments: {error}", NOTHING_DONE)
-        except MnemologError as error:
-            return _failed(f"{type(error).__name__}: {error}", error.hint)
-        except Exception as error:
-            _log.exception("tool %s failed", params.name)
-            return _failed(f"internal error: {error!r}", "timeline shows what was written; the server's log has more")
+        answer = await tool.ask(self._memory, params.arguments or {})
+        failed = isinstance(answer, Refusal)
+        text = str(answer) if failed else msgspec.json.encode(answer).decode()
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=msgspec.json.encode(answer).decode())],
-            structured_content=msgspec.to_builtins(answer),
+            content=[types.TextContent(type="text", text=text)],
+            structured_content=None if failed else msgspec.to_builtins(answer),
+            is_error=failed,
         )
 
     async def list_resources(self, _ctx: Any, params: Any) -> Any:
@@ -106,7 +92,7 @@ class _Speaker:
         )
 
     async def list_templates(self, _ctx: Any, _params: Any) -> Any:
-        about = "A session: what it sees of its turns (the newest 50), and its working memory"
+        about = f"A session: what it sees of its turns (the newest {TURNS_MAX}), and its working memory"
         shapes = {"session": ("{session}", about), "session_at": ("{session}/at/{position}", f"{about}, at a position")}
         return types.ListResourceTemplatesResult(
             resource_templates=[
@@ -138,13 +124,7 @@ class _Speaker:
             case _:
                 why = f"there is no resource {uri}; resources/list shows what there is"
                 raise MCPError(code=types.INVALID_PARAMS, message=why)
-        position = (await self._memory.store.head()).position
-        session = await self._memory.store.session(unquote(name))
-        view = session if as_of is None else await session.at(as_of)
-        turns = await view.turns(newest_first=True, limit=TURNS_PER_RESOURCE)
-        mind = await tools.memory_read(self._memory, session=session.id, as_of=as_of)
-        about: dict[str, Any] = msgspec.to_builtins(await tools.session_now(session)) | msgspec.to_builtins(mind)
-        return about | {"position": position if as_of is None else as_of, "turns": turns[::-1]}
+        return await session_whole(self._memory, unquote(name), as_of)
 
 
 def _described(tool: Tool) -> Any:
@@ -160,11 +140,6 @@ def _described(tool: Tool) -> Any:
             open_world_hint=False,
         ),
     )
-
-
-def _failed(what: str, hint: str) -> Any:
-    text = f"{what}\nhint: {hint}" if hint else what
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
 
 
 def _position(text: str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from mnemolog.adapters.mcp.catalogue import TOOLS
+from mnemolog.tools import TOOLS
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,8 +11,7 @@ from jsonschema import Draft202012Validator
 from mcp import MCPError
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.mcp import tools
-from mnemolog.adapters.mcp.catalogue import TOOLS
+from mnemolog.tools import TOOLS, answers
 from tests.adapters.mcp.serving import MODES, answer, in_process, refusal
 from tests.support import WAIT_S, HashEncoder
 
@@ -211,7 +210,7 @@ def test_a_server_that_only_reads_offers_nothing_that_writes(folder, mode):
 
 def test_a_timeline_is_read_page_by_page_and_begins_with_the_newest(folder, monkeypatch):
     """Whatever the limit and however few positions are looked through at a time, nothing is left out or told twice."""
-    monkeypatch.setattr(tools, "SCANNED_MAX", 7)
+    monkeypatch.setattr(answers, "SCANNED_MAX", 7)
 
     async def main():
         async with in_process(folder) as (client, store):
@@ -232,7 +231,7 @@ def test_a_timeline_is_read_page_by_page_and_begins_with_the_newest(folder, monk
             newest = (await answer(client, "timeline", limit=4))["result"]
             assert [event["position"] for event in newest["events"]] == whole[-4:]
             assert newest["next"] is None
-            assert len(newest["events"][0]["text"]) == tools.CUT_AT + 1
+            assert len(newest["events"][0]["text"]) == answers.CUT_AT + 1
 
     asyncio.run(main())
 

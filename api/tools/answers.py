@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from mnemolog.adapters.mcp.memory import Memory
 from mnemolog.aio.session import AsyncSession
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Position
@@ -15,11 +14,14 @@ from mnemolog.domain.session import session_stream
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall import Recall
 from mnemolog.results import CheckpointAt, NoteAt, TaskAt
+from mnemolog.tools.memory import Memory
 
 SCANNED_MAX: Final = 5_000
 """Positions that one timeline looks through."""
 CUT_AT: Final = 400
 """Characters of a text that a timeline shows."""
+TURNS_MAX: Final = 50
+"""Turns that a session is shown with."""
 
 
 class SessionNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +143,17 @@ async def session_now(session: AsyncSession) -> SessionNow:
     """Return a session as an answer."""
     lineage = await session.lineage()
     return SessionNow(session=session.id, name=session.name, agent=session.agent, scope=session.scope, lineage=lineage)
+
+
+async def session_whole(memory: Memory, session_id: str, as_of: int | None) -> dict[str, Any]:
+    """Return a session with its working memory and the newest turns that it sees, now or as of a position."""
+    position = (await memory.store.head()).position
+    session = await memory.store.session(session_id)
+    view = session if as_of is None else await session.at(as_of)
+    turns = await view.turns(newest_first=True, limit=TURNS_MAX)
+    mind = await memory_read(memory, session=session.id, as_of=as_of)
+    about: dict[str, Any] = msgspec.to_builtins(await session_now(session)) | msgspec.to_builtins(mind)
+    return about | {"position": position if as_of is None else as_of, "turns": turns[::-1]}
 
 
 def _cut(value: Any) -> Any:

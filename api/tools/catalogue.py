@@ -7,13 +7,13 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from mnemolog.adapters.mcp import tools
-from mnemolog.adapters.mcp.memory import Memory
-from mnemolog.adapters.mcp.tool import PARAMETERS, Effect, Tool, made
 from mnemolog.aio.session import AsyncSession
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
+from mnemolog.tools import answers
+from mnemolog.tools.memory import Memory
+from mnemolog.tools.tool import PARAMETERS, Effect, Tool, made
 
 
 def _of_store(name: str, effect: Effect, method: Callable[..., Any], description: str, **how: Any) -> Tool:
@@ -31,7 +31,7 @@ def _of_session(name: str, effect: Effect, method: Callable[..., Any], descripti
 
 
 async def _told(result: Any) -> Any:
-    return await tools.session_now(result) if isinstance(result, AsyncSession) else result
+    return await answers.session_now(result) if isinstance(result, AsyncSession) else result
 
 
 _To = Annotated[str | None, Meta(description="The session to resume, or an id for the one to start. Null: made up.")]
@@ -42,6 +42,13 @@ _RetryKey = Annotated[str | None, Meta(description="Makes a retry safe: the same
 _After = Annotated[str | None, Meta(description="`next` of the page before, with all else the same.")]
 _BranchAt = Annotated[int | str | None, Meta(description="A position, or id or name of a checkpoint. Null: here.")]
 _NOT_TOLD: Final = ("lineage", "weights", "at_least", "timeout_s", "receipt", "wait_for_model")
+
+INSTRUCTIONS: Final = """\
+A memory that keeps every turn for ever, and can tell what was known at any position of its log. Begin with
+session_current or session_start. Record every turn as it is said. Recall before you answer what may have been talked
+about before. Positions in answers are places in the log: give one as `as_of` to ask again as of then.\
+"""
+"""What who is given these tools is told of them as a whole."""
 
 TOOLS: Final[dict[str, Tool]] = {
     tool.name: tool
@@ -57,7 +64,7 @@ TOOLS: Final[dict[str, Tool]] = {
         made(
             "recall",
             "reads",
-            tools.recall,
+            answers.recall,
             """Find the turns that answer a question, each with the position it stands at. Use it before you answer
             what may have been talked about before. With as_of it finds what would have been found at that position.
             not_answering says what took no part: while the model is loading, words alone are looked for.""",
@@ -69,7 +76,7 @@ TOOLS: Final[dict[str, Tool]] = {
         made(
             "timeline",
             "reads",
-            tools.timeline,
+            answers.timeline,
             """List what happened, in order: turns, values, notes, checkpoints, restores, switches, with positions.
             Use it to see how things came to be as they are, and to find the position for an as_of.""",
         ),
@@ -79,7 +86,7 @@ TOOLS: Final[dict[str, Tool]] = {
             MemoryStore.start_session,
             """Start a session: a conversation with turns and a working memory of its own. Use it when a conversation
             begins, before the first record. To leave another session for it, use session_switch.""",
-            result=tools.SessionNow,
+            result=answers.SessionNow,
         ),
         _of_store(
             "session_switch",
@@ -89,7 +96,7 @@ TOOLS: Final[dict[str, Tool]] = {
             (another topic), reset (begin anew, end the old one), resume (go on with `to`), branch (try something from
             here, or from position `at`), compress (go on behind a summary), rewind (take back `turns` turns, or all
             behind position `at`: they are hidden, not lost).""",
-            result=tools.SessionNow,
+            result=answers.SessionNow,
             to=_To,
             reason=SwitchReason,
             session=_Left,
@@ -101,7 +108,7 @@ TOOLS: Final[dict[str, Tool]] = {
             Session.branch,
             """Start a session that goes on from another, which stays as it is; so does the agent. Use it to try
             something out, or to hand a task to a second agent with all that is known so far.""",
-            result=tools.SessionNow,
+            result=answers.SessionNow,
             at=_BranchAt,
         ),
         _of_session(
@@ -114,20 +121,20 @@ TOOLS: Final[dict[str, Tool]] = {
         made(
             "session_list",
             "reads",
-            tools.session_list,
+            answers.session_list,
             """List the sessions in the order in which they were started. Use it to find an earlier conversation.""",
         ),
         made(
             "session_current",
             "reads",
-            tools.session_current,
+            answers.session_current,
             """Say which session an agent is in, null before its first switch. Use it after a restart, to go on
             where the agent was.""",
         ),
         made(
             "memory_read",
             "reads",
-            tools.memory_read,
+            answers.memory_read,
             """Return what a session has in mind: values, task, notes, checkpoints; now or as of a position. Use it
             when you begin, and after a switch or a restore, to know what is going on.""",
         ),
@@ -195,9 +202,14 @@ TOOLS: Final[dict[str, Tool]] = {
         made(
             "status",
             "reads",
-            tools.status,
+            answers.status,
             """Say how far the log goes, how the vectors follow it, whether the model is loaded and what is wrong. Use
             it when answers look incomplete.""",
         ),
     )
 }
+
+
+def offered(memory: Memory) -> dict[str, Tool]:
+    """Return the tools that a memory has: where it is read-only, those that only read."""
+    return {name: tool for name, tool in TOOLS.items() if tool.effect == "reads" or not memory.read_only}

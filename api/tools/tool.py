@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_type_hints
@@ -10,13 +11,17 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_type_hi
 import msgspec
 from msgspec import Meta
 
-from mnemolog.adapters.mcp.memory import Memory
+from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
+from mnemolog.tools.memory import Memory
 
 Result = TypeVar("Result")
 Effect = Literal["reads", "adds", "settles", "hides"]
 """What it does to the log: nothing; adds to it; adds, but nothing when called again; hides what is there."""
+
+NOTHING_DONE: Final = "nothing was written; correct the arguments and call again"
+LOOK_UP: Final = "timeline shows what was written; the server's log has more"
 
 Moment = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a time zone.")]
 PARAMETERS: Final[dict[str, Any]] = {
@@ -38,12 +43,24 @@ PARAMETERS: Final[dict[str, Any]] = {
 }
 """Parameters that the library's own signatures say too little of, or say in types that JSON has not."""
 
+_log = logging.getLogger(__name__)
+
 
 class Answer(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
     """What a tool answers. `position` is where the log ended: before it was read, and behind what was written."""
 
     position: Position
     result: Result
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a tool did not answer, in words that a model can act upon."""
+
+    what: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.what}\nhint: {self.hint}" if self.hint else self.what
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +73,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     arguments: type[msgspec.Struct]
     input_schema: dict[str, Any]
     output_schema: dict[str, Any]
+
+    async def ask(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any] | Refusal:
+        """Answer, or say why not, whatever goes wrong: no call of one client ends the service of others."""
+        try:
+            return await self.call(memory, arguments)
+        except msgspec.ValidationError as error:
+            return Refusal(what=f"InvalidArguments: {error}", hint=NOTHING_DONE)
+        except MnemologError as error:
+            return Refusal(what=f"{type(error).__name__}: {error}", hint=error.hint)
+        except Exception as error:
+            _log.exception("tool %s failed", self.name)
+            return Refusal(what=f"internal error: {error!r}", hint=LOOK_UP)
 
     async def call(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any]:
         """Answer. Raises `msgspec.ValidationError` for arguments that do not fit: nothing was done."""

@@ -1,0 +1,14 @@
+"""The store as tools that a language model calls: what each does and when to use it, schemas, and the calls.
+
+No protocol and no framework is known here. Adapters hand these tools on (docs/adapters/README.md).
+"""
+
+from mnemolog.tools.catalogue import INSTRUCTIONS as INSTRUCTIONS
+from mnemolog.tools.catalogue import TOOLS as TOOLS
+from mnemolog.tools.catalogue import offered as offered
+from mnemolog.tools.memory import Memory as Memory
+from mnemolog.tools.tool import Answer as Answer
+from mnemolog.tools.tool import Refusal as Refusal
+from mnemolog.tools.tool import Tool as Tool
+
+__all__ = ["INSTRUCTIONS", "TOOLS", "Answer", "Memory", "Refusal", "Tool", "offered"]

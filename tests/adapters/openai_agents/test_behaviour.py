@@ -1,0 +1,364 @@
+"""What the SDK's own session does, held against both: its SQLiteSession and ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+from agents.extensions.memory import EncryptedSession
+from agents.memory import OpenAIResponsesCompactionSession, Session, SessionSettings
+from agents.run_internal.session_persistence import rewind_session_items
+
+DEEP = "leaf"
+for _ in range(60):
+    DEEP = {"deeper": [DEEP]}
+
+ITEMS = {
+    "easy": {"role": "user", "content": "Hello."},
+    "developer": {"role": "developer", "content": "Be brief."},
+    "unicode": {"role": "user", "content": 'Grüße 你好 🎉 \u200b\u2028 "quoted" \\ \n\t\r'},
+    "surrogate": {"role": "user", "content": "half \ud83d of a pair"},
+    "NUL": {"role": "user", "content": "before\x00after"},
+    "no text": {"role": "user", "content": ""},
+    "blank": {"role": "user", "content": " \n\t "},
+    "parts": {
+        "role": "user",
+        "content": [
+            {"type": "input_text", "text": "What is this?"},
+            {"type": "input_image", "image_url": "data:image/png;base64," + "iVBOR" * 100, "detail": "auto"},
+        ],
+    },
+    "answer": {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "It is.", "annotations": [{"index": 0, "type": "file_citation"}]}],
+    },
+    "refusal": {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]},
+    "reasoning": {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAA" * 50},
+    "call": {
+        "type": "function_call",
+        "call_id": "call_1",
+        "name": "search",
+        "arguments": json.dumps({"query": {"nested": ["a", {"b": None}], "quoted": json.dumps({"again": "ä"})}}),
+    },
+    "output": {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "x"}]},
+    "image": {"type": "image_generation_call", "id": "ig_1", "result": "AAAA" * 1_000, "status": "completed"},
+    "shell": {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls -l"], "timeout_ms": None}},
+    "approval": {"type": "mcp_approval_request", "id": "a", "name": "rm", "arguments": "{}", "server_label": "s"},
+    "compaction": {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"},
+    "unknown": {"type": "of tomorrow", "future": [1.5, -0.0, 1e300, 2**80, True, None, {"": ""}]},
+    "odd": {"type": 7, "role": ["user"], "call_id": "x" * 5_000, "content": 5, "name": "\x07\ud800"},
+    "deep": {"role": "user", "content": DEEP},
+    "empty": {},
+    "3 MiB of text": {"role": "user", "content": "Größe " * 500_000},
+    "3 MiB of an image": {"type": "image_generation_call", "id": "ig_2", "result": "QUJD" * 800_000},
+    "3 MiB of output": {"type": "function_call_output", "call_id": "c", "output": "\x00\ud800line\n" * 400_000},
+}
+
+
+def said(*texts, role="user"):
+    return [{"role": role, "content": text} for text in texts]
+
+
+def numbered(numbers):
+    return said(*map(str, numbers))
+
+
+def test_it_is_a_session(session):
+    """As the SDK's protocol has it, with an id and settings."""
+    assert isinstance(session, Session)
+    assert session.session_id == "s"
+    assert session.session_settings == SessionSettings()
+
+
+def test_where_nothing_was_put_there_is_nothing(session, run):
+    """Reading, popping and clearing do no harm."""
+    assert run(session.get_items()) == []
+    assert run(session.get_items(3)) == []
+    assert run(session.pop_item()) is None
+    run(session.clear_session())
+    run(session.add_items([]))
+    assert run(session.get_items()) == []
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_comes_back_exactly(name, place, run):
+    """Value by value and key by key in its order, after everything was closed; and so does a popped one."""
+    wanted = [{"role": "user", "content": "before"}, ITEMS[name], ITEMS[name]]
+    run(place.session().add_items(wanted))
+    place.reopen()
+    session = place.session()
+    assert list(map(json.dumps, run(session.get_items()))) == list(map(json.dumps, wanted))
+    assert json.dumps(run(session.pop_item())) == json.dumps(ITEMS[name])
+    assert run(session.get_items()) == wanted[:2]
+
+
+def test_items_come_in_the_order_in_which_they_were_put(session, run):
+    """Within a call and from call to call; what is put twice is there twice."""
+    run(session.add_items(list(ITEMS.values())[:16]))
+    for number in range(5):
+        run(session.add_items(numbered([number, number])))
+    expected = list(ITEMS.values())[:16] + numbered(n // 2 for n in range(10))
+    assert run(session.get_items()) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(0, 0), (1, 1), (3, 3), (10, 10), (11, 10), (2**31 - 1, 10), (-1, 10), (-7, 10)]
+)
+def test_a_limit_is_of_the_latest_items_in_order(limit, expected, place, run):
+    """Below 0 there is none. It may come with the call or with the settings; that of the call counts."""
+    run(place.session().add_items(numbered(range(10))))
+    latest = numbered(range(10))[10 - expected :]
+    assert run(place.session().get_items(limit)) == latest
+    assert run(place.session().get_items(limit=limit)) == latest
+    assert run(place.session(session_settings=SessionSettings(limit=limit)).get_items()) == latest
+    assert run(place.session(session_settings={"limit": limit}).get_items()) == latest
+    assert run(place.session(session_settings=SessionSettings(limit=4)).get_items(limit)) == latest
+
+
+def test_settings_can_be_changed_later(session, run):
+    """They count for the next call."""
+    run(session.add_items(numbered(range(4))))
+    session.session_settings = SessionSettings(limit=1)
+    assert run(session.get_items()) == numbered([3])
+    session.session_settings = None
+    assert run(session.get_items()) == numbered(range(4))
+
+
+def test_settings_that_are_none_are_refused(place):
+    """At once, and not when they are used."""
+    with pytest.raises((TypeError, ValueError)):
+        place.session(session_settings={"limit": "many"})
+
+
+def test_items_are_popped_from_the_end_until_there_is_none(session, run):
+    """And what is put then comes behind what is left."""
+    run(session.add_items(numbered(range(4))))
+    assert run(session.pop_item()) == {"role": "user", "content": "3"}
+    assert run(session.get_items()) == numbered(range(3))
+    run(session.add_items(numbered([7])))
+    assert run(session.get_items()) == numbered([0, 1, 2, 7])
+    popped = [run(session.pop_item()) for _ in range(5)]
+    assert popped == [*numbered([7, 2, 1, 0]), None]
+    run(session.add_items(numbered([8])))
+    assert run(session.get_items()) == numbered([8])
+    assert run(session.get_items(limit=5)) == numbered([8])
+
+
+def test_pops_and_puts_in_any_order_leave_what_a_list_would(session, run, rng):
+    """A random script, against a list."""
+    expected = []
+    for number in range(120):
+        match rng.randrange(5):
+            case 0 | 1:
+                fresh = numbered(range(number, number + rng.randrange(3)))
+                run(session.add_items(fresh))
+                expected += fresh
+            case 2 | 3:
+                assert run(session.pop_item()) == (expected.pop() if expected else None)
+            case 4 if rng.random() < 0.15:
+                run(session.clear_session())
+                expected.clear()
+        limit = rng.randrange(6)
+        assert run(session.get_items(limit)) == expected[max(0, len(expected) - limit) :]
+    assert run(session.get_items()) == expected
+
+
+def test_a_cleared_session_begins_anew(place, session, run):
+    """In all objects that speak of it, after reopening too."""
+    other = place.session()
+    run(session.add_items(numbered(range(3))))
+    run(other.clear_session())
+    assert run(session.get_items()) == []
+    assert run(session.pop_item()) is None
+    run(session.clear_session())
+    run(session.add_items(numbered([9])))
+    assert run(other.get_items()) == numbered([9])
+    place.reopen()
+    assert run(place.session().get_items()) == numbered([9])
+
+
+def test_sessions_in_one_place_know_nothing_of_one_another(place, run):
+    """Whatever is put, popped and cleared in between."""
+    ids = ["a", "b", "a/b", "A", "ä", "a" * 200]
+    sessions = {name: place.session(name) for name in ids}
+    for number in range(3):
+        for name, session in sessions.items():
+            run(session.add_items(said(f"{name} {number}")))
+    run(sessions["a"].clear_session())
+    run(sessions["b"].pop_item())
+    assert run(sessions["a"].get_items()) == []
+    assert run(sessions["b"].get_items()) == said("b 0", "b 1")
+    for name in ids[2:]:
+        assert run(sessions[name].get_items()) == said(*(f"{name} {number}" for number in range(3)))
+
+
+def test_items_belong_to_the_caller_before_and_after(session, run):
+    """Changing them changes nothing that is stored."""
+    mine = [{"role": "user", "content": [{"type": "input_text", "text": "as it was"}]}]
+    run(session.add_items(mine))
+    mine[0]["content"][0]["text"] = "changed"
+    given = run(session.get_items())
+    given[0]["content"][0]["text"] = "changed"
+    given.clear()
+    assert run(session.get_items()) == [{"role": "user", "content": [{"type": "input_text", "text": "as it was"}]}]
+
+
+@pytest.mark.parametrize("bad", [{"is": object()}, {"is": b"bytes"}, {("a", "b"): 1}], ids=["object", "bytes", "key"])
+def test_what_is_no_json_is_refused_and_nothing_is_put(bad, session, run):
+    """Not even the items before it."""
+    run(session.add_items(numbered([1])))
+    with pytest.raises((TypeError, ValueError)):
+        run(session.add_items([*numbered([2]), bad]))
+    assert run(session.get_items()) == numbered([1])
+
+
+def test_what_goes_round_in_circles_is_refused_and_nothing_is_put(session, run):
+    """As what is no JSON."""
+    circle = {"role": "user"}
+    circle["content"] = [circle]
+    with pytest.raises((ValueError, RecursionError)):
+        run(session.add_items([circle]))
+    assert run(session.get_items()) == []
+
+
+def test_tasks_of_one_loop_lose_nothing_to_one_another(session, run):
+    """What one call puts stays together; pops take each item once."""
+
+    async def all_at_once():
+        await asyncio.gather(*(session.add_items(numbered([n, n, n])) for n in range(20)))
+        there = [int(item["content"]) for item in await session.get_items()]
+        popped = await asyncio.gather(*(session.pop_item() for _ in range(30)))
+        return there, [int(item["content"]) for item in popped]
+
+    there, popped = run(all_at_once())
+    assert sorted(there) == sorted([*range(20)] * 3)
+    assert all(len(set(there[place : place + 3])) == 1 for place in range(0, 60, 3))
+    assert sorted(popped) == sorted(there[30:])
+    assert [int(item["content"]) for item in run(session.get_items())] == there[:30]
+
+
+def test_loops_in_threads_lose_nothing_to_one_another(place, run):
+    """Each with an object of its own, on one session and on one of their own."""
+    failed = []
+
+    def work(name):
+        async def put():
+            shared, own = place.session("shared"), place.session(f"own {name}")
+            for number in range(10):
+                await shared.add_items(said(f"{name} {number}"))
+                await own.add_items(numbered([number]))
+                assert len(await own.get_items()) == number + 1
+
+        try:
+            asyncio.run(put())
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    found = [item["content"] for item in run(place.session("shared").get_items())]
+    for name in "abcd":
+        assert [text for text in found if text.startswith(name)] == [f"{name} {number}" for number in range(10)]
+        assert run(place.session(f"own {name}").get_items()) == numbered(range(10))
+    assert len(found) == 40
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_change_that_is_cancelled_is_settled_when_that_is_told(times, session, run):
+    """It has been made whole or not at all, and nothing comes of it later."""
+
+    async def cancelled(change):
+        task = asyncio.ensure_future(change)
+        for _ in range(times):
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        then = await session.get_items()
+        await asyncio.sleep(0.05)
+        assert await session.get_items() == then
+        return len(then)
+
+    run(session.add_items(numbered([0])))
+    assert run(cancelled(session.add_items(numbered([1, 1])))) in (1, 3)
+    before = len(run(session.get_items()))
+    assert run(cancelled(session.pop_item())) in (before, before - 1)
+    assert run(cancelled(session.clear_session())) in (0, before, before - 1)
+
+
+def test_a_retry_takes_its_items_back_and_puts_them_again(session, run):
+    """As the SDK's runner does it: only where they are the end of the session."""
+    run(session.add_items(numbered(range(3))))
+    mine = [ITEMS["call"], ITEMS["output"]]
+    run(session.add_items(mine))
+    run(rewind_session_items(session, mine))
+    assert run(session.get_items()) == numbered(range(3))
+    run(session.add_items(mine))
+    run(session.add_items(numbered([9])))
+    run(rewind_session_items(session, mine))
+    assert run(session.get_items()) == [*numbered(range(3)), *mine, *numbered([9])]
+
+
+def test_the_sdk_can_encrypt_on_top_of_it(session, run):
+    """Its wrapper stores envelopes, and reads them again."""
+    wrapped = EncryptedSession("s", session, "a key that is long enough to be one")
+    run(wrapped.add_items([ITEMS["unicode"], ITEMS["call"], *numbered([1])]))
+    assert run(wrapped.get_items()) == [ITEMS["unicode"], ITEMS["call"], *numbered([1])]
+    assert run(wrapped.get_items(2)) == [ITEMS["call"], *numbered([1])]
+    assert run(wrapped.pop_item()) == {"role": "user", "content": "1"}
+    assert "__enc__" in run(session.get_items())[0]
+    run(wrapped.clear_session())
+    assert run(session.get_items()) == []
+
+
+class Compactor:
+    """Answers `responses.compact` as OpenAI does, from what it is told to."""
+
+    def __init__(self, output=None, error=None):
+        self.responses, self.asked = self, []
+        self._output, self._error = output, error
+
+    async def compact(self, **asked):
+        self.asked.append(asked)
+        if self._error is not None:
+            raise self._error
+        return self
+
+    @property
+    def output(self):
+        return self._output
+
+    usage = None
+
+
+def test_the_sdk_can_compact_it(session, run):
+    """The history is replaced by what the service makes of it."""
+    made = [{"role": "user", "content": "0"}, ITEMS["compaction"]]
+    client = Compactor(made)
+    compacting = OpenAIResponsesCompactionSession("s", session, client=client)
+    run(compacting.add_items([*numbered(range(4)), ITEMS["answer"]]))
+    run(compacting.run_compaction({"force": True, "compaction_mode": "input"}))
+    assert len(client.asked[0]["input"]) == 5
+    assert [item["type"] for item in run(session.get_items()) if "type" in item][-1] == "compaction"
+    assert run(session.get_items()) == run(compacting.get_items())
+    assert len(run(session.get_items())) == 2
+    run(compacting.add_items(numbered([7])))
+    assert run(session.get_items(1)) == numbered([7])
+
+
+def test_a_compaction_that_fails_changes_nothing(session, run):
+    """The history stays as it was."""
+    compacting = OpenAIResponsesCompactionSession("s", session, client=Compactor(error=RuntimeError("no service")))
+    run(compacting.add_items([*numbered(range(4)), ITEMS["answer"]]))
+    with pytest.raises(RuntimeError):
+        run(compacting.run_compaction({"force": True, "compaction_mode": "input"}))
+    assert run(session.get_items()) == [*numbered(range(4)), ITEMS["answer"]]

@@ -1,0 +1,217 @@
+"""The SDK's runner on both sessions: what it puts, what the model is asked with, and what is there after trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    InputGuardrailTripwireTriggered,
+    ModelSettings,
+    RunConfig,
+    Runner,
+    RunState,
+    SessionSettings,
+    input_guardrail,
+)
+from agents.memory import OpenAIResponsesCompactionSession
+from agents.testing import ScriptedModel
+
+from tests.adapters.openai_agents.agents_of_tests import agent, answers, asked, calls, streamed
+from tests.adapters.openai_agents.conftest import Ours, Theirs
+from tests.adapters.openai_agents.test_behaviour import ITEMS, Compactor
+
+
+async def plain(agent, text, **how):
+    return await Runner.run(agent, text, **how)
+
+
+@pytest.fixture(params=[plain, streamed], ids=["run", "streamed"])
+def runs(request):
+    return request.param
+
+
+def kinds(items):
+    return [item.get("type") or item["role"] for item in items]
+
+
+def test_a_conversation_goes_on_where_it_was(place, runs, run):
+    """In another object, after everything was closed: the model is asked with all that was said."""
+    run(runs(agent(answers("hello")), "Hi.", session=place.session()))
+    place.reopen()
+    second = agent(answers("Lisbon"))
+    run(runs(second, "Where to?", session=place.session()))
+    (history,) = asked(second)
+    assert [item.get("content") for item in history][::2] == ["Hi.", "Where to?"]
+    assert history == run(place.session().get_items())[:-1]
+    assert kinds(run(place.session().get_items())) == ["user", "message", "user", "message"]
+
+
+def test_tool_calls_and_their_outputs_are_kept(place, runs, run):
+    """In their order, and the model sees them in the next run."""
+    run(runs(agent(calls("weather", "c1", city="Faro"), answers("Sunny.")), "Weather?", session=place.session()))
+    place.reopen()
+    second = agent(calls("weather", "c2", city="Porto"), answers("There too."))
+    run(runs(second, "And in Porto?", session=place.session()))
+    items = run(place.session().get_items())
+    once = ["user", "function_call", "function_call_output", "message"]
+    assert kinds(items) == once * 2
+    assert [item["output"] for item in items if "output" in item] == ["Sun in Faro.", "Sun in Porto."]
+    assert asked(second)[1] == items[:-1]
+
+
+def test_both_keep_the_same(folder, runs, run):
+    """Item by item, of one script of runs, tools, limits and callbacks."""
+    found = []
+    for kind in (Theirs, Ours):
+        folder.mkdir(exist_ok=True)
+        place = kind(folder / kind.__name__)
+        session, there = place.session(), []
+        script = [
+            (agent(answers("one")), {}),
+            (agent(calls("weather", "c1", city="Faro"), calls("weather", "c2", city="Porto"), answers("two")), {}),
+            (agent(answers("three")), {"run_config": RunConfig(session_settings=SessionSettings(limit=3))}),
+            (agent(answers("four")), {"run_config": RunConfig(session_input_callback=lambda old, new: old[-2:] + new)}),
+            (agent(answers("five"), handoffs=[agent(answers("six"))]), {}),
+        ]
+        for number, (made, how) in enumerate(script):
+            run(runs(made, f"question {number}", session=session, **how))
+            there.append((asked(made), run(session.get_items())))
+        found.append(there)
+        place.close()
+    assert found[0] == found[1]
+    assert [len(items) for _, items in found[1]] == [2, 8, 10, 12, 14]
+
+
+def test_a_callback_chooses_what_the_model_sees_and_changes_nothing_that_is_kept(place, runs, run):
+    """Only what is new is put."""
+    session = place.session()
+    run(session.add_items([{"role": "user", "content": str(number)} for number in range(6)]))
+    made = agent(answers("yes"))
+    config = RunConfig(session_input_callback=lambda history, new: history[:1] + new)
+    run(runs(made, "new", session=session, run_config=config))
+    assert [item["content"] for item in asked(made)[0]] == ["0", "new"]
+    assert [item["content"] for item in run(session.get_items())][:7] == [*"012345", "new"]
+
+
+def test_the_limit_of_a_run_is_what_the_model_sees(place, runs, run):
+    """That of the session counts where the run says none."""
+    session = place.session(session_settings=SessionSettings(limit=2))
+    run(session.add_items([{"role": "user", "content": str(number)} for number in range(6)]))
+    made = agent(answers("a"), answers("b"))
+    run(runs(made, "x", session=session))
+    run(runs(made, "y", session=session, run_config=RunConfig(session_settings=SessionSettings(limit=1))))
+    assert [item["content"] for item in asked(made)[0]] == ["4", "5", "x"]
+    assert len(asked(made)[1]) == 2
+
+
+@pytest.mark.parametrize("approved", [True, False], ids=["approved", "rejected"])
+def test_a_run_that_waits_for_approval_goes_on_after_a_restart(approved, place, runs, run):
+    """The state is taken along as JSON; the session has each item once."""
+    first = agent(calls("book", "c1", city="Faro"))
+    result = run(runs(first, "Book Faro.", session=place.session()))
+    assert len(result.interruptions) == 1
+    state = json.dumps(result.to_state().to_json())
+    place.reopen()
+    second = agent(answers("Done."))
+
+    async def resume():
+        loaded = await RunState.from_json(second, json.loads(state))
+        (waiting,) = loaded.get_interruptions()
+        (loaded.approve if approved else loaded.reject)(waiting)
+        return await runs(second, loaded, session=place.session())
+
+    assert run(resume()).final_output == "Done."
+    items = run(place.session().get_items())
+    assert kinds(items) == ["user", "function_call", "function_call_output", "message"]
+    assert (items[2]["output"] == "Booked Faro.") is approved
+
+
+def test_after_a_model_that_fails_the_question_is_there(place, runs, run):
+    """And the next run goes on from it."""
+    session = place.session()
+    with pytest.raises(ConnectionError):
+        run(runs(agent(ConnectionError("lost")), "Hi.", session=session))
+    there = run(session.get_items())
+    made = agent(answers("yes"))
+    run(runs(made, "Still there?", session=session))
+    assert asked(made)[0] == [*there, {"role": "user", "content": "Still there?"}]
+
+
+def test_what_a_guardrail_stops_is_kept_as_the_sdk_keeps_it(folder, runs, run):
+    """Whatever that is, it is the same in both."""
+
+    @input_guardrail(run_in_parallel=False)
+    def never(_context, _agent, _input):
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
+
+    found = []
+    for kind in (Theirs, Ours):
+        folder.mkdir(exist_ok=True)
+        place = kind(folder / kind.__name__)
+        with pytest.raises(InputGuardrailTripwireTriggered):
+            run(runs(agent(answers("no"), input_guardrails=[never]), "Bad.", session=place.session()))
+        found.append(run(place.session().get_items()))
+        place.close()
+    assert found[0] == found[1]
+
+
+def test_a_run_that_is_cancelled_leaves_whole_steps(place, run):
+    """What was put stays, in order, and the session goes on."""
+
+    async def cancelled():
+        session = place.session()
+        made = agent(calls("weather", "c1", city="Faro"), answers("Sunny."))
+        task = asyncio.ensure_future(Runner.run(made, "Weather?", session=session))
+        while not await session.get_items():
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        there = await session.get_items()
+        whole = ["user", "function_call", "function_call_output", "message"]
+        assert kinds(there) in (whole[:1], whole[:3], whole)
+        await Runner.run(agent(answers("yes")), "Again?", session=session)
+        assert (await session.get_items())[: len(there)] == there
+
+    run(cancelled())
+
+
+def test_many_runs_at_once_each_keep_to_their_session(place, run):
+    """In one loop, with tools."""
+
+    async def all_at_once():
+        async def one(name):
+            for number in range(3):
+                call = calls("weather", f"{name}{number}", city=name)
+                await Runner.run(agent(call, answers(f"{name} is sunny")), name, session=place.session(name))
+
+        await asyncio.gather(*(one(name) for name in "abcdef"))
+        return {name: await place.session(name).get_items() for name in "abcdef"}
+
+    for name, items in run(all_at_once()).items():
+        assert kinds(items) == ["user", "function_call", "function_call_output", "message"] * 3
+        assert {item["output"] for item in items if "output" in item} == {f"Sun in {name}."}
+
+
+def test_the_runner_compacts_by_itself(place, runs, run):
+    """When enough was said; the next run begins with what was made of it."""
+    client = Compactor([ITEMS["compaction"]])
+    session = OpenAIResponsesCompactionSession(
+        "s", place.session(), client=client, should_trigger_compaction=lambda about: len(about["session_items"]) >= 4
+    )
+    made = Agent(
+        name="A",
+        model=ScriptedModel([answers("one"), answers("two"), answers("three")]),
+        model_settings=ModelSettings(store=False),
+    )
+    run(runs(made, "first", session=session))
+    assert client.asked == []
+    run(runs(made, "second", session=session))
+    assert len(client.asked) == 1
+    assert kinds(run(place.session().get_items())) == ["compaction"]
+    run(runs(made, "third", session=session))
+    assert kinds(asked(made)[2]) == ["compaction", "user"]

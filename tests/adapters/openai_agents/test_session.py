@@ -1,0 +1,327 @@
+"""What ours does beyond the SDK's own: a session of the store, recalled, rewound, branched, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+from agents import Agent, Runner
+from agents.memory import OpenAIResponsesCompactionSession
+from agents.testing import ScriptedModel
+from agents.tool_context import ToolContext
+
+from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, SessionEnded, StoreClosed
+from mnemolog.adapters.openai_agents import MnemologSession, memory_tools, recall_tool
+from mnemolog.adapters.openai_agents.items import ROLES
+from mnemolog.seam import log_of
+from mnemolog.tools import TOOLS, Memory
+from tests.adapters.openai_agents.agents_of_tests import answers, calls
+from tests.adapters.openai_agents.test_behaviour import ITEMS, Compactor, numbered, said
+from tests.support import HashEncoder
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_item_is_a_turn(name, ours, run):
+    """A message with its role, all else as a tool's, with a text that says what it says."""
+    item = ITEMS[name]
+    run(ours.session().add_items([item]))
+    (turn,) = ours.store.turns("s")
+    role = item.get("role")
+    assert turn.role == (ROLES[role] if isinstance(role, str) else "tool")
+    assert turn.text.strip()
+    if turn.role != "tool":
+        assert turn.metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("easy", "Hello."),
+        ("parts", "What is this?"),
+        ("answer", "It is."),
+        ("refusal", "I cannot."),
+        ("output", "x"),
+        ("shell", "ls -l"),
+        ("NUL", "before\ufffdafter"),
+        ("surrogate", "half ? of a pair"),
+        ("reasoning", "(reasoning)"),
+        ("image", "(image_generation_call)"),
+        ("blank", "(message)"),
+        ("odd", "\x07?"),
+        ("empty", "(item)"),
+    ],
+)
+def test_the_text_of_a_turn_is_what_its_item_says(name, text, ours, run):
+    """No ids, no base64; where it says nothing the text says what it is."""
+    run(ours.session().add_items([ITEMS[name]]))
+    assert ours.store.turns("s")[0].text == text
+
+
+def test_a_call_and_its_output_are_found_by_their_metadata(ours, run):
+    """By kind, and by the id of the call."""
+    run(ours.session().add_items([ITEMS["call"], ITEMS["output"], ITEMS["odd"]]))
+    call, output, odd = ours.store.turns("s")
+    assert call.metadata == {"type": "function_call", "call_id": "call_1"}
+    assert call.text == f"search\n{ITEMS['call']['arguments']}"
+    assert output.metadata == {"type": "function_call_output", "call_id": "call_1"}
+    assert odd.metadata == {}
+    found = ours.store.recall("search", metadata={"call_id": "call_1"})
+    assert {hit.position for hit in found.hits} <= {call.position, output.position}
+
+
+def test_a_text_beyond_what_a_turn_holds_is_found_by_its_first_mebibyte(ours, run):
+    """The item is kept whole all the same."""
+    item = {"role": "user", "content": "ä needle " + "ß" * (1 << 20)}
+    run(ours.session().add_items([item]))
+    assert run(ours.session().get_items()) == [item]
+    (hit,) = ours.store.recall("needle").hits
+    assert 0 <= (1 << 20) - len(hit.text.encode()) < 2
+
+
+def test_the_session_is_one_of_the_store(ours, run):
+    """With scope and agent, from its first item on; what is there already stays as it is."""
+    session = ours.session("alice", scope="acme/alice", agent="helper")
+    run(session.add_items([]))
+    run(session.clear_session())
+    assert run(session.pop_item()) is None
+    assert ours.store.sessions() == []
+    run(session.add_items(said("Tea, please.")))
+    (there,) = ours.store.sessions(scope="acme")
+    assert (there.session, there.agent, there.scope) == ("alice", "helper", "acme/alice")
+    run(ours.session("alice", scope="elsewhere").add_items(said("With milk.")))
+    found = ours.store.recall("tea milk", scope="acme/alice").hits
+    assert {hit.text for hit in found} == {"Tea, please.", "With milk."}
+
+
+def test_what_is_popped_or_cleared_is_hidden_and_stays_in_the_log(ours, run):
+    """One event for a pop, one for all of a clear; none where there is nothing."""
+    session = ours.session()
+    run(session.add_items(numbered(range(5))))
+    head = ours.store.head().position
+    run(session.pop_item())
+    run(session.clear_session())
+    assert ours.store.head().position == head + 2
+    run(session.pop_item())
+    run(session.clear_session())
+    assert ours.store.head().position == head + 2
+    handle = ours.store.session("s")
+    assert handle.turns() == []
+    assert [turn.text for turn in handle.turns(hidden=True)] == list("01234")
+    assert [turn.text for turn in handle.at(head).turns()] == list("01234")
+    assert not ours.store.verify().findings
+
+
+def test_going_back_in_the_store_goes_back_in_the_session(ours, run):
+    """A rewind, a checkpoint, a branch: the agent goes on from there."""
+    session = ours.session()
+    run(session.add_items(numbered(range(3))))
+    handle = ours.store.session("s")
+    handle.checkpoint("three")
+    run(session.add_items(numbered([3, 4])))
+    handle.rewind(turns=1)
+    assert run(session.get_items()) == numbered(range(4))
+    branch = handle.branch("other")
+    handle.restore("three")
+    assert run(session.get_items()) == numbered(range(3))
+    other = ours.session(branch.id)
+    assert run(other.get_items(2)) == numbered([2, 3])
+    assert run(other.pop_item()) == {"role": "user", "content": "3"}
+    run(other.add_items(numbered([9])))
+    assert run(other.get_items()) == numbered([0, 1, 2, 9])
+    run(other.clear_session())
+    assert run(other.get_items()) == []
+    assert run(session.get_items()) == numbered(range(3))
+
+
+def test_what_others_have_recorded_is_there_as_messages(ours, run):
+    """What a tool said is told by the one who has least to say: as an answer."""
+    handle = ours.store.start_session("s", session_id="s", agent="somebody")
+    for role in ("user", "assistant", "system", "tool"):
+        handle.record(role, f"of {role}")
+    expected = [{"role": role, "content": f"of {role}"} for role in ("user", "assistant", "system")]
+    expected.append({"role": "assistant", "content": "of tool"})
+    assert run(ours.session().get_items()) == expected
+    assert run(ours.session().pop_item()) == expected[-1]
+
+
+def test_a_forgotten_item_is_not_there_any_more(ours, run):
+    """Nor anywhere else; what is around it stays."""
+    session = ours.session()
+    run(session.add_items(said("one", "secret", "three")))
+    ours.store.forget(positions=[ours.store.turns("s")[1].position])
+    assert run(session.get_items()) == said("one", "three")
+    assert run(session.get_items(2)) == said("one", "three")
+    run(session.pop_item())
+    assert run(session.pop_item()) == {"role": "user", "content": "one"}
+
+
+def test_a_session_that_has_ended_takes_nothing(ours, run):
+    """It can be read."""
+    session = ours.session()
+    run(session.add_items(numbered([1])))
+    ours.store.end_session("s")
+    for change in (session.add_items(numbered([2])), session.pop_item(), session.clear_session()):
+        with pytest.raises(SessionEnded):
+            run(change)
+    assert run(session.get_items()) == numbered([1])
+
+
+@pytest.mark.parametrize("bad", [{"session_id": ""}, {"session_id": "a\nb"}, {"scope": "a//b"}, {"agent": ""}], ids=str)
+def test_what_cannot_name_a_session_is_refused_at_once(bad, ours):
+    """And not with the first item."""
+    with pytest.raises(InvalidInput):
+        ours.session(bad.pop("session_id", "s"), **bad)
+
+
+def test_beyond_its_limits_nothing_is_put(ours, run):
+    """Neither of one item nor of how many."""
+    session = ours.session()
+    for items in (said("x" * (64 << 20)), numbered(range(10_001))):
+        with pytest.raises(LimitExceeded):
+            run(session.add_items(items))
+    assert run(session.get_items()) == []
+
+
+def test_the_event_loop_goes_on_while_the_log_is_busy(ours):
+    """Nothing that a session does is done in it."""
+    held, free = threading.Event(), threading.Event()
+
+    def hold(_tx):
+        held.set()
+        free.wait(30)
+
+    async def meanwhile():
+        session = ours.session()
+        await session.add_items(numbered([1]))
+        holder = threading.Thread(target=log_of(ours.store).transact, args=(hold,))
+        holder.start()
+        held.wait(30)
+        waiting = [asyncio.ensure_future(session.add_items(numbered([2]))), asyncio.ensure_future(session.pop_item())]
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+            assert await session.get_items() == numbered([1])
+        assert not any(task.done() for task in waiting)
+        free.set()
+        await asyncio.gather(*waiting)
+        holder.join()
+
+    asyncio.run(meanwhile())
+
+
+def test_an_asyncio_store_is_shared_by_its_sessions(folder, run):
+    """They work in its threads, and it ends with them."""
+
+    async def work():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            first, second = MnemologSession("a", store), MnemologSession("b", store)
+            await asyncio.gather(first.add_items(numbered([1])), second.add_items(numbered([2])))
+            assert await first.get_items() == numbered([1])
+            assert len(await store.sessions()) == 2
+            return first
+
+    with pytest.raises(StoreClosed):
+        run(run(work()).get_items())
+
+
+def test_sessions_of_one_store_share_its_threads(ours):
+    """However many are made."""
+    assert len({id(ours.session(str(number))._lanes) for number in range(100)}) == 1
+
+
+def test_a_session_can_have_a_store_of_its_own(folder, run):
+    """It is closed with it; a session that cannot be made leaves no store open."""
+    session = MnemologSession.open("s", folder, scope="acme")
+    run(session.add_items(numbered([1])))
+    session.close()
+    with pytest.raises(StoreClosed):
+        run(session.get_items())
+    with pytest.raises(InvalidInput):
+        MnemologSession.open("", folder)
+    with MemoryStore.open(folder, model=None) as store:
+        MnemologSession("s", store).close()
+        assert [turn.text for turn in store.turns("s")] == ["1"]
+
+
+def test_a_compaction_is_one_append(ours, run):
+    """Whoever is killed in it leaves the old history or the new one, and a reader sees one of them."""
+    session = ours.session()
+    compacting = OpenAIResponsesCompactionSession("s", session, client=Compactor([ITEMS["compaction"]]))
+    run(compacting.add_items(numbered(range(20))))
+    head, seen, done = ours.store.head().position, set(), threading.Event()
+
+    def read():
+        while not done.is_set():
+            seen.add(len(asyncio.run(ours.session().get_items())))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    run(compacting.run_compaction({"force": True, "compaction_mode": "input"}))
+    done.set()
+    reader.join()
+    assert seen <= {20, 1}
+    topics = [event.event.topic for event in ours.store.events(after=head)]
+    assert topics == ["turns.rewound.v1", "turn.recorded.v1"]
+
+
+def ask(tool, run, **arguments):
+    context = ToolContext(None, tool_name=tool.name, tool_call_id="c", tool_arguments=json.dumps(arguments))
+    return run(tool.on_invoke_tool(context, json.dumps(arguments)))
+
+
+def test_recall_is_a_tool(folder, run):
+    """Within its scope, of messages alone, each with its place; long ones are cut."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        alice = MnemologSession("a", store, scope="acme/alice")
+        run(alice.add_items([*said("I like green tea."), {**ITEMS["call"], "arguments": "green tea"}]))
+        run(MnemologSession("b", store, scope="acme/bob").add_items(said("I like black tea.")))
+        run(MnemologSession("c", store, scope="long").add_items(said("coffee " + "x" * 5_000)))
+        tool = recall_tool(store, scope="acme/alice")
+        turn = store.turns("a")[0]
+        line = f"[{turn.said_at:%Y-%m-%d}, session a, position {turn.position}] user: I like green tea."
+        assert ask(tool, run, query="green tea") == line
+        both = ask(recall_tool(store, k=2, name="look_up"), run, query="I like tea")
+        assert {line.partition("user: ")[2] for line in both.splitlines()} == {"I like green tea.", "I like black tea."}
+        assert len(ask(recall_tool(store, scope="long"), run, query="coffee")) < 2_100
+        assert "search" not in ask(tool, run, query="search")
+        calls = ask(recall_tool(store, scope="acme", roles=["tool"]), run, query="green tea")
+        assert calls.endswith("tool: search\ngreen tea")
+        assert ask(recall_tool(store, scope="nowhere"), run, query="tea") == "Nothing was found."
+        assert ask(tool, run, query=" ").startswith("An error occurred")
+        assert recall_tool(store, name="look_up").name == "look_up"
+
+
+def test_all_tools_of_a_memory_are_the_agents(folder, run):
+    """As its schemas say, with refusals in words; a run calls them as its own."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            memory = Memory(store, agent="helper")
+            tools = {tool.name: tool for tool in memory_tools(memory)}
+            assert tools.keys() == TOOLS.keys()
+            steps = [
+                calls("session_start", "c1", name="trip", session_id="trip"),
+                calls("memory_set", "c2", session="trip", key="budget", value={"eur": 900}),
+                calls("memory_read", "c3", session="nowhere"),
+                calls("memory_read", "c4", session="trip", as_off=1),
+                calls("memory_read", "c5", session="trip"),
+                answers("Done."),
+            ]
+            made = Agent(name="A", model=ScriptedModel(steps), tools=list(tools.values()))
+            await Runner.run(made, "Plan a trip.", session=MnemologSession("s", store))
+            outputs = [item["output"] for item in await MnemologSession("s", store).get_items() if "output" in item]
+            assert json.loads(outputs[0])["result"]["agent"] == "helper"
+            assert outputs[2].startswith("UnknownSession: there is no session 'nowhere'\nhint: ")
+            assert outputs[3].startswith("InvalidArguments: ")
+            assert json.loads(outputs[4])["result"]["values"] == {"budget": {"eur": 900}}
+            for bad in ("{", "[]", "1"):
+                assert (await tools["status"].on_invoke_tool(None, bad)).startswith("InvalidArguments: ")
+            assert "position" in json.loads(await tools["status"].on_invoke_tool(None, ""))
+            reading = memory_tools(Memory(store, read_only=True))
+            assert {tool.name for tool in reading} == {tool.name for tool in TOOLS.values() if tool.effect == "reads"}
+            assert [tool.name for tool in memory_tools(memory, "recall", "record")] == ["recall", "record"]
+            with pytest.raises(InvalidInput, match="record"):
+                memory_tools(Memory(store, read_only=True), "record")
+
+    run(main())

@@ -1,0 +1,84 @@
+"""Tools for language models, called as any adapter calls them: with a name's schema and arguments as they came."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from mnemolog import AsyncMemoryStore
+from mnemolog.tools import TOOLS, Answer, Memory, Refusal, offered
+
+
+@pytest.fixture
+def asked(folder):
+    """Ask tools, one after the other, in one store."""
+
+    def ask_all(*calls, read_only=False):
+        async def main():
+            async with AsyncMemoryStore.open(folder, model=None) as store:
+                memory = Memory(store, agent="helper", read_only=read_only)
+                return [await offered(memory)[name].ask(memory, arguments) for name, arguments in calls]
+
+        return asyncio.run(main())
+
+    return ask_all
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=TOOLS)
+def test_a_tool_says_when_to_use_it_and_what_it_takes_and_gives(tool):
+    """Its schemas are of objects, and can be told as JSON."""
+    assert "Use it " in tool.description
+    assert tool.input_schema["additionalProperties"] is False
+    assert tool.output_schema["properties"].keys() == {"position", "result"}
+    for schema in (tool.input_schema, tool.output_schema):
+        assert msgspec.json.decode(msgspec.json.encode(schema))["type"] == "object"
+
+
+def test_an_answer_has_its_position(asked):
+    """Where the log ended: for what reads before that, for what writes behind it."""
+    started, said, found = asked(
+        ("session_start", {"name": "trip", "session_id": "trip"}),
+        ("record", {"session": "trip", "role": "user", "text": "To Lisbon."}),
+        ("recall", {"query": "Lisbon"}),
+    )
+    assert (started.position, said.position, found.position) == (1, 2, 2)
+    assert started.result.agent == "helper"
+    assert [hit.position for hit in found.result.hits] == [said.result.position]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "what"),
+    [
+        ("record", {"session": "nowhere", "role": "user", "text": "hi"}, "UnknownSession: "),
+        ("recall", {"query": "tea", "scop": "acme"}, "InvalidArguments: "),
+        ("recall", {}, "InvalidArguments: "),
+        ("recall", ["tea"], "InvalidArguments: "),
+        ("recall", {"query": " "}, "InvalidInput: "),
+    ],
+)
+def test_a_refusal_is_in_words_and_says_what_to_do(name, arguments, what, asked):
+    """Nothing is raised, and nothing written."""
+    refusal, status = asked((name, arguments), ("status", {}))
+    assert isinstance(refusal, Refusal)
+    assert str(refusal).startswith(what)
+    assert "\nhint: " in str(refusal)
+    assert isinstance(status, Answer)
+    assert status.position == 0
+
+
+def test_what_nobody_foresaw_is_a_refusal_too(asked, monkeypatch, caplog):
+    """With a traceback in the log."""
+    monkeypatch.setattr(AsyncMemoryStore, "status", None)
+    (refusal,) = asked(("status", {}))
+    assert str(refusal).startswith("internal error: TypeError")
+    assert "Traceback" in caplog.text
+
+
+def test_a_memory_that_is_read_only_offers_what_reads():
+    """And all of that."""
+    assert {name for name, tool in TOOLS.items() if tool.effect == "reads"} == offered(
+        Memory(None, read_only=True)
+    ).keys()
+    assert offered(Memory(None)) == TOOLS
