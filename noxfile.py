@@ -51,6 +51,8 @@ def langgraph(session: nox.Session) -> None:
 def hermes(session: nox.Session) -> None:
     """Hermes: its memory manager, its loader of plugins, its backup."""
     run_against(session, "hermes")
+
+
 @nox.session(name="openai-agents")
 def openai_agents(session: nox.Session) -> None:
     """OpenAI Agents SDK: its own session and ours do the same; its runner, with its scripted model."""
