@@ -9,6 +9,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.infra.log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.tables import Tables
+from mnemolog.sessions import Sessions
 from mnemolog.store import MemoryStore
 
 Followed = TypeVar("Followed", bound=Tables)
@@ -17,6 +18,11 @@ Followed = TypeVar("Followed", bound=Tables)
 def log_of(store: MemoryStore) -> EventLog:
     """Return the log of a store, to append to streams of the adapter's own, and to read them."""
     return store._log
+
+
+def sessions_of(store: MemoryStore) -> Sessions:
+    """Return the sessions of a store: their states, and decisions on them."""
+    return store._sessions
 
 
 def clock_of(store: MemoryStore) -> Clock:

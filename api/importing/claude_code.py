@@ -10,7 +10,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.importing.content import blocks_of, calls_text, content_text, fitting_calls
 from mnemolog.importing.keys import KeyMaker
 from mnemolog.importing.roles import role_of
-from mnemolog.importing.source import Source
+from mnemolog.importing.source import Source, stem_of
 from mnemolog.importing.times import parse_time
 from mnemolog.importing.transcript import Compacted, Entry, name_of, turns_of
 from mnemolog.importing.turn import ImportedTurn, checked_turn, text_or_none
@@ -43,8 +43,8 @@ class ClaudeCodeReader:
     """Reads a transcript: a tree of lines, each naming the one that it goes on from."""
 
     def __init__(self, path: Path, keys: KeyMaker) -> None:
-        self._path, self._keys = path, keys
-        self._stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        self._path, self._stem, self._keys = path, stem_of(path), keys
+        self._names: dict[str, str] = {}
         self.state: dict[str, Any] = {}
 
     def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
@@ -75,6 +75,7 @@ class ClaudeCodeReader:
         if not isinstance(message, dict):
             raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
         said_at = parse_time("timestamp", row.get("timestamp"))
+        name = self._names.setdefault(session, name_of(session, str(row.get("cwd") or "")))
         turns: list[ImportedTurn] = []
         for role, text, calls, more in _said(row["type"], message):
             key = f"{uuid}/{len(turns) + 1}" if turns else uuid
@@ -84,7 +85,7 @@ class ClaudeCodeReader:
                     line=line,
                     where=f"line {line}",
                     session=session,
-                    session_name=name_of(session, str(row.get("cwd") or "")),
+                    session_name=name,
                     role=role,
                     text=text,
                     key=key if uuid and key else self._keys.key(session=session, role=role, speaker=None, text=text),

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.importing.content import calls_text, content_text, fitting_calls
 from mnemolog.importing.keys import KeyMaker
-from mnemolog.importing.source import Source
+from mnemolog.importing.source import Source, stem_of
 from mnemolog.importing.times import parse_time
 from mnemolog.importing.transcript import Compacted, Entry, Undone, name_of, turns_of
 from mnemolog.importing.turn import ImportedTurn, checked_turn, text_or_none
@@ -57,7 +57,7 @@ class CodexReader:
 
     def __init__(self, path: Path, keys: KeyMaker) -> None:
         self._path, self._keys = path, keys
-        stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        stem = stem_of(path)
         named = _FILE_NAME.fullmatch(stem)
         self.state: dict[str, Any] = {"session": named[1] if named else stem, "asked": []}
 

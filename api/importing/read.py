@@ -26,8 +26,8 @@ def read_turns(
     """Yield the turns of a file in its order, each checked by the rules of the log.
 
     Without `format` the content decides, or `fields`, which only JSON Lines have. JSON Lines and
-    transcripts of Claude Code and Codex are read line by line; ChatGPT exports and OpenAI documents are held in memory as
-    bytes. `progress` is told bytes done and in all, of the file as it lies on disk. `secret` is what keys of turns that
+    transcripts of Claude Code and Codex are read line by line; ChatGPT exports and OpenAI documents are held in memory
+    as bytes. `progress` is told bytes done and in all, of the file as it lies on disk. `secret` is what keys of turns that
     bring none are made with (`mnemolog.importing.keys`).
 
     Raises `InvalidInput` at once for an unknown format or fields with another format. The first line that
