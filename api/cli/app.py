@@ -40,6 +40,7 @@ MODULES: Final = {
     "notes": "memory",
     "project": "projecting",
     "mcp": "serving",
+    "watch": "watching",
     "recall": "recalling",
     "audit": "recalling",
     "sessions": "reading",

@@ -27,8 +27,8 @@ def read_turns(
 
     Without `format` the content decides, or `fields`, which only JSON Lines have. JSON Lines and
     transcripts of Claude Code and Codex are read line by line; ChatGPT exports and OpenAI documents are held in memory
-    as bytes. `progress` is told bytes done and in all, of the file as it lies on disk. `secret` is what keys of turns that
-    bring none are made with (`mnemolog.importing.keys`).
+    as bytes. `progress` is told bytes done and in all, of the file as it lies on disk. `secret` is what keys of turns
+    that bring none are made with (`mnemolog.importing.keys`).
 
     Raises `InvalidInput` at once for an unknown format or fields with another format. The first line that
     cannot be recorded raises `ImportRefused`; with `on_refused` it is handed there and reading goes on.

@@ -5,6 +5,6 @@ Reading what is there needs nothing beyond the core; to be told of what is writt
 
 from mnemolog.adapters.watch.formats import FORMATS, default_folders
 from mnemolog.adapters.watch.report import Report
-from mnemolog.adapters.watch.watcher import Watcher
+from mnemolog.adapters.watch.watcher import Watcher, ready_to_follow
 
-__all__ = ["FORMATS", "Report", "Watcher", "default_folders"]
+__all__ = ["FORMATS", "Report", "Watcher", "default_folders", "ready_to_follow"]

@@ -117,13 +117,12 @@ class Recorder:
         for name in own:
             if self._known.at(name, first) is not None:
                 return name
-        for name in own:
-            if (ancestor := self._known.inherited(name, first)) is not None:
-                self._copied(entry, Anchor(ancestor, first))
-                return None
         anchor = self._anchor(entry, tip, own)
+        if (copied := self._copy(entry, anchor, tip, own)) is not None:
+            self._copied(entry, copied)
+            return None
         if not own:
-            return self._begin(entry, anchor, tip)
+            return self._begin(entry, anchor)
         at = None if anchor is None else self._known.end_of_line(anchor)
         if anchor is None or at is None:  # It goes on from what nobody knows, or from the end.
             return tip.home if tip is not None and tip.home in own else own[0]
@@ -134,12 +133,9 @@ class Recorder:
                 return name
         return self._branch(f"{entry.session}{SIDE}{first}", anchor.session, at)
 
-    def _begin(self, entry: Entry, anchor: Anchor | None, tip: Tip | None) -> str | None:
-        """Start the session of a line, unless the line is a copy of what another session has."""
+    def _begin(self, entry: Entry, anchor: Anchor | None) -> str:
+        """Start the session of a line, as what goes on from another one, or as a new one."""
         turn = entry.turns[0]
-        if (copied := self._copy(entry, anchor, tip)) is not None:
-            self._copied(entry, copied)
-            return None
         at = None if anchor is None else self._known.end_of_line(anchor)
         if anchor is not None and not anchor.key and not anchor.at:
             at = self._known.log.head().position
@@ -158,21 +154,23 @@ class Recorder:
             self._branch(entry.session, anchor.session, at, name=turn.session_name)
         return entry.session
 
-    def _copy(self, entry: Entry, anchor: Anchor | None, tip: Tip | None) -> Anchor | None:
-        """Return the turn that a line repeats, where its session has not begun yet."""
+    def _copy(self, entry: Entry, anchor: Anchor | None, tip: Tip | None, own: list[str]) -> Anchor | None:
+        """Return the turn of another session that a line repeats, None where it says something itself."""
         first = entry.turns[0].key
         if not entry.recounted:
-            found = self._known.anywhere(first)
+            found = self._known.anywhere(first) if not own else None
+            inherited = (ancestor for name in own if (ancestor := self._known.inherited(name, first)) is not None)
+            found = next(inherited, found)
             return None if found is None else Anchor(found, first)
-        if entry.copied_from is None or not self._known.of(entry.copied_from):
+        if entry.copied_from is None or (tip is not None and tip.home is not None):
+            return None
+        if not self._known.of(entry.copied_from):
             return None
         if self._copies is None:
             behind = None if anchor is None else self._known.end_of_line(anchor)
             self._copies = self._turns_of(entry.copied_from, Position(behind or 0))
         turn = next(self._copies, None)
-        if turn is None or turn.key != first:
-            return None
-        return Anchor(turn.session, first)
+        return Anchor(turn.session, first) if turn is not None and turn.key == first else None
 
     def _turns_of(self, name: str, after: Position) -> Iterator[Turn]:
         handle = self._store.session(name)
@@ -180,7 +178,7 @@ class Recorder:
             yield from page
             after = page[-1].position
 
-    def _copied(self, entry: Entry, anchor: Anchor) -> None:
+    def _copied(self, entry: Entry, anchor: Anchor | None) -> None:
         self._place.tips[entry.session] = Tip(entry.name, None, anchor)
 
     def _anchor(self, entry: Entry, tip: Tip | None, own: list[str]) -> Anchor | None:
@@ -234,17 +232,32 @@ class Recorder:
         """Hide what a user has taken back."""
         self.flush()
         own = self._known.of(entry.session)
-        if not own:  # Copied with the history of another session, which has done so itself.
-            if tip is not None and tip.anchor is not None and entry.copied_from is not None:
-                made = self._known.switched(self._agent, _key_in(entry.copied_from, move))
-                if made is not None:
-                    self._copied(entry, Anchor(entry.copied_from, "", made))
+        if tip is not None and tip.home is None and entry.copied_from is not None:
+            copied = self._undone_there(entry.copied_from, move, tip, own)
+            if copied is not None or not own:
+                self._copied(entry, copied or tip.anchor)
+                return
+        if not own:
             return
         name = tip.home if tip is not None and tip.home in own else own[0]
-        holder = name if self._known.at(name, move.first) is not None else self._known.inherited(name, move.first)
-        at = None if holder is None else self._known.at(holder, move.first)
+        at = self._known.reached(name, move.first)
         if at is not None and self._known.switched(self._agent, _key_in(name, move)) is None:
             self._rewind(name, Position(at - 1), key=_key_in(name, move))
+
+    def _undone_there(self, other: str, move: Undone, tip: Tip, own: list[str]) -> Anchor | None:
+        """Return where the session that a line was copied from took back the same, or where this one goes on without.
+
+        None where the line is no copy and the session has begun: it is for this one to take back.
+        """
+        behind = None if tip.anchor is None else self._known.end_of_line(tip.anchor)
+        for name in (other, *self._known.state(other).ancestors):
+            made = self._known.switched(self._agent, _key_in(name, move))
+            if made is not None and behind is not None and behind < made:
+                later = next(self._turns_of(other, behind), None)
+                if later is None or later.position > made:
+                    return Anchor(name, "", made)
+        first = None if own else self._known.reached(other, move.first)
+        return None if first is None else Anchor(other, "", first - 1)
 
     def _start_for(self, entry: Entry, other: str) -> None:
         scope, turn = self._scope_of(entry), entry.turns[0]

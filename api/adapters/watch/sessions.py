@@ -69,6 +69,11 @@ class KnownSessions:
                 return ancestor
         return None
 
+    def reached(self, session: str, key: str) -> Position | None:
+        """Return where a turn lies that is a session's own or came before it left its ancestors."""
+        holder = self.inherited(session, key)
+        return self.at(session if holder is None else holder, key)
+
     def end_of_line(self, anchor: Anchor) -> Position | None:
         """Return where the last turn of a line lies, None where it is not in the log."""
         if anchor.at:

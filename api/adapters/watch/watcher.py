@@ -29,6 +29,12 @@ from mnemolog.projections.ports import Progress
 from mnemolog.seam import log_of, open_tables
 from mnemolog.store import MemoryStore
 
+
+def ready_to_follow() -> None:
+    """Raise `ExtraMissing` unless the system can tell of changes."""
+    require("watch", "watchfiles")
+
+
 LOCK_FILE: Final = ".watch.lock"
 LINES_MAX: Final = 5_000
 BYTES_MAX: Final = 8 << 20
@@ -113,7 +119,7 @@ class Watcher:
         Raises `ExtraMissing`.
         """
         if poll_s is None:
-            require("watch", "watchfiles")
+            ready_to_follow()
         for paths in self._polled(poll_s) if poll_s is not None else self._told():
             if self.stop.is_set():
                 return

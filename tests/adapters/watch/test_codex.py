@@ -60,7 +60,9 @@ def test_every_kind_of_call_is_a_turn(rollouts, item, text):
     assert turn.tool_calls[0]["name"] == text
 
 
-@pytest.mark.parametrize("output", ["done", {"content": "done", "success": True}, [{"type": "input_text", "text": "done"}]])
+@pytest.mark.parametrize(
+    "output", ["done", {"content": "done", "success": True}, [{"type": "input_text", "text": "done"}]]
+)
 def test_every_form_of_answer_of_a_tool_is_a_turn(rollouts, output):
     """Text, an object, blocks."""
     talk = Codex(rollouts, A)
@@ -168,6 +170,22 @@ def test_a_fork_of_what_was_rolled_back_sees_what_was_left(talk, rollouts, memor
     fork.say("Is it broken?")
     assert read().switches == {"branch": 1}
     assert said(B) == [*TALK[:4], "Is it broken?"]
+    head = memory.head().position
+    assert read_anew().recorded == 0
+    assert memory.head().position == head
+
+
+def test_a_fork_may_take_back_what_it_was_copied(talk, rollouts, memory, read, read_anew, said):
+    """Before anything is said in it; the other keeps it, and takes back something else later."""
+    read()
+    fork = talk.fork(rollouts, B)
+    fork.undo(1)
+    fork.say("Is it broken?")
+    talk.say("Thanks.")
+    talk.undo(1)
+    assert read().switches == {"branch": 1, "rewind": 1}
+    assert said(B) == [*TALK[:4], "Is it broken?"]
+    assert said(A) == TALK
     head = memory.head().position
     assert read_anew().recorded == 0
     assert memory.head().position == head

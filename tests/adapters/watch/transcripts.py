@@ -45,7 +45,13 @@ class Claude(Transcript):
         """Write a line; return its uuid."""
         uuid = fields.pop("uuid", None) or f"{self.session[:6]}-{next(self._numbers):04}"
         parent = self.last if after == "" else after
-        row = {"parentUuid": parent, "isSidechain": False, "cwd": self.cwd, "sessionId": self.session, "version": "2.1.0"}
+        row = {
+            "parentUuid": parent,
+            "isSidechain": False,
+            "cwd": self.cwd,
+            "sessionId": self.session,
+            "version": "2.1.0",
+        }
         row |= {"type": kind, "uuid": uuid, "timestamp": now()} | fields
         self.rows.append(row)
         self.put(row)
@@ -73,7 +79,11 @@ class Claude(Transcript):
     def compact(self, summary: str = "What was said so far.") -> str:
         logical = self.last
         self.line(
-            "system", after=None, subtype="compact_boundary", logicalParentUuid=logical, content="Conversation compacted"
+            "system",
+            after=None,
+            subtype="compact_boundary",
+            logicalParentUuid=logical,
+            content="Conversation compacted",
         )
         return self.line("user", message={"role": "user", "content": summary}, isCompactSummary=True)
 
@@ -100,17 +110,9 @@ class Codex(Transcript):
         self.session = session
         self.rows: list[dict[str, Any]] = []
         if meta:
-            self.line(
-                "session_meta",
-                id=session,
-                timestamp=stamp,
-                cwd="/home/ada/kettle",
-                originator="codex_cli_rs",
-                cli_version="0.98.0",
-                source="cli",
-                git={"branch": "main"},
-                **fields,
-            )
+            known = {"id": session, "timestamp": stamp, "cwd": "/home/ada/kettle", "originator": "codex_cli_rs"}
+            known |= {"cli_version": "0.98.0", "source": "cli", "git": {"branch": "main"}}
+            self.line("session_meta", **known | fields)
 
     def line(self, kind: str, **payload: Any) -> None:
         self.rows.append({"timestamp": now(), "type": kind, "payload": payload})
