@@ -79,8 +79,8 @@ class Place(msgspec.Struct):
     """What the file holds before the offset (`mnemolog.adapters.watch.tail`)."""
     reader: dict[str, Any] = {}
     tips: dict[str, Tip] = {}
-    compacted: dict[str, str] = {}
-    """Sessions with the key of a compaction that no turn has followed yet."""
+    compacted: dict[str, list[str]] = {}
+    """Sessions with the keys of compactions that no turn has followed yet."""
 
 
 class Overtaken(Exception):

@@ -84,6 +84,9 @@ class Recorder:
         home: str | None = None
         if tip is not None and tip.home is not None and entry.follows == (tip.line if entry.name else None):
             home = tip.home
+        elif self._stands_above(entry, tip):
+            self._report.already_there += len(entry.turns)
+            return
         elif not entry.asks and entry.follows is not None:
             home = self._recent.get(entry.follows)
         if home is None:
@@ -96,7 +99,7 @@ class Recorder:
             return
         if home in self._place.compacted:
             self.flush()
-            self._compress(home)
+            self._compress(home, self._place.compacted.pop(home))
         first = entry.turns[0].key
         self._batch += [(home, turn) for turn in entry.turns]
         self._characters += sum(len(turn.text) for turn in entry.turns)
@@ -105,6 +108,21 @@ class Recorder:
             self._recent[entry.name] = home
             if len(self._recent) > RECENT_MAX:
                 self._recent.popitem(last=False)
+
+    def _stands_above(self, entry: Entry, tip: Tip | None) -> bool:
+        """Whether a line is written once more: it was recorded before the one that the transcript has come to."""
+        if tip is None or tip.home is None or entry.name is None:
+            return False
+        if entry.name in self._recent:
+            return True
+        return self._is_above(self._known.at(tip.home, entry.turns[0].key), tip)
+
+    def _is_above(self, at: Position | None, tip: Tip) -> bool:
+        """Whether something lies before what a transcript has come to. What is not in the log yet comes last."""
+        if at is None or tip.anchor is None or not tip.anchor.key:
+            return False
+        last = self._known.end_of_line(tip.anchor)
+        return last is None or at < last
 
     def _home(self, entry: Entry, tip: Tip | None) -> str | None:
         """Return the session that the turns of a line are, or are to be, in; None where they are copies.
@@ -147,7 +165,8 @@ class Recorder:
             self._store.session(anchor.session).branch(entry.session, at=at, name=turn.session_name)
             self._report.sessions += 1
         elif anchor.session in self._place.compacted and self._known.is_end(anchor.session, at):
-            key = self._place.compacted.pop(anchor.session)
+            *earlier, key = self._place.compacted.pop(anchor.session)
+            self._compress(anchor.session, earlier)
             self._switch(entry.session, "compress", session=anchor.session, name=turn.session_name, key=key)
         else:
             self._place.compacted.pop(anchor.session, None)
@@ -220,9 +239,12 @@ class Recorder:
             # Programs let what follows go on from any earlier line here. It goes on from the end.
             anchor = Anchor(home, "")
         left = anchor.session if anchor is not None else entry.session
-        is_copied = tip is not None and tip.home is None
-        if not is_copied and self._known.switched(self._agent, key := _key_in(left, move)) is None:
-            self._place.compacted[left] = key
+        key = _key_in(left, move)
+        made = self._known.switched(self._agent, key)
+        if tip is not None and self._is_above(made, tip):
+            return
+        if made is None and (tip is None or tip.home is not None):
+            self._place.compacted.setdefault(left, []).append(key)
         if entry.name is not None and anchor is not None:
             self.links[entry.name] = anchor
         if tip is not None:
@@ -278,12 +300,12 @@ class Recorder:
         self._store.switch(reason="rewind", session=name, agent=self._agent, at=at, key=key)
         self._report.switched("rewind")
 
-    def _compress(self, name: str) -> None:
-        key = self._place.compacted.pop(name)
-        if self._known.switched(self._agent, key) is None:
-            self._reopen(name)
-            self._store.switch(reason="compress", session=name, agent=self._agent, key=key)
-            self._report.switched("compress")
+    def _compress(self, name: str, keys: list[str]) -> None:
+        for key in keys:
+            if self._known.switched(self._agent, key) is None:
+                self._reopen(name)
+                self._store.switch(reason="compress", session=name, agent=self._agent, key=key)
+                self._report.switched("compress")
 
     def _switch(self, to: str, reason: str, **how: Any) -> None:
         self._store.switch(to, reason=reason, agent=self._agent, **how)
