@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-OTHER_SIDES = {"langgraph": "langgraph", "mcp": "mcp"}
+OTHER_SIDES = {"langgraph": "langgraph", "mcp": "mcp", "watch": "watchfiles"}
 """The folder of tests, and a module of what they are tested against."""
 
 collect_ignore = [folder for folder, module in OTHER_SIDES.items() if find_spec(module) is None]

@@ -306,8 +306,11 @@ def test_a_watcher_that_is_killed_loses_and_doubles_nothing(folder, projects, ro
             talk.compact()
             rollout.compact()
     script = Path(__file__).with_name("dying.py")
-    for _ in range(6):
-        subprocess.run([sys.executable, script, folder, projects, rollouts, str(rng.randrange(1, 60))], check=False)
+    for _ in range(4):  # Two at a time: what one was doing the other goes on with.
+        steps = [str(rng.randrange(1, 50)) for _ in range(2)]
+        dying = [subprocess.Popen([sys.executable, script, folder, projects, rollouts, step]) for step in steps]
+        ends = [child.wait(timeout=60) for child in dying]
+        assert set(ends) <= {0, -signal.SIGKILL}
     with MemoryStore.open(folder, model=None, background=False) as store:
         with Watcher(store, [projects, rollouts]) as watcher:
             watcher.catch_up()
