@@ -124,6 +124,17 @@ def test_history_that_is_written_once_more_counts_once(talk, read, said):
     assert said(A) == [*TALK, "And now?", "Tea.", "With milk?"]
 
 
+@pytest.mark.parametrize("between", [True, False])
+def test_an_edit_right_behind_such_copies_is_one(talk, read, said, between):
+    """It goes on from a line that stands twice, the second time right before it."""
+    if between:
+        read()
+    talk.put(*talk.rows[:3])
+    talk.say("Leave it open.", after=talk.answered[0])
+    read()
+    assert said(A) == [*TALK[:2], "Leave it open."]
+
+
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_fork_is_a_branch_where_it_was_made(talk, projects, memory, read, read_anew, said, marked):
     """Copies keep their uuids and are not recorded again; what the old session says later is not in the new."""

@@ -187,11 +187,36 @@ def test_two_watchers_record_each_turn_once(folder, projects, rollouts):
         assert texts_in(two, A) == [f"question {number}" for number in range(30)]
 
 
+def test_one_watcher_reads_at_a_time(folder, projects, memory):
+    """The other waits for it, and ends at once where it is told to."""
+    Claude(projects, A).say("Hello.")
+    with (
+        MemoryStore.open(folder, model=None, background=False) as store,
+        Watcher(memory, [projects]) as one,
+        Watcher(store, [projects]) as two,
+    ):
+        with one._held() as held:
+            waiting = in_thread(two.catch_up)
+            waiting.thread.join(0.3)
+            assert held
+            assert waiting.running
+            assert memory.sessions() == []
+        assert waiting.result().recorded == 1
+        Claude(projects, A).answer("Hi.")
+        with one._held():
+            waiting = in_thread(two.catch_up)
+            two.stop.set()
+            assert waiting.result(1.0).recorded == 0
+
+
 def test_places_of_a_log_that_lost_its_end_are_of_no_use(folder, projects, tmp_path):
     """A store that was restored from a backup has what was read since recorded again."""
     talk = Claude(projects, A)
     talk.say("Hello.")
-    with MemoryStore.open(folder, model=None, background=False) as store, Watcher(store, [projects]) as watcher:
+    with (
+        MemoryStore.open(folder, model=None, background=False, encrypt=False) as store,
+        Watcher(store, [projects]) as watcher,
+    ):
         watcher.catch_up()
         store.backup(tmp_path / "backup")
         talk.answer("Hi.")
