@@ -13,7 +13,7 @@ from typing import Any, Final
 from mnemolog.adapters.watch.places import Anchor, Place, Places, Tip
 from mnemolog.adapters.watch.report import Report
 from mnemolog.adapters.watch.sessions import SIDE, KnownSessions
-from mnemolog.commands import record_turn, state_in
+from mnemolog.commands import state_in
 from mnemolog.domain import errors, session
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
@@ -89,6 +89,8 @@ class Recorder:
             return
         elif not entry.asks and entry.follows is not None:
             home = self._recent.get(entry.follows)
+            if home is not None and home.partition(SIDE)[0] != entry.session:
+                home = None
         if home is None:
             self.flush()
             if entry.asks:  # From here on lines that go on from earlier ones may be of what was left.
@@ -177,9 +179,13 @@ class Recorder:
         """Return the turn of another session that a line repeats, None where it says something itself."""
         first = entry.turns[0].key
         if not entry.recounted:
-            found = self._known.anywhere(first) if not own else None
-            inherited = (ancestor for name in own if (ancestor := self._known.inherited(name, first)) is not None)
-            found = next(inherited, found)
+            if own:
+                inherited = (self._known.inherited(name, first) for name in own)
+                found = next((name for name in inherited if name is not None), None)
+            elif tip is not None and tip.anchor is not None and self._known.at(tip.anchor.session, first) is not None:
+                found = tip.anchor.session
+            else:
+                found = self._known.anywhere(first)
             return None if found is None else Anchor(found, first)
         if entry.copied_from is None or (tip is not None and tip.home is not None):
             return None
@@ -221,12 +227,13 @@ class Recorder:
 
     def _pass_over(self, entry: Entry, tip: Tip | None) -> None:
         """Note what a line without turns goes on from: later lines may go on from it."""
-        anchor = self._anchor(entry, tip, self._known.of(entry.session) if _is_elsewhere(entry, tip) else [])
-        if entry.name is None:
+        if entry.name is None or entry.follows is None:
             return
+        is_next = tip is not None and entry.follows == tip.line
+        anchor = self._anchor(entry, tip, [] if is_next else self._known.of(entry.session))
         if anchor is not None:
             self.links[entry.name] = anchor
-        if tip is not None and entry.follows == tip.line:
+        if tip is not None and is_next:
             tip.line = entry.name
 
     def _compacted(self, entry: Entry, move: Compacted, tip: Tip | None) -> None:
@@ -342,7 +349,7 @@ class Recorder:
                     tool_calls=turn.tool_calls,
                     metadata=turn.metadata,
                 )
-                record_turn(name, new, states, key=turn.key)(tx)
+                tx.append(stream, new, key=turn.key)
                 fresh += 1
             except (errors.InvalidInput, errors.SessionError) as error:
                 refused.append(errors.ImportRefused(turn.path, turn.line, str(error)))
@@ -364,7 +371,3 @@ def scope_of(folder: str) -> str:
 def _key_in(name: str, move: Compacted | Undone) -> str:
     """Return the key of a switch. Those of an agent share a stream, whatever session they are of."""
     return f"{name}/{move.key}"
-
-
-def _is_elsewhere(entry: Entry, tip: Tip | None) -> bool:
-    return entry.follows is not None and (tip is None or entry.follows != tip.line)

@@ -16,7 +16,7 @@ from mnemolog.store import MemoryStore
 SIDE = "~"
 """Between the id of a transcript's session and the turn that a second line of it begins with."""
 _PAGE = 200
-_STARTED = "SELECT position, stream FROM events WHERE position > ? AND topic = ?"
+_STARTED = "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ?"
 _WITH_KEY = (
     "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = 'session/' || known.value "
     "AND events.key = ? ORDER BY events.position LIMIT 1"
@@ -34,12 +34,13 @@ class KnownSessions:
 
     def refresh(self) -> None:
         """Look for sessions that were started since the last time."""
-        for position, stream in self.log.ask(_STARTED, (self._read_to, SessionStarted.topic)):
+        head = self.log.head().position
+        for (stream,) in self.log.ask(_STARTED, (self._read_to, head, SessionStarted.topic)):
             session = session_of(stream) or ""
             self._all.append(session)
             if SIDE in session:
                 self._sides.setdefault(session.partition(SIDE)[0], []).append(session)
-            self._read_to = position
+        self._read_to = head
 
     def of(self, session: str) -> list[str]:
         """Return the lines of a transcript's session that were started: it, and those that left it."""

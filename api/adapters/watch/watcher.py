@@ -22,6 +22,7 @@ from mnemolog.adapters.watch.report import Report
 from mnemolog.adapters.watch.sessions import KnownSessions
 from mnemolog.adapters.watch.tail import Line, lines_from, mark_at
 from mnemolog.domain import errors, journal
+from mnemolog.domain.scope import parse_scope
 from mnemolog.importing.decoding import decode
 from mnemolog.importing.keys import KeyMaker
 from mnemolog.importing.transcript import Entry, Reader
@@ -59,7 +60,8 @@ class Watcher:
     that of all sessions, in place of the folder that each works in. Files last written before `since`, and those whose
     path fits one of the patterns `exclude`, are left out. Nothing else is: what is said is recorded as it is.
 
-    `stop` ends whatever is being done, soon, with nothing lost. Raises `InvalidInput` for what is no folder.
+    `stop` ends whatever is being done, soon, with nothing lost. Raises `InvalidInput` for what is no folder, no format
+    or no scope.
     """
 
     def __init__(
@@ -73,10 +75,12 @@ class Watcher:
         exclude: Sequence[str] = (),
         stop: threading.Event | None = None,
     ) -> None:
-        self.folders = [Path(folder) for folder in folders]
+        self.folders = [Path(folder).resolve() for folder in folders]  # As the system names what has changed in them.
         for folder in self.folders:
             if not folder.is_dir():
                 raise errors.InvalidInput("folder", f"{folder} is no folder")
+        if scope is not None:
+            parse_scope(scope)
         if format is not None and format not in FORMATS:
             raise errors.InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")
         self.stop = stop or threading.Event()
@@ -236,7 +240,10 @@ class Watcher:
                 for line in lines_from(path, offset=place.offset, number=place.line):
                     entry = _entry(path, reader, line, report)
                     if entry is not None:
-                        recorder.take(entry)
+                        try:
+                            recorder.take(entry)
+                        except (errors.InvalidInput, errors.SessionError) as error:  # Names that the store refuses.
+                            report.refuse(errors.ImportRefused(path, line.number, str(error)))
                     place.offset, place.line = line.end, line.number
                     if recorder.is_full or line.number - saved[1] >= LINES_MAX or line.end - saved[0] >= BYTES_MAX:
                         save()

@@ -104,6 +104,27 @@ def test_a_bad_line_is_named_and_passed_over(projects, read, said):
     assert read().refused == 0
 
 
+def test_a_name_that_the_store_refuses_stops_nothing(projects, read, said):
+    """A session called by half a kilobyte."""
+    Claude(projects, "x" * 300, file="long").say("Never said.")
+    Claude(projects, A).say("Hello.")
+    report = read()
+    assert (report.recorded, report.refused) == (1, 1)
+    assert said(A) == ["Hello."]
+
+
+def test_the_rest_of_the_store_does_not_mind(projects, memory, read):
+    """Doctor and verify see nothing that should not be there."""
+    talk = Claude(projects, A)
+    talk.say("Hello.")
+    talk.compact()
+    talk.say("And now?")
+    read()
+    memory.catch_up_views()
+    assert memory.doctor().findings == ()
+    assert memory.verify(contents=True).findings == ()
+
+
 def test_a_file_that_was_cut_off_or_replaced_is_read_anew(projects, memory, read, said):
     """What is new in it is told by its keys."""
     talk = Claude(projects, A)
@@ -259,6 +280,8 @@ def test_what_cannot_be_watched_is_said_at_once(memory, projects):
     """No folder, no such format."""
     with pytest.raises(InvalidInput, match="is no folder"):
         Watcher(memory, [projects / "missing"])
+    with pytest.raises(InvalidInput, match="empty segment"):
+        Watcher(memory, [projects], scope="/x")
     with pytest.raises(InvalidInput, match="none of claude-code, codex, jsonl"):
         Watcher(memory, [projects], format="csv")
 
