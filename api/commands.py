@@ -211,7 +211,7 @@ def switch(
 
     def work(tx: Transaction) -> Switched:
         if key is not None and (made := tx.find(agent_stream(asked.agent), key)) is not None:
-            return _made_before(tx, made, asked, states, named=named)
+            return _made_before(tx, made, asked, states, named=named, in_place=in_place)
         agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream, known_agent)
         left = asked.from_
         if left is None:
@@ -240,7 +240,7 @@ def switch(
 
 
 def _made_before(
-    tx: Transaction, made: RecordedEvent, asked: Switch, states: SessionStates, *, named: bool
+    tx: Transaction, made: RecordedEvent, asked: Switch, states: SessionStates, *, named: bool, in_place: bool
 ) -> Switched:
     """Return the switch that a key belongs to. Raises `DuplicateKey` if another one is asked."""
     event = made.event
@@ -249,6 +249,7 @@ def _made_before(
         or event.reason != asked.reason
         or asked.from_ not in (None, event.from_)
         or (named and asked.to != event.to)
+        or (in_place and event.from_ != event.to)
     ):
         raise errors.DuplicateKey(stream=made.stream, key=made.key or "", position=made.position)
     started = session.known(event.to, state_in(tx, event.to, states)).started

@@ -60,6 +60,13 @@ def test_a_key_of_another_switch_is_refused(store, trip, other):
     assert store.head() == head
 
 
+def test_a_key_of_a_switch_to_another_session_is_not_one_in_place(store, trip):
+    """The reason alone does not make it the same."""
+    store.switch("trip-2", reason="compress", session=trip, key="k1")
+    with pytest.raises(errors.DuplicateKey):
+        store.switch(reason="compress", session="trip", agent="assistant", key="k1")
+
+
 def test_each_agent_has_keys_of_its_own(store, trip):
     """The key is one of the stream that the switch lies in."""
     store.switch("a", reason="new", agent="one", key="k")
