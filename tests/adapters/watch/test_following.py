@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -323,22 +323,33 @@ def test_once_is_for_cron(folder, projects):
     assert (ran.returncode, json.loads(out)["recorded"]) == (0, 0)
 
 
+def waited_for_a_cpu(pid):
+    """Seconds that a process' main thread was ready to run and others ran (Linux); 0 where nobody tells."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_good_order(folder, projects, number):
-    """At once, with exit status 0, and with what was said recorded."""
+    """In under a second, with exit status 0, and with what was said recorded.
+
+    What it waited for others to leave it a CPU does not count: that is as long as the machine is busy.
+    """
     talk = Claude(projects, A)
     talk.say("Hello.")
     ran = command(folder, projects, "--json")
     assert json.loads(ran.stdout.readline())["recorded"] == 1
     talk.answer("Hi.")
     assert json.loads(ran.stdout.readline())["recorded"] == 1
-    ended = threading.Event()
-    timer = threading.Timer(1.0, ended.set)
+    began, before = time.monotonic(), waited_for_a_cpu(ran.pid)
+    waited = [before]
     ran.send_signal(number)
-    timer.start()
-    assert ran.wait(timeout=60) == 0
-    assert not ended.is_set(), "it took more than a second"
-    timer.cancel()
+    wait_until(lambda: waited.append(waited_for_a_cpu(ran.pid)) or ran.poll() is not None, what="its end")
+    took = time.monotonic() - began
+    assert ran.returncode == 0
+    assert took - (max(waited) - before) < 1.0
     assert ran.stderr.read() == ""
     ran.stdout.close()
     ran.stderr.close()
