@@ -60,7 +60,7 @@ def watch(
         ready_to_follow()
     wanted = folders or _default_folders()
     with (
-        MemoryStore.open(store, model=None, background=False) as opened,
+        MemoryStore.open(store, model=None, background=False, create=not dry_run) as opened,
         Watcher(
             opened,
             wanted,

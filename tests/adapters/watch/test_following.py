@@ -313,8 +313,11 @@ def command(*arguments, **options):
 
 
 def test_once_is_for_cron(folder, projects):
-    """It records, says so and ends; as JSON too."""
+    """It records, says so and ends; as JSON too. A dry run makes no store."""
     Claude(projects, A).say("Hello.")
+    ran = command(folder, projects, "--dry-run")
+    assert ran.communicate(timeout=60)[1].startswith("error: ")
+    assert not folder.exists()
     ran = command(folder, projects, "--once")
     out, _ = ran.communicate(timeout=60)
     assert (ran.returncode, out) == (0, "recorded 1 turn, 1 session started, switches: 1 new, 1 file read\n")
