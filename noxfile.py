@@ -40,6 +40,12 @@ def mcp(session: nox.Session) -> None:
     run_against(session, "mcp")
 
 
+@nox.session(default=False)
+def watch(session: nox.Session) -> None:
+    """Transcripts: by itself. It excludes nothing, so it is a part of the whole suite as well."""
+    run_against(session, "watch")
+
+
 @nox.session
 def langgraph(session: nox.Session) -> None:
     """LangGraph: its conformance suite for checkpointers, its graphs, its store in memory."""

@@ -12,7 +12,15 @@ import msgspec
 
 from mnemolog.domain import checkpoints, errors, lineage, model, session, switching
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
-from mnemolog.domain.events import Event, Forgotten, ModelActivated, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.events import (
+    Event,
+    Forgotten,
+    ModelActivated,
+    RecordedEvent,
+    SessionStarted,
+    SessionSwitched,
+    TurnRecorded,
+)
 from mnemolog.domain.folding import Known, Past
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
@@ -190,15 +198,20 @@ def switch(
     *,
     turns: int | None,
     in_place: bool = False,
+    named: bool = True,
+    key: str | None = None,
 ) -> Callable[[Transaction], Switched]:
     """Switch an agent's session: one append over all the streams it touches, or none.
 
     Without `from_` the agent leaves the session it is in; `in_place` it enters the one it leaves. Both are known
     only now: other switches may have been queued before this one. `turns` stands for the position behind which
-    lie so many of the turns that session sees.
+    lie so many of the turns that session sees. A switch of this agent that carries `key` is this one, made before;
+    unless it was `named`, whatever session that came to is the one to go to.
     """
 
     def work(tx: Transaction) -> Switched:
+        if key is not None and (made := tx.find(agent_stream(asked.agent), key)) is not None:
+            return _made_before(tx, made, asked, states, named=named, in_place=in_place)
         agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream, known_agent)
         left = asked.from_
         if left is None:
@@ -216,11 +229,31 @@ def switch(
             head=tx.head,
             old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
         )
-        appended = [tx.append(stream, event) for stream, event in decided]
+        appended = [
+            tx.append(stream, event, key=key if isinstance(event, SessionSwitched) else None)
+            for stream, event in decided
+        ]
         new = session.known(to, state_in(tx, to, states))
         return Switched(left, to, new.started, appended)
 
     return work
+
+
+def _made_before(
+    tx: Transaction, made: RecordedEvent, asked: Switch, states: SessionStates, *, named: bool, in_place: bool
+) -> Switched:
+    """Return the switch that a key belongs to. Raises `DuplicateKey` if another one is asked."""
+    event = made.event
+    if (
+        not isinstance(event, SessionSwitched)
+        or event.reason != asked.reason
+        or asked.from_ not in (None, event.from_)
+        or (named and asked.to != event.to)
+        or (in_place and event.from_ != event.to)
+    ):
+        raise errors.DuplicateKey(stream=made.stream, key=made.key or "", position=made.position)
+    started = session.known(event.to, state_in(tx, event.to, states)).started
+    return Switched(event.from_, event.to, started, [])
 
 
 def branch(asked: Switch, states: SessionStates) -> Callable[[Transaction], Switched]:

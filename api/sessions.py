@@ -43,6 +43,7 @@ class SwitchHow(TypedDict, total=False):
     turns: int | None
     name: str | None
     scope: str | None
+    key: str | None
 
 
 class Sessions:
@@ -128,6 +129,8 @@ class Sessions:
 
     def start(self, session_id: str | None, started: SessionStarted) -> str:
         """Start a session, under a random id where none is given. Return its id."""
+        if started.parent is not None:
+            self.state(started.parent)
         chosen = new_session_id() if session_id is None else session.checked_session_id(session_id)
         self.log.transact(commands.start_session(chosen, started, self.states))
         return chosen
@@ -244,7 +247,10 @@ class Sessions:
         )
         self._keep_states_of(asked)
         in_place = to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND)
-        return commands.switch(asked, self.states, self._known_agent, turns=turns, in_place=in_place)
+        key = None if how.get("key") is None else session.checked_key(how["key"] or "")
+        return commands.switch(
+            asked, self.states, self._known_agent, turns=turns, in_place=in_place, named=to is not None, key=key
+        )
 
     def _keep_states_of(self, asked: Switch) -> None:
         """Fold what is about to be left before the write lock is taken: under it the state is only looked up."""

@@ -170,15 +170,23 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         self.close()
 
     def start_session(
-        self, name: str, *, agent: str = DEFAULT_AGENT, scope: str = "", session_id: str | None = None
+        self,
+        name: str,
+        *,
+        agent: str = DEFAULT_AGENT,
+        scope: str = "",
+        session_id: str | None = None,
+        parent: str | None = None,
     ) -> Session:
         """Start a session and return a handle on it.
 
         `scope` is a path such as `acme/support/alice`; a recall in a scope sees all below it. Without
         `session_id` a random one is made. With one, a retry returns the session that is there, or raises
-        `SessionExists` if that was started differently. Raises `InvalidInput`: nothing was written.
+        `SessionExists` if that was started differently. `parent` is the id of the session that this one works
+        for: it stands below it in `sessions`, and sees nothing of it; `Session.branch` makes one that does.
+        Raises `InvalidInput`, `UnknownSession` for a parent that is none: nothing was written.
         """
-        started = domain.new_session(name=name, agent=agent, scope=scope)
+        started = domain.new_session(name=name, agent=agent, scope=scope, parent=parent)
         chosen = self._sessions.start(session_id, started)
         return self._handle(chosen, started)
 
@@ -233,7 +241,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         skip_bad: bool = False,
         progress: Progress | None = None,
     ) -> ImportReport:
-        """Record the conversations in `paths`: JSON Lines, Claude Code, ChatGPT or OpenAI messages.
+        """Record the conversations in `paths`: JSON Lines, Claude Code, Codex, ChatGPT or OpenAI messages.
 
         Safe to run twice. `fields` maps other names, as `text=body,session=room+day` (docs/import.md);
         `scope` and `agent` stand in where a file names none. Raises `ImportRefused`, naming file and line,
@@ -289,6 +297,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         turns: int | None = None,
         name: str | None = None,
         scope: str | None = None,
+        key: str | None = None,
     ) -> Session:
         """Switch an agent to the session `to`, as one append: all of it or nothing, after all that is queued.
 
@@ -297,7 +306,8 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         `to` is its id (made up if left out) and `name` and `scope` are those of the one left unless given.
         `at` is the position to branch at or rewind to; `turns` rewinds by so many turns instead. `to` equal to
         the session that is left is legal for `resume`, `compress` and `rewind`; for the last two it is what
-        leaving out `to` means.
+        leaving out `to` means. With a `key` a retry is known by it: once an agent has made a switch under it, the
+        same again writes nothing, in place and whatever came after, and another raises `DuplicateKey`.
 
         Returns a handle on `to`. What was prefetched for the old session is never handed out. Raises
         `UnknownSession`, `SessionExists`, `SessionEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`:
@@ -305,7 +315,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         """
         left = session.id if isinstance(session, Session) else session
         switched = self._sessions.switch(
-            to, reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope
+            to, reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope, key=key
         )
         if switched.left is not None:
             self._prefetcher.discard(switched.left)

@@ -29,7 +29,7 @@ class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
     scope: str = ""
     reason: str = "new"
     parent: str | None = None
-    """The session this one was branched from, with the position it was branched at."""
+    """The session this one was branched from, or without `branched_at` the one it belongs to and sees nothing of."""
     branched_at: int | None = None
     sealed_name: bytes = b""
     """The name as it is stored where content is encrypted. Empty in memory: who reads the log opens it."""

@@ -80,10 +80,16 @@ def resume(session_id: str, state: SessionState | None, *, reason: str = "") -> 
     return [SessionResumed(reason=reason)] if known(session_id, state).ended else []
 
 
-def new_session(*, name: str, agent: str, scope: str) -> SessionStarted:
-    """Return the event that starts a session, checked. Raises `InvalidInput`."""
+def new_session(*, name: str, agent: str, scope: str, parent: str | None = None) -> SessionStarted:
+    """Return the event that starts a session, checked. Raises `InvalidInput`.
+
+    With `parent` it belongs to that session and sees nothing of it: it is no branch.
+    """
     return SessionStarted(
-        name=checked_label("name", name), agent=checked_label("agent", agent), scope=parse_scope(scope)
+        name=checked_label("name", name),
+        agent=checked_label("agent", agent),
+        scope=parse_scope(scope),
+        parent=None if parent is None else checked_session_id(parent),
     )
 
 

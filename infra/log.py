@@ -236,6 +236,11 @@ class EventLog:
         query = f"SELECT {_COLUMNS} FROM events WHERE position = ?"
         return next(iter(self._codec.recorded_events(self.ask(query, (position,)))), None)
 
+    def position_of(self, stream: str, key: str) -> Position | None:
+        """Return where the event of `stream` lies that carries the idempotency key, forgotten or not; None for none."""
+        found = self.ask("SELECT position FROM events WHERE stream = ? AND key = ?", (stream, key))
+        return Position(found[0][0]) if found else None
+
     def ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """Return the rows that a query finds: where something lies, nothing of what was said."""
         with self._reading() as driver:

@@ -142,6 +142,14 @@ class Transaction:
         position, version, topic, state, recorded_at = found
         return self.codec.recorded_event(position, stream, version, topic, state, key, recorded_at)
 
+    def position_of(self, stream: str, key: str) -> Position | None:
+        """Return where the event of `stream` lies that carries the idempotency key, forgotten or not."""
+        staged = self._keys.get((stream, key))
+        if staged is not None:
+            return Position(staged[0])
+        found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
+        return None if found is None else Position(found[0])
+
     def last_position(self, stream: str) -> Position:
         """Return the position of the last event of `stream`, staged ones included; 0 for none."""
         for row in reversed(self.rows):
@@ -225,7 +233,7 @@ class Transaction:
         for row in rows:
             stream, key = row.stream.decode(), None if row.key is None else row.key.decode()
             self._states.pop(stream, None)
-            expected, taken = row.version - 1, None if key is None else self._place_of(stream, key)
+            expected, taken = row.version - 1, None if key is None else self.position_of(stream, key)
             if self.version(stream) != expected or self.head != row.position - 1:
                 raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=self.version(stream))
             if key is not None and taken is not None:
@@ -233,13 +241,6 @@ class Transaction:
             self._stage(stream, row.version, row.topic.decode(), row.state, key, Micros(row.recorded_at))
             if self.head_digest != row.digest:
                 raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=row.version)
-
-    def _place_of(self, stream: str, key: str) -> int | None:
-        staged = self._keys.get((stream, key))
-        if staged is not None:
-            return staged[0]
-        found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
-        return None if found is None else int(found[0])
 
     def undo_to(self, count: int, head: Position, head_digest: bytes) -> None:
         """Unstage all rows but the first `count`, behind which the head was as given."""

@@ -56,6 +56,8 @@ def _told_of_session(event: Event) -> str | None:
     match event:
         case SessionStarted(parent=None):
             return f"session started by {event.agent} in {event.scope or '/'} ({event.reason})"
+        case SessionStarted(branched_at=None):
+            return f"session started by {event.agent} for {event.parent} in {event.scope or '/'} ({event.reason})"
         case SessionStarted():
             return f"session branched from {event.parent} at {event.branched_at} by {event.agent} ({event.reason})"
         case TurnRecorded():

@@ -42,9 +42,9 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     scope: str
     parent: str | None
-    """The session that this one was branched from."""
+    """The session that this one was branched from, or works for."""
     branched_at: Position | None
-    """The last position of the parent's past that this session shares."""
+    """The last position of the parent's past that this session shares; None where it shares nothing."""
     reason: str
     """Why it was started: `new`, `branch`, `compress` and so on."""
     turns: int

@@ -167,6 +167,7 @@ class AsyncMemoryStore(Face[MemoryStore]):
         turns: int | None = None,
         name: str | None = None,
         scope: str | None = None,
+        key: str | None = None,
     ) -> AsyncSession:
         """Switch an agent to the session `to`, as one append. See `MemoryStore.switch`; raises as that does."""
         left = session.id if isinstance(session, AsyncSession) else session
@@ -181,6 +182,7 @@ class AsyncMemoryStore(Face[MemoryStore]):
                 turns=turns,
                 name=name,
                 scope=scope,
+                key=key,
             )
         )
         return AsyncSession(switched, self._lanes)

@@ -41,6 +41,7 @@ MODULES: Final = {
     "project": "projecting",
     "mcp": "serving",
     "hermes": "hermes",
+    "watch": "watching",
     "recall": "recalling",
     "audit": "recalling",
     "sessions": "reading",

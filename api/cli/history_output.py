@@ -49,11 +49,16 @@ def show_held(answer: Replay) -> None:
 
 
 def _session_then(item: SessionReplay) -> str:
-    branched = f", branched at {item.branched_at} of {item.parent}" if item.parent else ""
+    branched = f", {_descent(item)}" if item.parent else ""
     ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
     turns = counted(len(item.turns), "turn")
     forgotten = f", {len(item.forgotten)} forgotten" if item.forgotten else ""
     return f"{item.name or FORGOTTEN} ({item.session}) in {item.scope or '/'}{branched}{ended}, {turns}{forgotten}"
+
+
+def _descent(item: SessionReplay | SessionDiff) -> str:
+    """Return where a session with a parent comes from."""
+    return f"for {item.parent}" if item.branched_at is None else f"branched at {item.branched_at} of {item.parent}"
 
 
 def show_event(item: EventAt) -> None:
@@ -103,7 +108,7 @@ def show_diff(answer: Diff) -> None:
 def _title(item: SessionDiff) -> str:
     facts = []
     if item.started:
-        facts.append(f"branched at {item.branched_at} of {item.parent}" if item.parent else "started")
+        facts.append(_descent(item) if item.parent else "started")
     if item.ended_before != item.ended_after:
         facts.append("ended" if item.ended_after else "resumed")
     return f"{item.name} ({item.session}) in {item.scope or '/'}{(facts and ': ') or ''}{', '.join(facts)}"

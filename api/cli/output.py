@@ -73,6 +73,8 @@ def _node(node: SessionNode, *, parent: str | None = None) -> Text:
     facts = [counted(node.turns, "turn")]
     if node.branched_at is not None:
         facts.append(f"branched at {node.branched_at}" + (f" of {parent}" if parent else ""))
+    elif parent:
+        facts.append(f"for {parent}")
     facts.append(node.reason)
     if node.ended_at is not None:
         facts.append(f"ended {dated(node.ended_at)}")

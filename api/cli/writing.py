@@ -76,7 +76,7 @@ def record(
 def import_(
     store: Store,
     files: Files,
-    format: Annotated[str | None, typer.Option(help="jsonl, claude-code, chatgpt or openai.")] = None,  # noqa: A002
+    format: Annotated[str | None, typer.Option(help="jsonl, claude-code, codex, chatgpt or openai.")] = None,  # noqa: A002
     field: Annotated[list[str] | None, typer.Option(help="Names in the file: text=body,session=room+day")] = None,
     scope: Annotated[str | None, typer.Option(help="Scope where the file names none.")] = None,
     agent: Annotated[str | None, typer.Option(help="Agent where the file names none.")] = None,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.importing.content import blocks_of, calls_text, content_text, fitting_calls
 from mnemolog.importing.keys import KeyMaker
 from mnemolog.importing.roles import role_of
-from mnemolog.importing.source import Source
+from mnemolog.importing.source import Source, stem_of
 from mnemolog.importing.times import parse_time
+from mnemolog.importing.transcript import Compacted, Entry, name_of, turns_of
 from mnemolog.importing.turn import ImportedTurn, checked_turn, text_or_none
 
 TYPES_READ: Final = ("user", "assistant")
@@ -35,27 +36,46 @@ def is_side_line(row: dict[str, Any]) -> bool:
 
 def read(source: Source) -> Iterator[ImportedTurn]:
     """Yield what users, assistants and tools said. Other lines are passed over."""
-    return source.turns_by_line(_TranscriptReader(source).turns)
+    return source.turns_by_line(turns_of(source, ClaudeCodeReader))
 
 
-class _TranscriptReader:
-    """Turns lines of one transcript into turns."""
+class ClaudeCodeReader:
+    """Reads a transcript: a tree of lines, each naming the one that it goes on from."""
 
-    def __init__(self, source: Source) -> None:
-        self._path, self._stem = source.path, source.stem
-        self._keys = KeyMaker(source.secret)
+    def __init__(self, path: Path, keys: KeyMaker) -> None:
+        self._path, self._stem, self._keys = path, stem_of(path), keys
         self._names: dict[str, str] = {}
+        self.state: dict[str, Any] = {}
 
-    def turns(self, line: int, row: dict[str, Any]) -> list[ImportedTurn]:
-        """Return the turns of a line, none for a line in which nobody speaks. Raises `InvalidInput`."""
+    def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
+        """Return what stands on a line. In a line without turns nobody speaks. Raises `InvalidInput`."""
+        uuid = text_or_none("uuid", row.get("uuid"))
+        own = text_or_none("sessionId", row.get("sessionId")) or self._stem
+        session = _side_session(own, row) if row.get("isSidechain") else own
+        turns = self._turns(line, row, session, uuid)
+        compacted = row.get("type") == "system" and row.get("subtype") == "compact_boundary"
+        if not turns and uuid is None:
+            return None
+        return Entry(
+            session=session,
+            turns=turns,
+            move=Compacted(uuid) if compacted and uuid else None,
+            name=uuid,
+            follows=_name_in(row, "parentUuid") or _name_in(row, "logicalParentUuid"),
+            asks=any(turn.role == "user" for turn in turns),
+            works_for=own if session != own else None,
+            copied_from=_origin(row),
+            folder=str(row.get("cwd") or ""),
+        )
+
+    def _turns(self, line: int, row: dict[str, Any], session: str, uuid: str | None) -> list[ImportedTurn]:
         if row.get("type") not in TYPES_READ or any(row.get(flag) for flag in _NOT_SAID):
             return []
         message = row.get("message")
         if not isinstance(message, dict):
             raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
-        session = self._session(row)
         said_at = parse_time("timestamp", row.get("timestamp"))
-        uuid = text_or_none("uuid", row.get("uuid"))
+        name = self._names.setdefault(session, name_of(session, str(row.get("cwd") or "")))
         turns: list[ImportedTurn] = []
         for role, text, calls, more in _said(row["type"], message):
             key = f"{uuid}/{len(turns) + 1}" if turns else uuid
@@ -65,7 +85,7 @@ class _TranscriptReader:
                     line=line,
                     where=f"line {line}",
                     session=session,
-                    session_name=self._name(session, row),
+                    session_name=name,
                     role=role,
                     text=text,
                     key=key if uuid and key else self._keys.key(session=session, role=role, speaker=None, text=text),
@@ -76,19 +96,21 @@ class _TranscriptReader:
             )
         return turns
 
-    def _session(self, row: dict[str, Any]) -> str:
-        """Return the session; what a subagent did is a session of its own, beside that of its user."""
-        session = text_or_none("sessionId", row.get("sessionId")) or self._stem
-        if not row.get("isSidechain"):
-            return session
-        return f"{session}/{text_or_none('agentId', row.get('agentId')) or 'sidechain'}"
 
-    def _name(self, session: str, row: dict[str, Any]) -> str:
-        """Return the folder worked in and the first letters of the session: titles come too late, if at all."""
-        if session not in self._names:
-            folder = re.split(r"[/\\]", str(row.get("cwd") or "").rstrip("/\\"))[-1]
-            self._names[session] = f"{folder} {session[:8]}" if folder else session
-        return self._names[session]
+def _side_session(session: str, row: dict[str, Any]) -> str:
+    """Return the session of a subagent: one of its own, beside that of its user."""
+    return f"{session}/{text_or_none('agentId', row.get('agentId')) or 'sidechain'}"
+
+
+def _name_in(row: dict[str, Any], field: str) -> str | None:
+    value = row.get(field)
+    return value if isinstance(value, str) and value else None
+
+
+def _origin(row: dict[str, Any]) -> str | None:
+    """Return the session that the line was copied from, where it says so."""
+    origin = row.get("forkedFrom")
+    return _name_in(origin, "sessionId") if isinstance(origin, dict) else None
 
 
 def _said(kind: str, message: dict[str, Any]) -> list[tuple[str, str, list[Any], dict[str, Any]]]:

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.importing import claude_code, openai
+from mnemolog.importing import claude_code, codex, openai
 from mnemolog.importing.decoding import BrokenDocument, decode, elements
 from mnemolog.importing.fields import DEFAULT_FIELDS
 from mnemolog.importing.source import Source
 
 JSONL: Final = "jsonl"
 CLAUDE_CODE: Final = "claude-code"
+CODEX: Final = "codex"
 CHATGPT: Final = "chatgpt"
 OPENAI: Final = "openai"
-FORMATS: Final = (JSONL, CLAUDE_CODE, CHATGPT, OPENAI)
+FORMATS: Final = (JSONL, CLAUDE_CODE, CODEX, CHATGPT, OPENAI)
 
 
 def detect_format(path: Path) -> str:
@@ -52,6 +53,8 @@ def _lines_format(rows: list[dict[str, Any]]) -> str | None:
     for row in rows:
         if claude_code.is_transcript_line(row):
             return CLAUDE_CODE
+        if codex.is_rollout_line(row):
+            return CODEX
         if openai.messages_of(row) is not None:
             return OPENAI
         if isinstance(row.get("mapping"), dict):

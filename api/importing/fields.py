@@ -42,6 +42,9 @@ class FieldMap(msgspec.Struct, frozen=True):
         return self.sources.get(target) or DEFAULT_FIELDS[target]
 
 
+DEFAULT_MAP: Final = FieldMap()
+
+
 def parse_field_map(options: Sequence[str]) -> FieldMap:
     """Return the map that options such as `text=text+caption,session=room+day` describe.
 

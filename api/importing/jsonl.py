@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.importing.content import calls_text, content_text
-from mnemolog.importing.fields import FieldMap, Found, Lookup
+from mnemolog.importing.fields import DEFAULT_MAP, FieldMap, Found, Lookup
 from mnemolog.importing.keys import KeyMaker
 from mnemolog.importing.roles import role_and_speaker
-from mnemolog.importing.source import Source
+from mnemolog.importing.source import Source, stem_of
 from mnemolog.importing.times import parse_time
+from mnemolog.importing.transcript import Entry
 from mnemolog.importing.turn import ImportedTurn, checked_turn, quoted, text_or_none
 
 _WORDS: Final = " "
@@ -20,16 +22,22 @@ _PATH: Final = "/"
 
 def read(source: Source, fields: FieldMap) -> Iterator[ImportedTurn]:
     """Yield a turn for every line."""
-    return source.turns_by_line(_LineReader(source, fields).turns)
+    return source.turns_by_line(LineReader(source.path, KeyMaker(source.secret), fields).turns)
 
 
-class _LineReader:
+class LineReader:
     """Turns lines of one file into turns."""
 
-    def __init__(self, source: Source, fields: FieldMap) -> None:
-        self._path, self._stem, self._fields = source.path, source.stem, fields
-        self._keys = KeyMaker(source.secret)
+    def __init__(self, path: Path, keys: KeyMaker, fields: FieldMap = DEFAULT_MAP) -> None:
+        self._path, self._stem, self._fields = path, stem_of(path), fields
+        self._keys = keys
         self._lookup = Lookup(fields)
+        self.state: dict[str, Any] = {}
+
+    def entry(self, line: int, row: dict[str, Any]) -> Entry:
+        """Return what stands on a line, for who follows the file. Raises `InvalidInput`."""
+        turns = self.turns(line, row)
+        return Entry(session=turns[0].session, turns=turns, recounted=True)
 
     def turns(self, line: int, row: dict[str, Any]) -> list[ImportedTurn]:
         """Return the turn of a line. Raises `InvalidInput`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from hashlib import blake2b, sha256
 
 
@@ -13,11 +14,12 @@ class KeyMaker:
     is told apart by counting. Holds some hundred bytes for each turn that it has seen.
 
     With `secret`, 1 to 64 bytes, nobody can confirm a guess of a forgotten text by making its key who has not got it.
+    `seen` is what was counted before, for who goes on where an earlier reading ended.
     """
 
-    def __init__(self, secret: bytes = b"") -> None:
+    def __init__(self, secret: bytes = b"", seen: MutableMapping[int, int] | None = None) -> None:
         self._secret = secret
-        self._seen: dict[int, int] = {}
+        self._seen: MutableMapping[int, int] = {} if seen is None else seen
 
     def key(self, *, session: str, role: str, speaker: str | None, text: str) -> str:
         """Return the key of the next turn that reads so."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.importing import chatgpt, claude_code, jsonl, openai
-from mnemolog.importing.detection import CHATGPT, CLAUDE_CODE, FORMATS, JSONL, OPENAI, format_of
+from mnemolog.importing import chatgpt, claude_code, codex, jsonl, openai
+from mnemolog.importing.detection import CHATGPT, CLAUDE_CODE, CODEX, FORMATS, JSONL, OPENAI, format_of
 from mnemolog.importing.fields import FieldMap
 from mnemolog.importing.source import OnRefused, Progress, Source
 from mnemolog.importing.turn import ImportedTurn
@@ -25,10 +25,10 @@ def read_turns(
 ) -> Iterator[ImportedTurn]:
     """Yield the turns of a file in its order, each checked by the rules of the log.
 
-    Without `format` the content decides, or `fields`, which only JSON Lines have. JSON Lines and Claude
-    Code transcripts are read line by line; ChatGPT exports and OpenAI documents are held in memory as
-    bytes. `progress` is told bytes done and in all, of the file as it lies on disk. `secret` is what keys of turns that
-    bring none are made with (`mnemolog.importing.keys`).
+    Without `format` the content decides, or `fields`, which only JSON Lines have. JSON Lines and
+    transcripts of Claude Code and Codex are read line by line; ChatGPT exports and OpenAI documents are held in memory
+    as bytes. `progress` is told bytes done and in all, of the file as it lies on disk. `secret` is what keys of turns
+    that bring none are made with (`mnemolog.importing.keys`).
 
     Raises `InvalidInput` at once for an unknown format or fields with another format. The first line that
     cannot be recorded raises `ImportRefused`; with `on_refused` it is handed there and reading goes on.
@@ -56,4 +56,4 @@ def _read(
         yield from jsonl.read(source, fields) if found == JSONL else _READERS[found](source)
 
 
-_READERS: Final = {CLAUDE_CODE: claude_code.read, CHATGPT: chatgpt.read, OPENAI: openai.read}
+_READERS: Final = {CLAUDE_CODE: claude_code.read, CODEX: codex.read, CHATGPT: chatgpt.read, OPENAI: openai.read}

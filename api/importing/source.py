@@ -65,8 +65,7 @@ class Source:
     @property
     def stem(self) -> str:
         """The name of the file without its endings `.gz`, `.jsonl`, `.json`."""
-        name = self.path.name
-        return Path(name[:-3] if name.lower().endswith(".gz") else name).stem
+        return stem_of(self.path)
 
     @property
     def is_blank(self) -> bool:
@@ -188,6 +187,12 @@ class Source:
             return ImportRefused(self.path, line, f"the gzip file is damaged or cut short: {error}")
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return ImportRefused(self.path, line, f"the file cannot be read: {reason}")
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without its endings `.gz`, `.jsonl`, `.json`."""
+    name = path.name
+    return Path(name[:-3] if name.lower().endswith(".gz") else name).stem
 
 
 def without_mark(line: bytes) -> bytes:

@@ -27,7 +27,7 @@ PAGES = [
     "docs/sessions.md",
     "docs/working-memory.md",
 ]
-WITHOUT_PYTHON = ["docs/adapters/README.md", "docs/adapters/hermes.md", "docs/adapters/mcp.md"]
+WITHOUT_PYTHON = ["docs/adapters/README.md", "docs/adapters/hermes.md", "docs/adapters/mcp.md", "docs/import.md"]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
 

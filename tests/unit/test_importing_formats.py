@@ -31,6 +31,7 @@ def written(path, value):
     [
         ("turns.jsonl", "jsonl"),
         ("claude_code.jsonl", "claude-code"),
+        ("codex.jsonl", "codex"),
         ("chatgpt.json", "chatgpt"),
         ("openai.json", "openai"),
         ("openai.jsonl", "openai"),

@@ -126,7 +126,7 @@ def test_a_broken_document_names_the_line_it_breaks_at(file):
     assert "Expecting ',' delimiter" in why
 
 
-@pytest.mark.parametrize("form", ["jsonl", "claude-code", "chatgpt", "openai"])
+@pytest.mark.parametrize("form", ["jsonl", "claude-code", "codex", "chatgpt", "openai"])
 def test_an_empty_file_holds_no_turns(file, form):
     """In whatever format."""
     for data in (b"", b"\n\n", b"\xef\xbb\xbf"):

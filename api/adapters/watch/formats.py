@@ -1,0 +1,67 @@
+"""The transcripts that can be followed. A further one is a reader in `mnemolog.importing`, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mnemolog.domain.errors import ImportRefused
+from mnemolog.importing.claude_code import ClaudeCodeReader
+from mnemolog.importing.codex import CodexReader
+from mnemolog.importing.detection import CLAUDE_CODE, CODEX, JSONL, detect_format
+from mnemolog.importing.jsonl import LineReader
+from mnemolog.importing.transcript import MakeReader
+
+
+class Format(msgspec.Struct, frozen=True):
+    """A kind of transcript."""
+
+    agent: str
+    """Whose sessions they are."""
+    make: MakeReader
+    folder: str = ""
+    """Where they lie, below the agent's own folder."""
+    home: str = ""
+    """The agent's own folder, in the user's."""
+    variable: str = ""
+    """The variable of the environment that names another one."""
+
+
+FORMATS: Final[dict[str, Format]] = {
+    CLAUDE_CODE: Format("claude-code", ClaudeCodeReader, "projects", ".claude", "CLAUDE_CONFIG_DIR"),
+    CODEX: Format("codex", CodexReader, "sessions", ".codex", "CODEX_HOME"),
+    JSONL: Format("imported", LineReader),
+}
+TOLD_BY_CONTENT: Final = (CLAUDE_CODE, CODEX)
+"""The others are followed where they are asked for: nearly every file of JSON Lines could be one."""
+
+
+def default_folders(environment: Mapping[str, str], home: Path) -> list[Path]:
+    """Return the folders where the agents of this user keep their transcripts, as far as they are there."""
+    homes = {
+        name: Path(environment.get(known.variable) or home / known.home)
+        for name, known in FORMATS.items()
+        if known.folder
+    }
+    return [found for name, path in homes.items() if (found := path / FORMATS[name].folder).is_dir()]
+
+
+def format_of(path: Path) -> str:
+    """Return the format of a file, nothing where it is none of those that are told by their content."""
+    try:
+        found = detect_format(path)
+    except ImportRefused:
+        return ""
+    return found if found in TOLD_BY_CONTENT else ""
+
+
+def order_of(path: Path, modified_ns: int) -> tuple[int, str, int]:
+    """Return what puts files into an order in which sessions come before those that go on from them, as far as it goes.
+
+    Subagents' files lie deeper; a rollout's name begins with when it was begun; of others it is known when they were
+    last written.
+    """
+    return len(path.parts), path.name if path.name.startswith("rollout-") else "", modified_ns

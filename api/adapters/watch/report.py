@@ -1,0 +1,54 @@
+"""What was read and recorded, in numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from mnemolog.domain.errors import ImportRefused
+
+REFUSED_LISTED_MAX: Final = 100
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What came of reading transcripts. Or would come of it, where it was only asked."""
+
+    files: int = 0
+    """Those that had anything new."""
+    lines: int = 0
+    recorded: int = 0
+    """Turns that are in the log now and were not before."""
+    already_there: int = 0
+    """Turns that were in the log, copies of other sessions' among them."""
+    sessions: int = 0
+    """Sessions that were started."""
+    switches: dict[str, int] = {}
+    """By reason: `new`, `branch`, `compress`, `rewind`."""
+    refused: int = 0
+    """Lines that cannot be recorded."""
+    refusals: list[str] = []
+    """The first of them, with file, line and reason."""
+
+    def refuse(self, error: ImportRefused) -> None:
+        """Count a line that cannot be recorded."""
+        self.refused += 1
+        if len(self.refusals) < REFUSED_LISTED_MAX:
+            self.refusals.append(str(error))
+
+    def switched(self, reason: str) -> None:
+        """Count a switch."""
+        self.switches[reason] = self.switches.get(reason, 0) + 1
+
+    def add(self, other: Report) -> None:
+        """Count what another one has counted as well."""
+        for name in ("files", "lines", "recorded", "already_there", "sessions", "refused"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for reason, count in other.switches.items():
+            self.switches[reason] = self.switches.get(reason, 0) + count
+        self.refusals += other.refusals[: REFUSED_LISTED_MAX - len(self.refusals)]
+
+    @property
+    def is_news(self) -> bool:
+        """Whether anything has changed that somebody may want to know."""
+        return bool(self.recorded or self.sessions or self.switches or self.refused)

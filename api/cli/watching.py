@@ -1,0 +1,117 @@
+"""The command that records what coding agents write into their transcripts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from mnemolog.cli import output
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.messages import moment
+from mnemolog.cli.progress import bar
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.store import MemoryStore
+
+if TYPE_CHECKING:
+    from mnemolog.adapters.watch import Report
+
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FOLDER...]", help="Folders of transcripts; else those of Claude Code and Codex."),
+]
+Since = Annotated[str | None, typer.Option("--since", help="Leave out files last written before this, ISO 8601.")]
+Exclude = Annotated[
+    list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Leave out paths like this, e.g. '*/secret-*'.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Record what is there, and end.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be recorded now, and record nothing.")]
+Poll = Annotated[
+    float | None, typer.Option("--poll", metavar="SECONDS", min=0.05, help="Look so often; without the extra 'watch'.")
+]
+
+
+@app.command("watch", cls=StoreCommand)
+def watch(
+    store: Store,
+    folders: Folders = None,
+    scope: Annotated[str | None, typer.Option(help="Scope of all sessions; else the folder each works in.")] = None,
+    since: Since = None,
+    exclude: Exclude = None,
+    format: Annotated[str | None, typer.Option(help="claude-code, codex or jsonl; else told by content.")] = None,  # noqa: A002
+    once: Once = False,
+    dry_run: DryRun = False,
+    poll: Poll = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record what coding agents write into their transcripts, as they write it. Secrets in them are not left out.
+
+    Example: mnemolog watch memory/ ~/.claude/projects --exclude '*/secret-*'
+    """
+    from mnemolog.adapters.watch import Watcher, ready_to_follow
+
+    if not (once or dry_run or poll):
+        ready_to_follow()
+    wanted = folders or _default_folders()
+    with (
+        MemoryStore.open(store, model=None, background=False, create=not dry_run) as opened,
+        Watcher(
+            opened,
+            wanted,
+            format=format,
+            scope=scope,
+            since=None if since is None else moment("since", since),
+            exclude=exclude or (),
+            stop=_stop_at_signals(),
+        ) as watcher,
+    ):
+        with bar("reading") as progress:
+            report = (watcher.preview if dry_run else watcher.catch_up)(progress=progress)
+        _tell(report, as_json=as_json, would=dry_run)
+        if not (once or dry_run):
+            watcher.follow(lambda news: _tell(news, as_json=as_json), poll_s=poll)
+
+
+def _default_folders() -> list[Path]:
+    from mnemolog.adapters.watch import default_folders
+
+    found = default_folders(os.environ, Path.home())
+    if not found:
+        raise InvalidInput("folder", "no transcripts of Claude Code or Codex are where they usually are; name a folder")
+    return found
+
+
+def _stop_at_signals() -> threading.Event:
+    """Return what SIGINT and SIGTERM set: they interrupt nothing."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _tell(report: Report, *, as_json: bool, would: bool = False) -> None:
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    else:
+        sys.stdout.write(_line(report, would=would) + "\n")
+        for refusal in report.refusals:
+            print(f"refused: {refusal}", file=sys.stderr)
+    sys.stdout.flush()
+
+
+def _line(report: Report, *, would: bool) -> str:
+    switches = ", ".join(f"{count} {reason}" for reason, count in sorted(report.switches.items()))
+    facts = [
+        f"{'would record' if would else 'recorded'} {output.counted(report.recorded, 'turn')}",
+        f"{output.counted(report.sessions, 'session')} started",
+        f"switches: {switches}" if switches else "",
+        f"{output.counted(report.refused, 'line')} refused" if report.refused else "",
+        f"{output.counted(report.files, 'file')} read",
+    ]
+    return ", ".join(fact for fact in facts if fact)

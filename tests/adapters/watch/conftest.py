@@ -1,0 +1,64 @@
+"""A store, folders of transcripts, and what reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.watch import Watcher
+
+
+@pytest.fixture
+def memory(folder):
+    """A store without a model: nothing here looks for meaning."""
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        yield store
+
+
+@pytest.fixture
+def projects(tmp_path):
+    """Where Claude Code keeps its transcripts."""
+    path = tmp_path / "projects"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def rollouts(tmp_path):
+    """Where Codex keeps its transcripts."""
+    path = tmp_path / "sessions"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def read(memory, projects, rollouts):
+    """Reads on, as a watcher that was just started would, and gives its report."""
+
+    def read_on(**options):
+        with Watcher(memory, [projects, rollouts], **options) as watcher:
+            return watcher.catch_up()
+
+    return read_on
+
+
+@pytest.fixture
+def read_anew(memory, read):
+    """Reads everything from the beginning, as if it were not known how far it had got."""
+
+    def read_all(**options):
+        for path in (memory.path / "projections").glob("watch.db*"):
+            path.unlink()
+        return read(**options)
+
+    return read_all
+
+
+@pytest.fixture
+def said(memory):
+    """What a session sees: its texts."""
+
+    def texts(session, **options):
+        return [turn.text for turn in memory.session(session).turns(**options)]
+
+    return texts

@@ -1,0 +1,47 @@
+"""A watcher that is killed at the Nth commit or save, before or after it. Arguments: the store, folders, N."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from mnemolog import MemoryStore
+from mnemolog.adapters.watch import Watcher, recording
+from mnemolog.adapters.watch.places import Places
+from mnemolog.infra.log import EventLog
+
+store, *folders, left = sys.argv[1:]
+steps = int(left)
+
+
+def step() -> None:
+    global steps
+    steps -= 1
+    if steps == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(call):
+    def called(*args, **kwargs):
+        step()
+        answer = call(*args, **kwargs)
+        step()
+        return answer
+
+    return called
+
+
+recording.BATCH_MAX = 20
+Places.save = dying(Places.save)
+made = EventLog.__init__
+
+
+def init(self, *args, **kwargs):
+    made(self, *args, **kwargs)
+    self.transact = dying(self.transact)
+
+
+EventLog.__init__ = init
+with MemoryStore.open(store, model=None, background=False) as opened, Watcher(opened, folders) as watcher:
+    watcher.catch_up()

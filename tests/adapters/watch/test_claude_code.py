@@ -1,0 +1,251 @@
+"""Transcripts of Claude Code: sessions, what was edited, forks, compactions, subagents."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.adapters.watch.transcripts import Claude
+
+A, B, C = (f"{letter * 8}-0000-4000-8000-00000000000{number}" for number, letter in enumerate("abc", start=1))
+
+
+@pytest.fixture
+def talk(projects):
+    """A session with two questions and their answers; `asked` and `answered` are the uuids."""
+    talk = Claude(projects, A)
+    talk.hook()
+    talk.asked = [talk.say("Why does the kettle test fail?")]
+    talk.answered = [talk.answer("The lid is open.")]
+    talk.asked.append(talk.say("Close it."))
+    talk.hook()
+    talk.answered.append(talk.answer("Closed."))
+    return talk
+
+
+TALK = ["Why does the kettle test fail?", "The lid is open.", "Close it.", "Closed."]
+
+
+def test_a_transcript_is_a_session(talk, memory, read, said):
+    """Under its own id, of the agent, in the folder that it works in; each turn under its line's uuid."""
+    report = read()
+    assert (report.recorded, report.sessions, report.refused) == (4, 1, 0)
+    assert said(A) == TALK
+    session = memory.session(A)
+    assert (session.agent, session.scope, session.name) == ("claude-code", "home/ada/kettle", "kettle aaaaaaaa")
+    assert [turn.key for turn in session.turns()] == ["aaaaaa-0002", "aaaaaa-0003", "aaaaaa-0004", "aaaaaa-0006"]
+    assert memory.current("claude-code").id == A
+
+
+def test_reading_again_changes_nothing(talk, memory, read, read_anew):
+    """Neither from where it ended nor from the beginning."""
+    read()
+    head = memory.head().position
+    assert read().lines == 0
+    report = read_anew()
+    assert (report.recorded, report.already_there) == (0, 4)
+    assert memory.head().position == head
+
+
+def test_only_what_is_new_is_read(talk, read, said):
+    """A line."""
+    read()
+    talk.say("Thanks.")
+    report = read()
+    assert (report.lines, report.recorded) == (1, 1)
+    assert said(A) == [*TALK, "Thanks."]
+
+
+def test_what_was_edited_is_hidden(talk, memory, read, read_anew, said):
+    """A question that goes on from an earlier line takes back the one that stood there, in place."""
+    read()
+    talk.say("Leave it open.", after=talk.answered[0])
+    talk.answer("As you like.")
+    assert read().switches == {"rewind": 1}
+    assert said(A) == [*TALK[:2], "Leave it open.", "As you like."]
+    assert said(A, hidden=True) == [*TALK, "Leave it open.", "As you like."]
+    head = memory.head().position
+    assert read_anew().recorded == 0
+    assert memory.head().position == head
+
+
+def test_parallel_tool_calls_are_no_edits(talk, read, said):
+    """Results go on from the line of their call, and the answer from one of them."""
+    first = talk.call("Bash", "t1")
+    second = talk.call("Read", "t2")
+    talk.result("one", "t1", after=first)
+    talk.result("two", "t2", after=second)
+    talk.answer("Both.", after=talk.last)
+    talk.say("Go on.")
+    assert read().switches == {"new": 1}
+    assert said(A)[4:] == ["[tool call: Bash]", "[tool call: Read]", "one", "two", "Both.", "Go on."]
+
+
+def test_what_goes_on_from_a_hidden_line_is_a_branch(talk, memory, read, read_anew, said):
+    """Another window has the session open and goes on where it was."""
+    read()
+    talk.say("Leave it open.", after=talk.answered[0])
+    left = talk.last
+    talk.answer("Now it boils.", after=talk.answered[1])
+    late = talk.last
+    talk.answer("As you like.", after=left)
+    talk.say("Good.", after=late)
+    assert read().switches == {"rewind": 1, "branch": 1}
+    assert said(A) == [*TALK[:2], "Leave it open.", "As you like."]
+    assert said(f"{A}~{late}") == [*TALK, "Now it boils.", "Good."]
+    head = memory.head().position
+    assert read_anew().recorded == 0
+    assert memory.head().position == head
+
+
+def test_a_compaction_is_a_switch_in_place(talk, memory, read, read_anew, said):
+    """The summary is no turn; the session goes on."""
+    talk.compact()
+    talk.say("And now?")
+    assert read().switches == {"new": 1, "compress": 1}
+    assert said(A) == [*TALK, "And now?"]
+    assert memory.current("claude-code").id == A
+    head = memory.head().position
+    assert read_anew().switches == {}
+    assert memory.head().position == head
+
+
+def test_history_that_is_written_once_more_counts_once(talk, read, said):
+    """A second compaction copies what stood before the first, and lets its own boundary go on from a copy."""
+    talk.compact()
+    talk.say("And now?")
+    talk.answer("Tea.")
+    talk.put(*talk.rows[:4])
+    talk.last = talk.rows[3]["uuid"]
+    talk.hook()
+    talk.compact()
+    talk.say("With milk?")
+    report = read()
+    assert report.switches == {"new": 1, "compress": 2}
+    assert said(A) == [*TALK, "And now?", "Tea.", "With milk?"]
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_an_edit_right_behind_such_copies_is_one(talk, read, said, between):
+    """It goes on from a line that stands twice, the second time right before it."""
+    if between:
+        read()
+    talk.put(*talk.rows[:3])
+    talk.say("Leave it open.", after=talk.answered[0])
+    read()
+    assert said(A) == [*TALK[:2], "Leave it open."]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_fork_is_a_branch_where_it_was_made(talk, projects, memory, read, read_anew, said, marked):
+    """Copies keep their uuids and are not recorded again; what the old session says later is not in the new."""
+    read()
+    talk.say("Thanks.")
+    fork = talk.fork(projects, B, upto=talk.answered[0], marked=marked)
+    fork.say("Is it broken?")
+    fork.answer("No.")
+    report = read()
+    assert (report.recorded, report.switches) == (3, {"branch": 1})
+    assert said(B) == [*TALK[:2], "Is it broken?", "No."]
+    assert said(A) == [*TALK, "Thanks."]
+    assert memory.session(B).lineage() == [A, B]
+    head = memory.head().position
+    assert read_anew().recorded == 0
+    assert memory.head().position == head
+
+
+def test_a_fork_that_compacts_copies_nothing_again(talk, projects, read, said):
+    """It writes its history once more, the copies from the old session among it."""
+    fork = talk.fork(projects, B, upto=talk.answered[0])
+    fork.say("Is it broken?")
+    own = fork.last
+    fork.put(*fork.rows[:3])
+    fork.answer("No.", after=own)
+    read()
+    assert said(B) == [*TALK[:2], "Is it broken?", "No."]
+
+
+def test_a_compaction_into_a_new_file_ends_the_old_session(talk, projects, memory, read, read_anew, said):
+    """Its first lines carry the old session's id; the new one goes on from the end of it."""
+    read()
+    new = Claude(projects, A, file=B)
+    new.put(*talk.rows[-2:])
+    new.last = talk.last
+    new._numbers = iter(range(100, 200))
+    new.line("system", after=None, subtype="compact_boundary", logicalParentUuid=talk.last, content="compacted")
+    new.session = B
+    new.line("user", message={"role": "user", "content": "A summary."}, isCompactSummary=True)
+    new.say("And now?")
+    assert read().switches == {"compress": 1}
+    assert said(B) == [*TALK, "And now?"]
+    assert memory.find_session(A).ended_at is not None
+    head = memory.head().position
+    assert read_anew().recorded == 0
+    assert memory.head().position == head
+    talk.say("Still here.")
+    read()
+    assert said(A) == [*TALK, "Still here."]
+    assert said(B) == [*TALK, "And now?"]
+
+
+def test_a_compaction_into_a_new_file_under_its_own_id(talk, projects, memory, read, said):
+    """The boundary alone says what it goes on from."""
+    read()
+    new = Claude(projects, B)
+    new.last = talk.last
+    new.compact()
+    new.say("And now?")
+    assert read().switches == {"compress": 1}
+    assert said(B) == [*TALK, "And now?"]
+    assert memory.session(B).lineage() == [A, B]
+
+
+def test_a_subagent_is_a_session_below_its_user_s(talk, projects, memory, read, said):
+    """It sees nothing of it, and the agent stays where it is."""
+    side = Claude(projects, A, file=f"{A}/subagents/agent-7f")
+    side._numbers = iter(range(500, 600))
+    side.say("Look up the lid sensor.", isSidechain=True, agentId="7f")
+    side.answer("It is a reed switch.", isSidechain=True, agentId="7f")
+    report = read()
+    assert (report.sessions, report.switches) == (2, {"new": 1})
+    assert said(f"{A}/7f") == ["Look up the lid sensor.", "It is a reed switch."]
+    assert memory.find_session(f"{A}/7f").parent == A
+    assert memory.session(f"{A}/7f").lineage() == [f"{A}/7f"]
+    assert said(A) == TALK
+
+
+def test_an_older_sidechain_lies_between_the_lines_of_its_user(talk, memory, read, said):
+    """And takes none of them with it."""
+    last = talk.last
+    talk.say("Look it up.", after=None, isSidechain=True)
+    talk.answer("Found.", isSidechain=True)
+    talk.say("Thanks.", after=last)
+    read()
+    assert said(A) == [*TALK, "Thanks."]
+    assert said(f"{A}/sidechain") == ["Look it up.", "Found."]
+
+
+def test_a_session_that_had_ended_goes_on(talk, memory, read, said):
+    """Somebody has ended it in the store; the agent does not know."""
+    read()
+    memory.session(A).end()
+    talk.say("One more thing.")
+    assert read().recorded == 1
+    assert said(A) == [*TALK, "One more thing."]
+
+
+def test_what_was_imported_is_gone_on_with(talk, memory, read, said):
+    """The same reader, the same keys."""
+    memory.import_files([talk.path])
+    talk.say("Thanks.")
+    report = read()
+    assert (report.recorded, report.already_there) == (1, 4)
+    assert said(A) == [*TALK, "Thanks."]
+
+
+def test_what_was_forgotten_is_not_recorded_again(talk, memory, read_anew, read, said):
+    """Its key is still there."""
+    read()
+    memory.forget(session=A)
+    report = read_anew()
+    assert (report.recorded, report.already_there) == (0, 4)
+    assert said(A) == []

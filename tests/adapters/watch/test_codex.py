@@ -1,0 +1,214 @@
+"""Rollouts of Codex: what is said in them, what is taken back, forks, subagents; by `import` too."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog.importing import detect_format, read_turns
+from tests.adapters.watch.transcripts import Codex
+
+A, B, C = (f"019a0000-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))
+TALK = ["Why does the kettle test fail?", "[tool call: shell]", "lid open", "The lid is open.", "Close it.", "Closed."]
+
+
+@pytest.fixture
+def talk(rollouts):
+    """A rollout with two questions, a tool call, and their answers."""
+    talk = Codex(rollouts, A)
+    talk.line("turn_context", cwd="/home/ada/kettle", model="a-model")
+    talk.say_only("<permissions instructions>Ask first.</permissions instructions>", role="developer")
+    talk.say_only("# AGENTS.md instructions for /home/ada/kettle\n\n<INSTRUCTIONS>Be brief.</INSTRUCTIONS>")
+    talk.context("<cwd>/home/ada/kettle</cwd>")
+    talk.say("Why does the kettle test fail?")
+    talk.line("response_item", type="reasoning", summary=[], encrypted_content="x")
+    talk.call("shell", "call_1")
+    talk.result("lid open", "call_1")
+    talk.answer("The lid is open.")
+    talk.say("Close it.")
+    talk.answer("Closed.")
+    return talk
+
+
+def test_a_rollout_is_read_by_import_as_well(talk):
+    """Its content tells the format; what the program says to its model stays out."""
+    assert detect_format(talk.path) == "codex"
+    turns = list(read_turns(talk.path))
+    assert [turn.text for turn in turns] == TALK
+    assert [turn.role for turn in turns] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert {turn.session for turn in turns} == {A}
+    assert turns[0].session_name == "kettle 019a0000"
+    where = {"cwd": "/home/ada/kettle", "gitBranch": "main", "version": "0.98.0", "model": "a-model"}
+    assert turns[0].metadata == where
+    assert turns[1].tool_calls == [{"id": "call_1", "name": "shell", "arguments": '{"cmd":["ls"]}'}]
+    assert turns[2].metadata == where | {"tool_call_id": "call_1"}
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ({"type": "custom_tool_call", "name": "apply_patch", "input": "*** Begin", "call_id": "c"}, "apply_patch"),
+        ({"type": "local_shell_call", "action": {"command": ["ls"]}, "call_id": "c"}, "local_shell"),
+        ({"type": "web_search_call", "action": {"query": "lids"}}, "web_search"),
+    ],
+)
+def test_every_kind_of_call_is_a_turn(rollouts, item, text):
+    """With what it was called with."""
+    talk = Codex(rollouts, A)
+    talk.line("response_item", **item)
+    (turn,) = read_turns(talk.path)
+    assert turn.text == f"[tool call: {text}]"
+    assert turn.tool_calls[0]["name"] == text
+
+
+@pytest.mark.parametrize(
+    "output", ["done", {"content": "done", "success": True}, [{"type": "input_text", "text": "done"}]]
+)
+def test_every_form_of_answer_of_a_tool_is_a_turn(rollouts, output):
+    """Text, an object, blocks."""
+    talk = Codex(rollouts, A)
+    talk.line("response_item", type="custom_tool_call_output", call_id="c", output=output)
+    (turn,) = read_turns(talk.path)
+    assert (turn.role, turn.text) == ("tool", "done")
+
+
+def test_a_rollout_without_its_first_line_is_named_by_its_file(rollouts):
+    """The uuid at the end of it."""
+    talk = Codex(rollouts, A, meta=False)
+    talk.say("Hello.")
+    (turn,) = read_turns(talk.path)
+    assert turn.session == A
+
+
+def test_a_rollout_is_a_session(talk, memory, read, read_anew, said):
+    """Nothing is recorded twice that stands in it twice."""
+    report = read()
+    assert (report.recorded, report.sessions, report.refused, report.switches) == (6, 1, 0, {"new": 1})
+    assert said(A) == TALK
+    assert (memory.session(A).agent, memory.session(A).scope) == ("codex", "home/ada/kettle")
+    head = memory.head().position
+    assert read().lines == 0
+    assert read_anew().already_there == 6
+    assert memory.head().position == head
+
+
+def test_the_same_words_again_are_another_turn(talk, memory, read, read_anew, said):
+    """Also when they are read by another watcher, which has not seen the first."""
+    read()
+    for _ in range(3):
+        talk.say("Close it.")
+        assert read().recorded == 1
+    assert said(A) == [*TALK, *["Close it."] * 3]
+    assert read_anew().recorded == 0
+
+
+def test_a_rollback_hides_the_last_questions(talk, memory, read, read_anew, said):
+    """With all that followed them, in place."""
+    read()
+    talk.undo(1)
+    talk.say("Leave it open.")
+    talk.answer("As you like.")
+    assert read().switches == {"rewind": 1}
+    assert said(A) == [*TALK[:4], "Leave it open.", "As you like."]
+    talk.undo(2)
+    talk.say("Start again.")
+    assert read().switches == {"rewind": 1}
+    assert said(A) == ["Start again."]
+    head = memory.head().position
+    assert read_anew().switches == {}
+    assert memory.head().position == head
+
+
+def test_a_compaction_is_a_switch_in_place(talk, read, read_anew, said):
+    """Noted with the turn after it."""
+    talk.compact()
+    talk.say("And now?")
+    talk.compact()
+    assert read().switches == {"new": 1, "compress": 1}
+    talk.answer("Tea.")
+    assert read().switches == {"compress": 1}
+    assert said(A) == [*TALK, "And now?", "Tea."]
+    assert read_anew().switches == {}
+
+
+def test_a_fork_is_a_branch_where_it_was_made(talk, rollouts, memory, read, read_anew, said):
+    """The lines it begins with are the other's, and stay there."""
+    read()
+    talk.say("Thanks.")
+    fork = talk.fork(rollouts, B, lines=-2)
+    fork.say("Is it broken?")
+    report = read()
+    assert (report.recorded, report.switches) == (2, {"branch": 1})
+    assert said(B) == [*TALK, "Is it broken?"]
+    assert memory.session(B).lineage() == [A, B]
+    grandchild = fork.fork(rollouts, C)
+    grandchild.say("Is it really?")
+    assert read().recorded == 1
+    assert said(C) == [*TALK, "Is it broken?", "Is it really?"]
+    head = memory.head().position
+    assert read_anew().recorded == 0
+    assert memory.head().position == head
+
+
+def test_a_fork_that_says_what_the_other_said_later_says_it_itself(talk, rollouts, read, read_anew, said):
+    """Words alone make no copy: it is one in the same place."""
+    talk.say("Thanks.")
+    talk.answer("Welcome.")
+    talk.say("Good night.")
+    read()
+    fork = talk.fork(rollouts, B, lines=-8)
+    fork.say("Good night.")
+    assert read().recorded == 1
+    assert said(B) == [*TALK, "Good night."]
+    assert read_anew().recorded == 0
+
+
+def test_a_fork_of_what_was_rolled_back_sees_what_was_left(talk, rollouts, memory, read, read_anew, said):
+    """The rollback is copied with the lines."""
+    talk.undo(1)
+    read()
+    fork = talk.fork(rollouts, B)
+    fork.say("Is it broken?")
+    assert read().switches == {"branch": 1}
+    assert said(B) == [*TALK[:4], "Is it broken?"]
+    head = memory.head().position
+    assert read_anew().recorded == 0
+    assert memory.head().position == head
+
+
+def test_a_fork_may_take_back_what_it_was_copied(talk, rollouts, memory, read, read_anew, said):
+    """Before anything is said in it; the other keeps it, and takes back something else later."""
+    read()
+    fork = talk.fork(rollouts, B)
+    fork.undo(1)
+    fork.say("Is it broken?")
+    talk.say("Thanks.")
+    talk.undo(1)
+    assert read().switches == {"branch": 1, "rewind": 1}
+    assert said(B) == [*TALK[:4], "Is it broken?"]
+    assert said(A) == TALK
+    head = memory.head().position
+    assert read_anew().recorded == 0
+    assert memory.head().position == head
+
+
+def test_a_fork_of_nothing_known_is_a_session_with_all_it_has(talk, rollouts, read, said):
+    """The other's file is gone."""
+    fork = talk.fork(rollouts, B)
+    fork.say("Is it broken?")
+    talk.path.unlink()
+    assert read().switches == {"new": 1}
+    assert said(B) == [*TALK, "Is it broken?"]
+
+
+def test_a_subagent_is_a_session_below_its_user_s(talk, rollouts, memory, read, said):
+    """It sees what it was given, which is all of it where it was forked."""
+    spawned = {"source": {"subagent": {"thread_spawn": {"parent_thread_id": A, "depth": 1}}}}
+    alone = Codex(rollouts, B, **spawned)
+    alone.say("Look up the lid sensor.")
+    forked = talk.fork(rollouts, C, **spawned)
+    forked.say("Look up the lid.")
+    assert read().switches == {"new": 1}
+    assert memory.find_session(B).parent == A
+    assert said(B) == ["Look up the lid sensor."]
+    assert said(C) == [*TALK, "Look up the lid."]
+    assert memory.current("codex").id == A
