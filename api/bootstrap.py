@@ -38,13 +38,17 @@ EMBEDDINGS_CACHE_BYTES: Final = 64 << 20
 """Of pages in memory, where texts are looked up by their hash: in no order, over all of the index."""
 
 
-def open_engine(path: Path, *, cache_bytes: int = sqlite.CACHE_BYTES) -> sa.Engine:
+def open_engine(
+    path: Path, *, cache_bytes: int = sqlite.CACHE_BYTES, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S
+) -> sa.Engine:
     """Open or create the database of a projection. It may lose its last moments: the log has them."""
     try:
         durable.make_folder(path.parent)
     except OSError as error:
         raise errors.StoreNotWritable(path.parent, error.strerror or str(error)) from error
-    return sqlite.create_engine(path, synchronous="NORMAL", create=True, cache_bytes=cache_bytes)
+    return sqlite.create_engine(
+        path, synchronous="NORMAL", create=True, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s
+    )
 
 
 class _Uncovered(errors.ProjectionUnreadable):
@@ -74,7 +78,8 @@ def open_views(folder: Path, log: EventLog) -> Views:
             raise _Uncovered(path, state.value)
         return Views(database, log)
 
-    return _open_or_begin_anew(path, open_covered, folder / PROJECTIONS / QUARANTINE, sealed=True)
+    quarantine = folder / PROJECTIONS / QUARANTINE
+    return _open_or_begin_anew(path, open_covered, quarantine, busy_timeout_s=log.busy_timeout_s, sealed=True)
 
 
 def open_tables(folder: Path, log: EventLog, file_name: str, kind: type[Followed]) -> Followed:
@@ -91,7 +96,8 @@ def open_tables(folder: Path, log: EventLog, file_name: str, kind: type[Followed
             raise _Uncovered(path, state.value)
         return kind(database, log)
 
-    return _open_or_begin_anew(path, open_covered, folder / PROJECTIONS / QUARANTINE)
+    quarantine = folder / PROJECTIONS / QUARANTINE
+    return _open_or_begin_anew(path, open_covered, quarantine, busy_timeout_s=log.busy_timeout_s)
 
 
 def open_quarantine(folder: Path) -> Quarantine:
@@ -104,7 +110,8 @@ def open_snapshots(folder: Path, log: EventLog) -> SnapshotStore:
     path = folder / PROJECTIONS / SNAPSHOTS_FILE
 
     def open_database() -> ProjectionDatabase:
-        return _open_or_begin_anew(path, create_tables, folder / PROJECTIONS / QUARANTINE)
+        quarantine = folder / PROJECTIONS / QUARANTINE
+        return _open_or_begin_anew(path, create_tables, quarantine, busy_timeout_s=log.busy_timeout_s)
 
     return SnapshotStore(path, log, open_database)
 
@@ -163,7 +170,11 @@ class Vectors:
 
                 quarantine = self._folder / QUARANTINE
                 cache = _open_or_begin_anew(
-                    self._folder / EMBEDDINGS_FILE, open_cache, quarantine, cache_bytes=EMBEDDINGS_CACHE_BYTES
+                    self._folder / EMBEDDINGS_FILE,
+                    open_cache,
+                    quarantine,
+                    busy_timeout_s=self._log.busy_timeout_s,
+                    cache_bytes=EMBEDDINGS_CACHE_BYTES,
                 )
                 self._projection = VectorProjection(
                     self._folder / VECTORS,
@@ -202,13 +213,14 @@ def _open_or_begin_anew(
     open_projection: Callable[[ProjectionDatabase], Opened],
     quarantine: Path,
     *,
+    busy_timeout_s: float,
     sealed: bool = False,
     cache_bytes: int = sqlite.CACHE_BYTES,
 ) -> Opened:
     aside = Quarantine(quarantine)
     for attempt in (1, 2):
         judged = identity(path)
-        engine = open_engine(path, cache_bytes=cache_bytes)
+        engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s)
         try:
             if sealed and (why_not := seal.misfit(path)) is not None:
                 raise _NotAsSealed(path, why_not)

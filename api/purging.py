@@ -53,7 +53,7 @@ def purge(
         from mnemolog.projections.vectors import forgetting  # It needs FAISS, which a store without vectors does not.
 
         forgetting.purge(root / bootstrap.VECTORS, log, forgotten_turns(log), progress=progress)
-    left += [_READ_BY_OTHERS.format(path.name) for path in _tables(root) if not _purge_tables(path)]
+    left += [_READ_BY_OTHERS.format(path.name) for path in _tables(root) if not _purge_tables(path, log)]
     _purge_quarantine(bootstrap.open_quarantine(folder), log)
     for path in (root / PROJECTORS).glob("*.json"):
         path.unlink(missing_ok=True)  # It may quote what a model said about a text.
@@ -67,7 +67,7 @@ def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections,
         return True
     from mnemolog.projections.embeddings_sweep import sweep  # It needs numpy.
 
-    engine = bootstrap.open_engine(path)
+    engine = bootstrap.open_engine(path, busy_timeout_s=log.busy_timeout_s)
     try:
         database = ProjectionDatabase(engine, path)
         everies = {projections.models.every, *_everies(root, log)}
@@ -89,9 +89,9 @@ def _tables(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("*.db") if path.name not in ours)
 
 
-def _purge_tables(path: Path) -> bool:
+def _purge_tables(path: Path, log: EventLog) -> bool:
     """Empty the tables of an adapter: it reads the log anew when it is next asked, also where it has them open."""
-    engine = bootstrap.open_engine(path)
+    engine = bootstrap.open_engine(path, busy_timeout_s=log.busy_timeout_s)
     try:
         database = ProjectionDatabase(engine, path)
         empty(database)

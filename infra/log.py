@@ -114,6 +114,11 @@ class EventLog:
         """The keys of its content, None where that is stored plain."""
         return None if self._codec.sealer is None else self._codec.sealer.keyring
 
+    @property
+    def busy_timeout_s(self) -> float:
+        """How long to wait for who holds a lock of the store, in seconds."""
+        return self.recorder.busy_timeout_s
+
     def epoch(self) -> int:
         """Return the forgetting epoch. What is read after it was sampled holds nothing forgotten up to there."""
         return self.version(FORGETTING_STREAM)

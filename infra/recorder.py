@@ -66,6 +66,8 @@ class SqliteRecorder(ApplicationRecorder):
     ) -> None:
         self.engine = engine
         self._path = path
+        self.busy_timeout_s = busy_timeout_s
+        """How long to wait for who holds a lock of the log, in seconds."""
         self._origin, self._closed = forks.Origin(), False
         self._originator_id_type = originator_id_type
         self._listeners: set[Listener] = set()
