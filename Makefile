@@ -80,6 +80,7 @@ bench-recall: install  ## quality of recall: make bench-recall DATA="path/to/loc
 faults: install  ## every promise put to the test, in docs/faults.md: [SCALE=nightly] [SEED=1] [ONLY="P1 P3"]
 	$(BIN)/python -m pytest tests/faults --scale $(SCALE) $(SEED:%=--seed %) $(ONLY:%=--promise %) --timeout 7200 -q \
 		--workers $(TEST_PROCESSES) --report docs/faults.md
+	$(BIN)/python -m tests.faults.summary
 
 clean:  ## remove the virtual environment and everything made
 	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

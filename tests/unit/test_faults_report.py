@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.faults import summary
 from tests.faults.promises import NUMBERS, PROMISES, SCALES, number
 from tests.faults.report import NOT_TESTED, Report, Row, write
 
@@ -75,3 +76,21 @@ def test_the_larger_scale_tries_at_least_as_much(promise):
     for what in NUMBERS[promise]:
         small, large = (number(promise, what, scale) for scale in SCALES)
         assert 0 < small <= large
+
+
+def test_the_readme_says_what_was_tried():
+    """The figures are those of docs/faults.json, where `python -m tests.faults.summary` takes them from."""
+    written = summary.README.read_text(encoding="utf-8")
+    assert summary.filled(written, summary.known()) == written
+    assert written.count(summary.EVERY_RUN) < 15
+
+
+def test_a_failure_is_told_in_the_readme():
+    """And a promise whose tests count nothing says so."""
+    page = (
+        "| one | how | `tests/faults/test_a.py`, `tests/unit/test_b.py` | old |\n| two | how | `tests/unit/x.py` | |\n"
+    )
+    rows = [row(file="test_a.py", tried=1_200, failures=2), row(file="test_c.py", tried=7)]
+    told = summary.filled(page, rows)
+    assert "`tests/unit/test_b.py` | 1,200, 2 failed |\n" in told
+    assert told.endswith(f"`tests/unit/x.py` | {summary.EVERY_RUN} |\n")
