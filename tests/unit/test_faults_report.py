@@ -87,10 +87,8 @@ def test_the_readme_says_what_was_tried():
 
 def test_a_failure_is_told_in_the_readme():
     """And a promise whose tests count nothing says so."""
-    page = (
-        "| one | how | `tests/faults/test_a.py`, `tests/unit/test_b.py` | old |\n| two | how | `tests/unit/x.py` | |\n"
-    )
+    page = "| one | how | `tests/faults/test_a.py`, `tests/unit/b.py` | 0 |\n| two | how | `tests/unit/x.py` | 0 |\n"
     rows = [row(file="test_a.py", tried=1_200, failures=2), row(file="test_c.py", tried=7)]
     told = summary.filled(page, rows)
-    assert "`tests/unit/test_b.py` | 1,200, 2 failed |\n" in told
+    assert "`tests/unit/b.py` | 1,200, 2 failed |\n" in told
     assert told.endswith(f"`tests/unit/x.py` | {summary.EVERY_RUN} |\n")
