@@ -7,7 +7,11 @@ from typing import ClassVar
 import msgspec
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A fact. Appended once, never changed."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A fact. Appended once, never changed.
+
+    Nothing in it can refer back to it, so the collector of cycles need not look at it (`gc=False`): of every event that
+    is read some are made.
+    """
 
     topic: ClassVar[str]

@@ -308,7 +308,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
 """Every topic this version can read and write."""
 
 
-class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event with its place in the log. What projections and replay read."""
 
     position: Position

@@ -22,7 +22,7 @@ from mnemolog.projections.vectors.chain import Maker, load_chain
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.grouping import Folded, fold
 from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
-from mnemolog.projections.vectors.merging import run_to_merge
+from mnemolog.projections.vectors.merging import UNEVEN_MAX, run_to_merge
 from mnemolog.projections.vectors.open_groups import NOTHING_OPEN, OpenGroups
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
 from mnemolog.projections.vectors.segment import Segment
@@ -303,8 +303,9 @@ class Generation:
             skipped=skipped,
         )
         tail = (*self._work.tail, part)
-        few = len(tail) <= TAIL_PARTS_MAX or self._writing
-        self._show(tail if few else (segments.merge(tail),), self._open.after(folded.opened))
+        if len(tail) > TAIL_PARTS_MAX and not self._writing:
+            tail = _fewer(tail)
+        self._show(tail, self._open.after(folded.opened))
 
     def _embed_open(self, *, encode_max: int | None) -> int:
         """Embed groups that are open, as they are. Return how many texts were encoded."""
@@ -333,3 +334,15 @@ class Generation:
         """Return how many turns of `(after, upto]` have their vector here."""
         later = [segment.members.turns for segment in self.snapshot.segments if segment.upto > after]
         return sum(int(np.count_nonzero((turns > after) & (turns <= upto))) for turns in later)
+
+
+def _fewer(tail: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """Return a tail with its last parts made one, back to one that is much larger than all behind it.
+
+    So a row is copied about as often as the tail has doubled, and not whenever it has too many parts.
+    """
+    first, rows = len(tail) - 1, tail[-1].exact.count
+    while first and tail[first - 1].exact.count <= UNEVEN_MAX * rows:
+        first -= 1
+        rows += tail[first].exact.count
+    return (*tail[:first], segments.merge(tail[first:]))

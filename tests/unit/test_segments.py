@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemolog import EncodingFailed, IndexerBusy, MemoryStore
-from mnemolog.projections.vectors import coarse, merging, publish
+from mnemolog.projections.vectors import coarse, generation, merging, publish
 from mnemolog.projections.vectors.grouping import Group
 from mnemolog.projections.vectors.lock import IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
@@ -153,13 +153,13 @@ def test_appends_in_small_batches_leave_few_segments(folder):
     """10,000 turns, 100 at a time, each batch written: under twelve segments, all turns once."""
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
         session = store.start_session("s", session_id="s")
-        generation = folder / "projections" / "vectors" / f"{store.vectors().fingerprint[:16]}-0001"
+        home = folder / "projections" / "vectors" / f"{store.vectors().fingerprint[:16]}-0001"
         before, share = set(), 0.0
         for n in range(0, 10_000, 100):
             session_turns = [f"note {i}" for i in range(n, n + 100)]
             store.record_many([_turn(session.id, text) for text in session_turns])
             store.catch_up_vectors()
-            now = {part.name: read_manifest(part).vectors for part in segment_folders(generation)}
+            now = {part.name: read_manifest(part).vectors for part in segment_folders(home)}
             assert len(now) < 12
             fresh = sum(count for name, count in now.items() if name not in before)
             if n >= 4 * merging.ROWS_FREE:
@@ -170,18 +170,39 @@ def test_appends_in_small_batches_leave_few_segments(folder):
         assert store.recall("note 4711", mode="vector", k=1).hits[0].text == "note 4711"
 
 
+@pytest.mark.parametrize("rows", [lambda n: 4, lambda n: 1 + n * 7 % 13, lambda n: 64 if n % 50 == 0 else 1])
+def test_a_tail_has_few_parts_and_its_rows_are_seldom_copied(rows):
+    """Before it is written, what is embedded lies in memory, step by step."""
+    tail, position, copied = (), 0, 0
+    for n in range(600):
+        turns = range(position + 1, position + 1 + rows(n))
+        vectors = [np.full((1, 2), turn, dtype=np.float32) for turn in turns]
+        part = build(
+            [Group((turn,), ("text",)) for turn in turns], vectors, after=position, upto=turns[-1], dimension=2
+        )
+        tail, position = (*tail, part), turns[-1]
+        if len(tail) > generation.TAIL_PARTS_MAX:
+            before, tail = tail, generation._fewer(tail)
+            copied += sum(part.exact.count for part in tail if part not in before)
+        assert len(tail) <= 2 * generation.TAIL_PARTS_MAX
+    assert [int(piece[0]) for part in tail for piece in part.exact.take(np.arange(part.exact.count))] == list(
+        range(1, position + 1)
+    )
+    assert copied <= 8 * position
+
+
 def test_what_was_embedded_at_once_is_one_segment_and_what_was_there_is_left_alone(folder, monkeypatch):
     """Written in pieces, so that a kill costs little; what comes behind much that is old does not rewrite that."""
     monkeypatch.setattr("mnemolog.projections.vectors.projection.TAIL_ROWS_MAX", 512)
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
         store.start_session("s", session_id="s")
-        generation = folder / "projections" / "vectors" / f"{store.vectors().fingerprint[:16]}-0001"
+        home = folder / "projections" / "vectors" / f"{store.vectors().fingerprint[:16]}-0001"
         for start, count in ((0, 6_000), (6_000, 3_000)):
             texts = [f"note {n}" for n in range(start, start + count)]
             store.record_many([_turn("s", text) for text in texts])
-            before = segment_folders(generation)
+            before = segment_folders(home)
             store.catch_up_vectors()
-            now = segment_folders(generation)
+            now = segment_folders(home)
             assert now[:-1] == before
             assert read_manifest(now[-1]).vectors == count
 
