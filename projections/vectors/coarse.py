@@ -37,13 +37,16 @@ MARGIN: Final = 1.5
 """How many times more is looked at, and asked for, than that took: queries are less like the rows than these are."""
 PROBED_MIN: Final = 1 / 16
 """The part of the lists that is looked at in any case."""
+PROBED_MAX: Final = 3 / 4
+"""The part of the lists from which on it is quicker to do without them, and finds more."""
+WITHOUT_LISTS: Final = "RaBitQfs"
 
 
 class Effort(NamedTuple):
     """How thorough a search is."""
 
     probes: int
-    """Lists it looks at."""
+    """Lists it looks at; 0 where there are none."""
     candidates: int
     """Rows it asks for at least."""
 
@@ -58,6 +61,11 @@ class Coarse:
     def dimension(self) -> int:
         """Components of a vector."""
         return int(self._index.d)
+
+    @property
+    def kind(self) -> str:
+        """FAISS' name of such an index."""
+        return f"IVF{self._index.nlist},{WITHOUT_LISTS}" if self.effort.probes else WITHOUT_LISTS
 
     @property
     def count(self) -> int:
@@ -80,13 +88,19 @@ class Coarse:
 
 
 def build(rows: ExactRows, *, dimension: int) -> Coarse:
-    """Return an index of `rows`, which are numbered from 0. Holds a few bytes a row, and a sample to train."""
+    """Return an index of `rows`, which are numbered from 0. Holds a few bytes a row, and a sample to train.
+
+    In lists, unless the rows turn out to be so much alike, or so little, that most lists would have to be looked at.
+    """
     index: Any = faiss.index_factory(dimension, factory_for(rows.count), faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.spherical = TRAINED_TIMES, True
     index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = TRAINED_WITH_MAX, 1
-    index.train(rows.take(_spread(rows.count, index.nlist * TRAINED_WITH_MAX)))
-    for piece in rows.pieces():
-        index.add(np.ascontiguousarray(piece))
+    _fill(index, rows, trained_with=index.nlist * TRAINED_WITH_MAX)
+    effort = _effort_for(index, rows)
+    if effort.probes <= index.nlist * PROBED_MAX:
+        return Coarse(index, effort)
+    index = faiss.index_factory(dimension, WITHOUT_LISTS, faiss.METRIC_INNER_PRODUCT)
+    _fill(index, rows, trained_with=TRAINED_WITH_MAX * TRAINED_WITH_MAX)
     return Coarse(index, _effort_for(index, rows))
 
 
@@ -108,6 +122,12 @@ def version() -> str:
     return str(faiss.__version__)
 
 
+def _fill(index: Any, rows: ExactRows, *, trained_with: int) -> None:
+    index.train(rows.take(_spread(rows.count, trained_with)))
+    for piece in rows.pieces():
+        index.add(np.ascontiguousarray(piece))
+
+
 def _effort_for(index: Any, rows: ExactRows) -> Effort:
     """Return how thorough to be, so that the neighbours of some of the rows, without these, are found."""
     tried = _spread(rows.count, TRIED_ROWS)
@@ -120,20 +140,23 @@ def _effort_for(index: Any, rows: ExactRows) -> Effort:
         got = _searched(index, queries, candidates, probes=probes)
         return float(np.mean([np.isin(near, some).mean() for near, some in zip(nearest, got, strict=True)]))
 
-    least = max(2, int(index.nlist * PROBED_MIN))
-    probes, best = least, found(least, TRIED_CANDIDATES[-1])
-    while best < FOUND_MIN and probes < index.nlist:
-        before, probes = best, min(probes * 2, index.nlist)
+    lists = getattr(index, "nlist", 0)
+    probes = max(2, int(lists * PROBED_MIN)) if lists else 0
+    best = found(probes, TRIED_CANDIDATES[-1])
+    while best < FOUND_MIN and probes < lists:
+        before, probes = best, min(probes * 2, lists)
         best = found(probes, TRIED_CANDIDATES[-1])
         if best - before < GAIN_MIN:
             break
     candidates = next((n for n in TRIED_CANDIDATES if found(probes, n) >= FOUND_MIN * best), TRIED_CANDIDATES[-1])
-    return Effort(min(index.nlist, round(probes * MARGIN)), round(candidates * MARGIN))
+    return Effort(min(lists, round(probes * MARGIN)), round(candidates * MARGIN))
 
 
 def _searched(index: Any, queries: Vectors, wanted: int, *, probes: int) -> Rows:
-    parameters = faiss.IVFRaBitQSearchParameters()
-    parameters.nprobe, parameters.qb, parameters.centered = probes, index.qb, index.centered
+    parameters = None
+    if probes:
+        parameters = faiss.IVFRaBitQSearchParameters()
+        parameters.nprobe, parameters.qb, parameters.centered = probes, index.qb, index.centered
     threads = faiss.omp_get_max_threads()
     if len(queries) == 1:
         # One query is too little to divide: waking the others takes longer, much so where they have work already.

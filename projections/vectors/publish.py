@@ -116,7 +116,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         vectors=len(rows),
         open_turns=len(last.open_turns),
         skipped=skipped,
-        index=NO_INDEX if proposing is None else coarse.factory_for(len(rows)),
+        index=NO_INDEX if proposing is None else proposing.kind,
         probes=0 if proposing is None else proposing.effort.probes,
         candidates=0 if proposing is None else proposing.effort.candidates,
         block_rows=BLOCK_ROWS,

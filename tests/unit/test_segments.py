@@ -275,6 +275,27 @@ def test_an_index_is_made_of_the_same_bytes_from_the_same_rows():
     assert (one.serialised(), one.effort) == (two.serialised(), two.effort)
 
 
+@pytest.mark.parametrize("structured", [True, False])
+def test_rows_without_structure_get_an_index_without_lists(structured):
+    """Nearly all lists would be looked at, for less than a look at the rough rows themselves finds."""
+    random, wide = np.random.default_rng(5), 64
+    rows = unit_rows(6_000, seed=1, dimension=wide)
+    if structured:
+        rows = unit_rows(60, seed=2, dimension=wide)[random.integers(60, size=6_000)] + 0.3 * rows
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    made = coarse.build(MemoryRows(np.ascontiguousarray(rows)), dimension=wide)
+    assert made.kind == (coarse.factory_for(6_000) if structured else coarse.WITHOUT_LISTS)
+    read = coarse.parse(made.serialised(), made.effort)
+    assert (read.kind, read.count, read.dimension) == (made.kind, 6_000, wide)
+    found = 0.0
+    for query in rows[random.integers(6_000, size=50)] + 0.05 * unit_rows(50, seed=3, dimension=wide):
+        near = np.argsort(-(rows @ query))[:10]
+        got = read.candidates(query[None] / np.linalg.norm(query), read.wanted(10))
+        assert len(set(got.tolist())) == len(got)
+        found += np.isin(near, got).mean() / 50
+    assert found > 0.97
+
+
 def test_a_held_lock_names_its_holder_and_frees_itself(tmp_path):
     """Of another thread as of another process."""
     one, two = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
