@@ -71,10 +71,14 @@ class KnownSessions:
     def inherited(self, session: str, key: str) -> str | None:
         """Return the ancestor that has a turn which came before a session left it."""
         state = self._state(session)
-        for ancestor in state.ancestors:
+        seen_to = self.head()
+        for ancestor in reversed(state.ancestors):
+            # What one said after its line had been left is inherited by nobody, whenever this session began.
+            seen_to = min(seen_to, state.started.branched_at or ORIGIN)
             found = self.at(ancestor, key)
-            if found is not None and found <= (state.started.branched_at or 0):
+            if found is not None and found <= seen_to:
                 return ancestor
+            state = self._state(ancestor)
         return None
 
     def reached(self, session: str, key: str) -> Position | None:

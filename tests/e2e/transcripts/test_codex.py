@@ -191,6 +191,27 @@ def test_a_fork_may_take_back_what_it_was_copied(talk, rollouts, memory, read, r
     assert memory.head().position == head
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_taken_back_is_not_what_an_ancestor_said_later(talk, rollouts, read, said, own):
+    """The same words have the same key in a session that had been left before it came to say them."""
+    read()
+    fork = talk.fork(rollouts, B)
+    fork.say("Is it broken?")
+    if not own:
+        fork.say("Start again.")
+    read()
+    talk.say("Start again.")
+    read()
+    grandchild = fork.fork(rollouts, C)
+    grandchild.say("Is it really?")
+    if own:
+        grandchild.say("Start again.")
+    read()
+    grandchild.undo(1 if own else 2)
+    assert read().switches == {"rewind": 1}
+    assert said(C) == [*TALK, "Is it broken?", *(["Is it really?"] if own else [])]
+
+
 def test_a_fork_of_nothing_known_is_a_session_with_all_it_has(talk, rollouts, read, said):
     """The other's file is gone."""
     fork = talk.fork(rollouts, B)
