@@ -202,6 +202,8 @@ def test_what_is_taken_back_is_not_what_an_ancestor_said_later(talk, rollouts, r
     read()
     talk.say("Start again.")
     read()
+    fork.answer("No.")
+    read()
     grandchild = fork.fork(rollouts, C)
     grandchild.say("Is it really?")
     if own:
@@ -209,7 +211,7 @@ def test_what_is_taken_back_is_not_what_an_ancestor_said_later(talk, rollouts, r
     read()
     grandchild.undo(1 if own else 2)
     assert read().switches == {"rewind": 1}
-    assert said(C) == [*TALK, "Is it broken?", *(["Is it really?"] if own else [])]
+    assert said(C) == [*TALK, "Is it broken?", *(["No.", "Is it really?"] if own else [])]
 
 
 def test_a_fork_of_nothing_known_is_a_session_with_all_it_has(talk, rollouts, read, said):
