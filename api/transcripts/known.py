@@ -74,7 +74,7 @@ class KnownSessions:
         seen_to = self.head()
         for ancestor in reversed(state.ancestors):
             # What one said after its line had been left is inherited by nobody, whenever this session began.
-            seen_to = min(seen_to, state.started.branched_at or ORIGIN)
+            seen_to = min(seen_to, Position(state.started.branched_at or 0))
             found = self.at(ancestor, key)
             if found is not None and found <= seen_to:
                 return ancestor
