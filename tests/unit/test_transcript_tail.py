@@ -64,5 +64,6 @@ def test_a_mark_tells_a_file_that_was_replaced_or_cut_off(path):
 def test_sessions_come_before_those_that_go_on_from_them(tmp_path):
     """Subagents lie deeper, rollouts are named by when they began, others are known by when they were written."""
     files = [("b.jsonl", 1), ("a.jsonl", 2), ("rollout-1.jsonl", 9), ("rollout-2.jsonl", 3), ("a/subagents/x.jsonl", 0)]
-    ordered = sorted(files[::-1], key=lambda file: order_of(tmp_path / file[0], file[1]))
+    shuffled = files[::-1]
+    ordered = sorted(shuffled, key=lambda file: order_of(tmp_path / file[0], file[1]))
     assert ordered == files
