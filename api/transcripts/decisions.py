@@ -119,6 +119,8 @@ class Decisions:
             self._copied(entry, copied)
             return None
         if not own:
+            if anchor is None and tip is not None:  # It goes on from what nobody knows: from where the copies end.
+                anchor = tip.anchor
             return (yield from self._begin(entry, anchor))
         at = None if anchor is None else self._known.end_of_line(anchor)
         if anchor is None or at is None:  # It goes on from what nobody knows, or from the end.

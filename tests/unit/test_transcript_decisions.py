@@ -222,6 +222,16 @@ def test_a_copy_begins_nothing_until_something_is_said(log, talk):
     assert said_in([say]) == ("f", ["q9"])
 
 
+@pytest.mark.parametrize("follows", ["gone", None])
+def test_a_fork_that_goes_on_from_what_nobody_knows_is_one_still(log, talk, follows):
+    """It has begun with copies: a branch where they end, with all that they show."""
+    fork = Talk(log)
+    fork.ask("q1", session="f", follows=None)
+    fork.answer("a1", session="f")
+    branch, _ = fork.ask("q9", session="f", follows=follows)
+    assert (branch.reason, branch.to, branch.left, branch.at) == ("branch", "f", "s", log.at("s", "a1"))
+
+
 def test_a_copy_by_words_stands_in_the_same_place(log, talk):
     """Where keys are made of what is said, the same words elsewhere are said anew."""
     fork = Talk(log)
