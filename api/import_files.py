@@ -10,11 +10,10 @@ import msgspec
 
 from mnemolog.commands import Recorded, record_turn
 from mnemolog.domain import errors, session
-from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import SessionStarted
-from mnemolog.domain.position import Micros
 from mnemolog.importing import ImportedTurn, read_turns
 from mnemolog.importing.fields import FieldMap
+from mnemolog.importing.turn import event_of
 from mnemolog.infra import stopping
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.transaction import Transaction
@@ -142,15 +141,7 @@ def _record_batch(
 def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recorded | None:
     try:
         _start_if_new(tx, states, turn)
-        new = session.new_turn(
-            role=turn.role,
-            text=turn.text,
-            speaker=turn.speaker,
-            said_at=None if turn.said_at is None else to_datetime(Micros(turn.said_at)),
-            tool_calls=turn.tool_calls,
-            metadata=turn.metadata,
-        )
-        return record_turn(turn.session, new, states, key=session.checked_key(turn.key))(tx)
+        return record_turn(turn.session, event_of(turn), states, key=session.checked_key(turn.key))(tx)
     except errors.ContentForgotten:
         return None
     except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:

@@ -1,4 +1,4 @@
-"""What an adapter builds on beside a store's face: its log, sessions, clock, model and threads, tables of its own."""
+"""What adapters and `transcripts` build on beside a store's face: its log, sessions, clock, model, threads, tables."""
 
 from __future__ import annotations
 

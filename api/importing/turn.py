@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import (
     LABEL_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -17,8 +19,9 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
+from mnemolog.domain.position import Micros
 from mnemolog.domain.scope import parse_scope
-from mnemolog.domain.session import checked_key, checked_session_id
+from mnemolog.domain.session import checked_key, checked_session_id, new_turn
 
 
 class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +90,18 @@ def checked_turn(
         said_at=said_at,
         tool_calls=checked_json("tool_calls", tool_calls, bytes_max=METADATA_BYTES_MAX) if tool_calls else [],
         metadata=checked_json("metadata", metadata, bytes_max=METADATA_BYTES_MAX) if metadata else {},
+    )
+
+
+def event_of(turn: ImportedTurn) -> TurnRecorded:
+    """Return the event that records a turn. Raises `InvalidInput`, `LimitExceeded`."""
+    return new_turn(
+        role=turn.role,
+        text=turn.text,
+        speaker=turn.speaker,
+        said_at=None if turn.said_at is None else to_datetime(Micros(turn.said_at)),
+        tool_calls=turn.tool_calls,
+        metadata=turn.metadata,
     )
 
 

@@ -25,6 +25,7 @@ PAGES = [
     "docs/projector.md",
     "docs/recall.md",
     "docs/sessions.md",
+    "docs/transcripts.md",
     "docs/working-memory.md",
 ]
 WITHOUT_PYTHON = ["docs/adapters/README.md", "docs/adapters/hermes.md", "docs/adapters/mcp.md", "docs/import.md"]

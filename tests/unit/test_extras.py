@@ -11,8 +11,8 @@ import pytest
 from mnemolog import ExtraMissing, MnemologError
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = {"hermes": "hermes_constants", "mcp": "mcp", "openai_agents": "agents"}
-"""The adapter's module, and what of its extra is the first to be missed."""
+EXTRAS = {"hermes": "hermes_constants", "langgraph": "langgraph", "mcp": "mcp", "openai_agents": "agents"}
+"""The adapter's module, and what of its extra is the first to be missed. `watch` misses its own when it follows."""
 
 
 def without(module, script, *arguments):
@@ -38,6 +38,14 @@ def test_the_command_without_its_extra_says_so_and_creates_nothing(tmp_path):
     assert ran.returncode == 1
     assert ran.stderr.startswith("error: mcp is not installed: pip install 'mnemolog[mcp]'\nhint: ")
     assert not (tmp_path / "memory").exists()
+
+
+def test_the_library_imports_no_adapter_and_nothing_of_the_other_sides():
+    """Nor does what adapters build on."""
+    others = {"mnemolog.adapters", *EXTRAS.values(), "langchain_core", "watchfiles"}
+    script = f"import sys, mnemolog, mnemolog.seam, mnemolog.transcripts; print(sorted({others!r} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "[]"
 
 
 def test_nothing_outside_of_the_adapters_imports_one_but_the_commands_that_run_them():

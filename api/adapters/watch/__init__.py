@@ -3,8 +3,8 @@
 Reading what is there needs nothing beyond the core; to be told of what is written needs the extra `watch`.
 """
 
-from mnemolog.adapters.watch.formats import FORMATS, default_folders
-from mnemolog.adapters.watch.report import Report
+from mnemolog.adapters.watch.folders import default_folders
 from mnemolog.adapters.watch.watcher import Watcher, ready_to_follow
+from mnemolog.transcripts import FORMATS, Report
 
 __all__ = ["FORMATS", "Report", "Watcher", "default_folders", "ready_to_follow"]

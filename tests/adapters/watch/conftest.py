@@ -1,34 +1,13 @@
-"""A store, folders of transcripts, and what reads them."""
+"""A store, folders of transcripts, and what watches them."""
 
 from __future__ import annotations
 
 import pytest
 
-from mnemolog import MemoryStore
 from mnemolog.adapters.watch import Watcher
+from tests.e2e.transcripts.conftest import memory, projects, rollouts
 
-
-@pytest.fixture
-def memory(folder):
-    """A store without a model: nothing here looks for meaning."""
-    with MemoryStore.open(folder, model=None, background=False) as store:
-        yield store
-
-
-@pytest.fixture
-def projects(tmp_path):
-    """Where Claude Code keeps its transcripts."""
-    path = tmp_path / "projects"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def rollouts(tmp_path):
-    """Where Codex keeps its transcripts."""
-    path = tmp_path / "sessions"
-    path.mkdir()
-    return path
+__all__ = ["memory", "projects", "read", "rollouts"]
 
 
 @pytest.fixture
@@ -40,25 +19,3 @@ def read(memory, projects, rollouts):
             return watcher.catch_up()
 
     return read_on
-
-
-@pytest.fixture
-def read_anew(memory, read):
-    """Reads everything from the beginning, as if it were not known how far it had got."""
-
-    def read_all(**options):
-        for path in (memory.path / "projections").glob("watch.db*"):
-            path.unlink()
-        return read(**options)
-
-    return read_all
-
-
-@pytest.fixture
-def said(memory):
-    """What a session sees: its texts."""
-
-    def texts(session, **options):
-        return [turn.text for turn in memory.session(session).turns(**options)]
-
-    return texts

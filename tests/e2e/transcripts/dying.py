@@ -1,15 +1,16 @@
-"""A watcher that is killed at the Nth commit or save, before or after it. Arguments: the store, folders, N."""
+"""A process that is killed at the Nth commit or save, before or after it. Arguments: the store, folders, N."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from pathlib import Path
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.watch import Watcher, recording
-from mnemolog.adapters.watch.places import Places
 from mnemolog.infra.log import EventLog
+from mnemolog.transcripts import Transcripts, recording
+from mnemolog.transcripts.places import Places
 
 store, *folders, left = sys.argv[1:]
 steps = int(left)
@@ -43,5 +44,5 @@ def init(self, *args, **kwargs):
 
 
 EventLog.__init__ = init
-with MemoryStore.open(store, model=None, background=False) as opened, Watcher(opened, folders) as watcher:
-    watcher.catch_up()
+with MemoryStore.open(store, model=None, background=False) as opened, Transcripts(opened) as transcripts:
+    transcripts.catch_up(path for folder in folders for path in Path(folder).rglob("*.jsonl"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.adapters.watch import Watcher
-from tests.adapters.watch.transcripts import Claude, Codex
+from mnemolog.transcripts import Transcripts
+from tests.e2e.transcripts.conftest import files_in
+from tests.e2e.transcripts.written import Claude, Codex
 
 STEPS, SCRIPTS = 60, 4
 
@@ -160,25 +161,25 @@ class CodexTalks(ClaudeTalks):
 @pytest.mark.parametrize("script", range(SCRIPTS))
 @pytest.mark.parametrize("kind", [ClaudeTalks, CodexTalks])
 def test_sessions_are_what_the_agents_made_of_them(tmp_path, memory, rng, kind, script):
-    """Whenever it is read, and by however many watchers in turn; read anew nothing is added."""
+    """Whenever it is read, and however often it is begun; read anew nothing is added."""
     folder = tmp_path / "talks"
     folder.mkdir()
     talks = kind(folder, rng)
     for _ in range(STEPS):
         talks.step()
         if rng.random() < 0.3:
-            with Watcher(memory, [folder]) as watcher:
-                watcher.catch_up()
+            with Transcripts(memory) as transcripts:
+                transcripts.catch_up(files_in(folder))
             if rng.random() < 0.2:
                 for path in (memory.path / "projections").glob("watch.db*"):
                     path.unlink()
-    with Watcher(memory, [folder]) as watcher:
-        assert watcher.catch_up().refused == 0
+    with Transcripts(memory) as transcripts:
+        assert transcripts.catch_up(files_in(folder)).refused == 0
     shown = {item.session: [turn.text for turn in memory.session(item.session).turns()] for item in memory.sessions()}
     assert shown == talks.shown()
     head = memory.head().position
     for path in (memory.path / "projections").glob("watch.db*"):
         path.unlink()
-    with Watcher(memory, [folder]) as watcher:
-        assert watcher.catch_up().recorded == 0
+    with Transcripts(memory) as transcripts:
+        assert transcripts.catch_up(files_in(folder)).recorded == 0
     assert memory.head().position == head

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mnemolog.adapters.watch.report import Report
-from mnemolog.adapters.watch.sessions import KnownSessions
 from mnemolog.importing.transcript import Compacted, Entry
+from mnemolog.transcripts.known import KnownSessions
+from mnemolog.transcripts.report import Report
 
 
 class Preview:

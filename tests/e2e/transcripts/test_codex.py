@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog.importing import detect_format, read_turns
-from tests.adapters.watch.transcripts import Codex
+from tests.e2e.transcripts.written import Codex
 
 A, B, C = (f"019a0000-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))
 TALK = ["Why does the kettle test fail?", "[tool call: shell]", "lid open", "The lid is open.", "Close it.", "Closed."]
@@ -189,6 +189,29 @@ def test_a_fork_may_take_back_what_it_was_copied(talk, rollouts, memory, read, r
     head = memory.head().position
     assert read_anew().recorded == 0
     assert memory.head().position == head
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_taken_back_is_not_what_an_ancestor_said_later(talk, rollouts, read, said, own):
+    """The same words have the same key in a session that had been left before it came to say them."""
+    read()
+    fork = talk.fork(rollouts, B)
+    fork.say("Is it broken?")
+    if not own:
+        fork.say("Start again.")
+    read()
+    talk.say("Start again.")
+    read()
+    fork.answer("No.")
+    read()
+    grandchild = fork.fork(rollouts, C)
+    grandchild.say("Is it really?")
+    if own:
+        grandchild.say("Start again.")
+    read()
+    grandchild.undo(1 if own else 2)
+    assert read().switches == {"rewind": 1}
+    assert said(C) == [*TALK, "Is it broken?", *(["No.", "Is it really?"] if own else [])]
 
 
 def test_a_fork_of_nothing_known_is_a_session_with_all_it_has(talk, rollouts, read, said):

@@ -1,8 +1,7 @@
-"""The transcripts that can be followed. A further one is a reader in `mnemolog.importing`, and a line here."""
+"""The transcripts that can be recorded. A further one is a reader in `mnemolog.importing`, and a line here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,31 +21,15 @@ class Format(msgspec.Struct, frozen=True):
     agent: str
     """Whose sessions they are."""
     make: MakeReader
-    folder: str = ""
-    """Where they lie, below the agent's own folder."""
-    home: str = ""
-    """The agent's own folder, in the user's."""
-    variable: str = ""
-    """The variable of the environment that names another one."""
 
 
 FORMATS: Final[dict[str, Format]] = {
-    CLAUDE_CODE: Format("claude-code", ClaudeCodeReader, "projects", ".claude", "CLAUDE_CONFIG_DIR"),
-    CODEX: Format("codex", CodexReader, "sessions", ".codex", "CODEX_HOME"),
+    CLAUDE_CODE: Format("claude-code", ClaudeCodeReader),
+    CODEX: Format("codex", CodexReader),
     JSONL: Format("imported", LineReader),
 }
 TOLD_BY_CONTENT: Final = (CLAUDE_CODE, CODEX)
-"""The others are followed where they are asked for: nearly every file of JSON Lines could be one."""
-
-
-def default_folders(environment: Mapping[str, str], home: Path) -> list[Path]:
-    """Return the folders where the agents of this user keep their transcripts, as far as they are there."""
-    homes = {
-        name: Path(environment.get(known.variable) or home / known.home)
-        for name, known in FORMATS.items()
-        if known.folder
-    }
-    return [found for name, path in homes.items() if (found := path / FORMATS[name].folder).is_dir()]
+"""The others are read where they are asked for: nearly every file of JSON Lines could be one."""
 
 
 def format_of(path: Path) -> str:

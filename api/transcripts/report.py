@@ -40,14 +40,6 @@ class Report(msgspec.Struct, kw_only=True):
         """Count a switch."""
         self.switches[reason] = self.switches.get(reason, 0) + 1
 
-    def add(self, other: Report) -> None:
-        """Count what another one has counted as well."""
-        for name in ("files", "lines", "recorded", "already_there", "sessions", "refused"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for reason, count in other.switches.items():
-            self.switches[reason] = self.switches.get(reason, 0) + count
-        self.refusals += other.refusals[: REFUSED_LISTED_MAX - len(self.refusals)]
-
     @property
     def is_news(self) -> bool:
         """Whether anything has changed that somebody may want to know."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mnemolog.adapters.watch.places import Anchor
+from collections.abc import Iterator, Sequence
+from typing import Final
+
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.position import ORIGIN, Position
@@ -10,12 +12,13 @@ from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.domain.state import SessionState
 from mnemolog.projections.database import listed
+from mnemolog.projections.read_models import Turn
 from mnemolog.seam import log_of, sessions_of
 from mnemolog.store import MemoryStore
+from mnemolog.transcripts.place import SIDE, Anchor
 
-SIDE = "~"
-"""Between the id of a transcript's session and the turn that a second line of it begins with."""
-_PAGE = 200
+_PAGE: Final = 200
+_COPIES_PAGE: Final = 500
 _STARTED = "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ?"
 _WITH_KEY = (
     "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = 'session/' || known.value "
@@ -48,9 +51,13 @@ class KnownSessions:
         own = [session] if self.log.first_event(session_stream(session)) is not None else []
         return own + self._sides.get(session, [])
 
-    def state(self, session: str) -> SessionState:
-        """Return what a session is now."""
-        return sessions_of(self.store).state(session)
+    def head(self) -> Position:
+        """Return where the log ends."""
+        return self.log.head().position
+
+    def ancestors(self, session: str) -> Sequence[str]:
+        """Return the sessions that one was branched from, directly or not."""
+        return self._state(session).ancestors
 
     def at(self, session: str, key: str) -> Position | None:
         """Return where a turn lies in a session, None if it is not there."""
@@ -63,11 +70,15 @@ class KnownSessions:
 
     def inherited(self, session: str, key: str) -> str | None:
         """Return the ancestor that has a turn which came before a session left it."""
-        state = self.state(session)
-        for ancestor in state.ancestors:
+        state = self._state(session)
+        seen_to = self.head()
+        for ancestor in reversed(state.ancestors):
+            # What one said after its line had been left is inherited by nobody, whenever this session began.
+            seen_to = min(seen_to, Position(state.started.branched_at or 0))
             found = self.at(ancestor, key)
-            if found is not None and found <= (state.started.branched_at or 0):
+            if found is not None and found <= seen_to:
                 return ancestor
+            state = self._state(ancestor)
         return None
 
     def reached(self, session: str, key: str) -> Position | None:
@@ -88,7 +99,7 @@ class KnownSessions:
 
     def sees(self, session: str, other: str, position: Position) -> bool:
         """Whether a turn of another session, or of its own, is visible to a session."""
-        return any(span.holds(other, position) for span in self.state(session).spans)
+        return any(span.holds(other, position) for span in self._state(session).spans)
 
     def asked_behind(self, session: str, position: Position) -> bool:
         """Whether a user speaks behind a position, as far as the session sees."""
@@ -103,6 +114,16 @@ class KnownSessions:
         """Whether a session sees nothing behind a position."""
         return not self.store.session(session).turns(after=position, limit=1)
 
+    def turns(self, session: str, after: Position) -> Iterator[Turn]:
+        """Yield what is said in a session and in those it was branched from, what is hidden too."""
+        handle = self.store.session(session)
+        while page := handle.turns(after=after, limit=_COPIES_PAGE, hidden=True):
+            yield from page
+            after = page[-1].position
+
     def switched(self, agent: str, key: str) -> Position | None:
         """Return where an agent's switch lies that carries a key, None if it was not made."""
         return self.log.position_of(agent_stream(agent), key)
+
+    def _state(self, session: str) -> SessionState:
+        return sessions_of(self.store).state(session)

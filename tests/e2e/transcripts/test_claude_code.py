@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.adapters.watch.transcripts import Claude
+from tests.e2e.transcripts.written import Claude
 
 A, B, C = (f"{letter * 8}-0000-4000-8000-00000000000{number}" for number, letter in enumerate("abc", start=1))
 

@@ -5,9 +5,9 @@ Who reads a file anew finds its turns in the log by their keys, and records none
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -17,6 +17,10 @@ from mnemolog.projections import tracking
 from mnemolog.projections.database import fetch
 from mnemolog.projections.tables import Tables
 from mnemolog.projections.tracking import Tracked
+from mnemolog.transcripts.place import Anchor, Place
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 FILE: Final = "watch.db"
 _SIGNED: Final = 1 << 63
@@ -49,38 +53,6 @@ COUNTS: Final = sa.Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
-
-
-class Anchor(NamedTuple):
-    """A turn that a line goes on from. Without a key: the end of the session, whatever that is."""
-
-    session: str
-    key: str
-    at: int = 0
-    """A log position in place of a turn, where that is known."""
-
-
-class Tip(msgspec.Struct, array_like=True):
-    """The last line of a session in a transcript."""
-
-    line: str | None
-    home: str | None
-    """The session it was recorded in; None where it was a copy of another's."""
-    anchor: Anchor | None
-
-
-class Place(msgspec.Struct):
-    """How far a transcript was read, and what is needed to go on from there."""
-
-    format: str = ""
-    offset: int = 0
-    line: int = 0
-    mark: bytes = b""
-    """What the file holds before the offset (`mnemolog.adapters.watch.tail`)."""
-    reader: dict[str, Any] = {}
-    tips: dict[str, Tip] = {}
-    compacted: dict[str, list[str]] = {}
-    """Sessions with the keys of compactions that no turn has followed yet."""
 
 
 class Overtaken(Exception):
@@ -153,29 +125,35 @@ class Places(Tables):
             return next((row[0] for row in fetch(connection, query, number, text - _SIGNED)), None)
 
 
-class Counts(MutableMapping[int, int]):
-    """How often each text was met in a file: what is counted now, over what was saved."""
+class Kept(MutableMapping[Key, Value]):
+    """What was noted of a file under a key: what is new, over what was saved."""
 
-    def __init__(self, places: Places, number: int | None) -> None:
-        self._places = places
-        self.number = number
-        self.fresh: dict[int, int] = {}
+    def __init__(self, find: Callable[[int, Key], Value | None], number: int | None) -> None:
+        self._find = find
+        self._number = number
+        self.fresh: dict[Key, Value] = {}
+        """What is not saved yet."""
 
-    def __getitem__(self, text: int) -> int:
-        found = self.fresh.get(text)
-        if found is None and self.number is not None:
-            found = self._places.count(self.number, text)
+    def saved(self, number: int) -> None:
+        """Note that all of it was saved, under the number of the file."""
+        self._number = number
+        self.fresh.clear()
+
+    def __getitem__(self, key: Key) -> Value:
+        found = self.fresh.get(key)
+        if found is None and self._number is not None:
+            found = self._find(self._number, key)
         if found is None:
-            raise KeyError(text)
+            raise KeyError(key)
         return found
 
-    def __setitem__(self, text: int, count: int) -> None:
-        self.fresh[text] = count
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self.fresh[key] = value
 
-    def __delitem__(self, text: int) -> None:
+    def __delitem__(self, key: Key) -> None:
         raise NotImplementedError
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Key]:
         return iter(self.fresh)
 
     def __len__(self) -> int:

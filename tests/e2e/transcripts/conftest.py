@@ -1,0 +1,69 @@
+"""A store, folders of transcripts, and what records them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.transcripts import Transcripts
+
+
+def files_in(*folders):
+    """All transcripts below some folders."""
+    return [path for folder in folders for path in folder.rglob("*.jsonl")]
+
+
+@pytest.fixture
+def memory(folder):
+    """A store without a model: nothing here looks for meaning."""
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        yield store
+
+
+@pytest.fixture
+def projects(tmp_path):
+    """Where Claude Code keeps its transcripts."""
+    path = tmp_path / "projects"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def rollouts(tmp_path):
+    """Where Codex keeps its transcripts."""
+    path = tmp_path / "sessions"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def read(memory, projects, rollouts):
+    """Reads on, as one that was just begun would, and gives its report."""
+
+    def read_on(**options):
+        with Transcripts(memory, **options) as transcripts:
+            return transcripts.catch_up(files_in(projects, rollouts))
+
+    return read_on
+
+
+@pytest.fixture
+def read_anew(memory, read):
+    """Reads everything from the beginning, as if it were not known how far it had got."""
+
+    def read_all(**options):
+        for path in (memory.path / "projections").glob("watch.db*"):
+            path.unlink()
+        return read(**options)
+
+    return read_all
+
+
+@pytest.fixture
+def said(memory):
+    """What a session sees: its texts."""
+
+    def texts(session, **options):
+        return [turn.text for turn in memory.session(session).turns(**options)]
+
+    return texts

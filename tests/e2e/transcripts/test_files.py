@@ -1,0 +1,237 @@
+"""Files that are being written, cut off, replaced; a process that is killed, two at once: each turn once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mnemolog import InvalidInput, MemoryStore, restore_backup
+from mnemolog.transcripts import Transcripts
+from tests.e2e.transcripts.conftest import files_in
+from tests.e2e.transcripts.written import Claude, Codex, Transcript
+from tests.support import in_thread
+
+A, B = (f"{letter * 8}-0000-4000-8000-000000000001" for letter in "ab")
+
+
+def texts_in(store, session):
+    return [turn.text for turn in store.session(session).turns()]
+
+
+def test_a_half_written_line_waits_for_its_end(projects, read, said):
+    """It is no bad line, however often it is looked at."""
+    talk = Claude(projects, A)
+    talk.say("Hello.")
+    talk.answer("A long answer.")
+    whole = talk.path.read_text()
+    for cut in (len(whole) - 200, len(whole) - 100, len(whole) - 3):
+        talk.path.write_text(whole[:cut])
+        assert read().refused == 0
+    assert said(A) == ["Hello."]
+    talk.path.write_text(whole)
+    read()
+    talk.say("Thanks.")
+    read()
+    assert said(A) == ["Hello.", "A long answer.", "Thanks."]
+
+
+def test_a_last_line_that_is_whole_needs_no_end(projects, read, said):
+    """JSON is whole when its last bracket is there."""
+    talk = Claude(projects, A)
+    talk.say("Hello.")
+    talk.path.write_text(talk.path.read_text().rstrip("\n"))
+    assert read().recorded == 1
+    talk.path.write_text(talk.path.read_text() + "\n")
+    talk.answer("Hi.")
+    assert read().recorded == 1
+    assert said(A) == ["Hello.", "Hi."]
+
+
+def test_a_bad_line_is_named_and_passed_over(projects, read, said):
+    """No JSON, no object, a time that is none."""
+    talk = Claude(projects, A)
+    talk.say("Hello.")
+    talk.put("{oops", "[]", "")
+    talk.say("Never said.", timestamp="yesterday-ish")
+    talk.say("x" * ((1 << 20) + 1))
+    talk.answer("Hi.")
+    report = read()
+    assert (report.recorded, report.refused) == (2, 4)
+    assert [refusal.split(f"{talk.path}:")[1].split(":")[0] for refusal in report.refusals] == ["2", "3", "5", "6"]
+    assert said(A) == ["Hello.", "Hi."]
+    assert read().refused == 0
+
+
+def test_a_name_that_the_store_refuses_stops_nothing(projects, read, said):
+    """A session called by half a kilobyte."""
+    Claude(projects, "x" * 300, file="long").say("Never said.")
+    Claude(projects, A).say("Hello.")
+    report = read()
+    assert (report.recorded, report.refused) == (1, 1)
+    assert said(A) == ["Hello."]
+
+
+def test_the_rest_of_the_store_does_not_mind(projects, memory, read):
+    """Doctor and verify see nothing that should not be there."""
+    talk = Claude(projects, A)
+    talk.say("Hello.")
+    talk.compact()
+    talk.say("And now?")
+    read()
+    memory.catch_up_views()
+    assert memory.doctor().findings == ()
+    assert memory.verify(contents=True).findings == ()
+
+
+def test_a_file_that_was_cut_off_or_replaced_is_read_anew(projects, memory, read, said):
+    """What is new in it is told by its keys."""
+    talk = Claude(projects, A)
+    for number in range(5):
+        talk.say(f"question {number}")
+    read()
+    lines = talk.path.read_text().splitlines(keepends=True)
+    talk.path.write_text("".join(lines[:2]))
+    assert read().recorded == 0
+    talk.last = "aaaaaa-0005"
+    talk.say("after the cut")
+    assert read().recorded == 1
+    talk.path.write_text("".join(reversed(lines)))
+    report = read()
+    assert (report.recorded, report.lines) == (0, 5)
+    assert sorted(turn.text for turn in memory.turns(A)) == ["after the cut", *(f"question {n}" for n in range(5))]
+
+
+def test_a_file_that_vanishes_is_fine(projects, memory, read, monkeypatch):
+    """Before it is looked at, and between that and its opening."""
+    talk, other = Claude(projects, A), Claude(projects, B)
+    talk.say("Hello.")
+    other.say("Hello.")
+    looked = Transcripts._changed
+    monkeypatch.setattr(Transcripts, "_changed", lambda *args: [looked(*args), talk.path.unlink()][0])
+    assert read().recorded == 1
+    assert memory.find_session(B).turns == 1
+
+
+def test_other_files_are_passed_over_unless_they_are_asked_for(projects, memory, read, said):
+    """A plain file of turns is one where somebody says so; keys that are made count on."""
+    plain = Transcript(projects / "chat.jsonl")
+    plain.put({"role": "user", "text": "Hello."}, {"role": "assistant", "text": "Hello."})
+    assert read().lines == 0
+    assert read(format="jsonl", scope="ada").recorded == 2
+    plain.put({"role": "user", "text": "Hello."})
+    assert read(format="jsonl").recorded == 1
+    assert said("chat") == ["Hello."] * 3
+    assert memory.session("chat").scope == "ada"
+
+
+def test_a_dry_run_says_what_would_come(projects, rollouts, memory, read):
+    """And changes nothing; what comes then is that."""
+    talk = Claude(projects, A)
+    talk.say("Hello.")
+    read()
+    talk.answer("Hi.")
+    fork = talk.fork(projects, B, upto=talk.rows[0]["uuid"])
+    fork.say("Good day.")
+    Codex(rollouts, "c").say("Hello.")
+    head = memory.head().position
+    with Transcripts(memory) as transcripts:
+        would = transcripts.preview(files_in(projects, rollouts))
+        assert memory.head().position == head
+        did = transcripts.catch_up(files_in(projects, rollouts))
+    assert (would.recorded, would.sessions, would.files) == (did.recorded, did.sessions, did.files) == (3, 2, 3)
+
+
+def test_what_names_no_format_or_scope_is_said_at_once(memory):
+    """Before any file is looked at."""
+    with pytest.raises(InvalidInput, match="empty segment"):
+        Transcripts(memory, scope="/x")
+    with pytest.raises(InvalidInput, match="none of claude-code, codex, jsonl"):
+        Transcripts(memory, format="csv")
+
+
+def test_one_process_reads_at_a_time(folder, projects, memory):
+    """The other waits for it, and ends at once where it is told to."""
+    Claude(projects, A).say("Hello.")
+    with (
+        MemoryStore.open(folder, model=None, background=False) as store,
+        Transcripts(memory) as one,
+        Transcripts(store) as two,
+    ):
+        with one._held() as held:
+            waiting = in_thread(lambda: two.catch_up(files_in(projects)))
+            waiting.thread.join(0.3)
+            assert held
+            assert waiting.running
+            assert memory.sessions() == []
+        assert waiting.result().recorded == 1
+        Claude(projects, A).answer("Hi.")
+        with one._held():
+            waiting = in_thread(lambda: two.catch_up(files_in(projects)))
+            two.stop.set()
+            assert waiting.result(1.0).recorded == 0
+
+
+def test_places_of_a_log_that_lost_its_end_are_of_no_use(folder, projects, tmp_path):
+    """A store that was restored from a backup has what was read since recorded again."""
+    talk = Claude(projects, A)
+    talk.say("Hello.")
+    with (
+        MemoryStore.open(folder, model=None, background=False, encrypt=False) as store,
+        Transcripts(store) as transcripts,
+    ):
+        transcripts.catch_up([talk.path])
+        store.backup(tmp_path / "backup")
+        talk.answer("Hi.")
+        transcripts.catch_up([talk.path])
+        places = {p.name: p.read_bytes() for p in (folder / "projections").glob("watch.db*")}
+    back = tmp_path / "back"
+    restore_backup(tmp_path / "backup", back)
+    (back / "projections").mkdir(exist_ok=True)
+    for name, data in places.items():
+        (back / "projections" / name).write_bytes(data)
+    with MemoryStore.open(back, model=None, background=False) as store, Transcripts(store) as transcripts:
+        assert transcripts.catch_up([talk.path]).recorded == 1
+        assert texts_in(store, A) == ["Hello.", "Hi."]
+
+
+def test_forgetting_does_not_lose_count(projects, rollouts, memory, read, said):
+    """It empties the places; the same words later are still another turn."""
+    rollout = Codex(rollouts, A)
+    rollout.say("again")
+    with Transcripts(memory) as transcripts:
+        transcripts.catch_up([rollout.path])
+        memory.forget(session=A)
+        rollout.say("again")
+        assert transcripts.catch_up([rollout.path]).recorded == 1
+    rollout.say("again")
+    assert read().recorded == 1
+    assert said(A) == ["again", "again"]
+
+
+def test_what_is_killed_loses_and_doubles_nothing(folder, projects, rollouts, rng):
+    """However often, at whatever moment: each turn exactly once, in its order."""
+    talk, rollout = Claude(projects, A), Codex(rollouts, B)
+    for number in range(400):
+        talk.say(f"question {number}")
+        rollout.say(f"task {number % 3}")
+        if number % 50 == 49:
+            talk.compact()
+            rollout.compact()
+    script = Path(__file__).with_name("dying.py")
+    for _ in range(4):  # Two at a time: what one was doing the other goes on with.
+        steps = [str(rng.randrange(1, 50)) for _ in range(2)]
+        dying = [subprocess.Popen([sys.executable, script, folder, projects, rollouts, step]) for step in steps]
+        ends = [child.wait(timeout=60) for child in dying]
+        assert set(ends) <= {0, -signal.SIGKILL}
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        with Transcripts(store) as transcripts:
+            transcripts.catch_up(files_in(projects, rollouts))
+        assert texts_in(store, A) == [f"question {number}" for number in range(400)]
+        assert texts_in(store, B) == [f"task {number % 3}" for number in range(400)]
+        kinds = [switch.event.reason for switch in store.events() if switch.event.topic == "session.switched.v1"]
+        assert (kinds.count("new"), kinds.count("compress")) == (2, 14)
+        assert store.verify().findings == ()

@@ -1,0 +1,315 @@
+"""What a line of a transcript means for sessions: decided without a store or a file."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mnemolog.domain.limits import SCOPE_BYTES_MAX
+from mnemolog.importing.transcript import Compacted, Entry, Undone
+from mnemolog.importing.turn import checked_turn
+from mnemolog.transcripts.decisions import Decisions
+from mnemolog.transcripts.place import Place
+from mnemolog.transcripts.scopes import scope_of
+from mnemolog.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Switch
+
+HUGE = 1 << 60
+
+
+class Log:
+    """What a log would know: turns by session, where sessions left others, what is hidden, switches by key."""
+
+    def __init__(self):
+        self.said, self.parents, self.hidden, self.switches = {}, {}, {}, {}
+        self.positions = count(1)
+        self.last = 0
+
+    def take(self, step):
+        """Do what was decided, as a store would."""
+        match step:
+            case Say(name, turns):
+                for turn in (turn for turn in turns if turn.key not in self.said[name]):
+                    self.last = next(self.positions)
+                    self.said[name][turn.key] = (self.last, turn.role)
+            case Start():
+                self.begin(step.session)
+            case Branch():
+                self.begin(step.session, step.left, step.at)
+            case Switch():
+                self.last = next(self.positions)
+                self.switches[step.key] = self.last
+                if step.to is not None:
+                    self.begin(step.to, step.left, step.at or self.last if step.left else None)
+                elif step.reason == "rewind":
+                    self.hidden.setdefault(step.left, []).append((step.at, self.last))
+
+    def begin(self, name, left=None, at=None):
+        self.said[name] = {}
+        if left is not None:
+            self.parents[name] = (left, at)
+
+    def head(self):
+        return self.last
+
+    def of(self, session):
+        return [name for name in self.said if name == session or name.startswith(f"{session}~")]
+
+    def ancestors(self, session):
+        parent = self.parents.get(session)
+        return () if parent is None else (*self.ancestors(parent[0]), parent[0])
+
+    def at(self, session, key):
+        return self.said.get(session, {}).get(key, (None,))[0]
+
+    def anywhere(self, key):
+        return next((name for name, turns in self.said.items() if key in turns), None)
+
+    def inherited(self, session, key):
+        parent, upto = self.parents.get(session, (None, 0))
+        while parent is not None:
+            found = self.at(parent, key)
+            if found is not None and found <= upto:
+                return parent
+            parent, left_at = self.parents.get(parent, (None, 0))
+            upto = min(upto, left_at)
+        return None
+
+    def reached(self, session, key):
+        return self.at(self.inherited(session, key) or session, key)
+
+    def end_of_line(self, anchor):
+        return anchor.at or self.at(anchor.session, anchor.key)
+
+    def seen(self, session, upto=HUGE):
+        parent, left_at = self.parents.get(session, (None, 0))
+        before = self.seen(parent, min(upto, left_at)) if parent else []
+        own = [(position, session, key, role) for key, (position, role) in self.said[session].items()]
+        spans = [span for span in self.hidden.get(session, []) if span[1] <= upto]
+        everything = before + [turn for turn in own if turn[0] <= upto]
+        return [turn for turn in everything if not any(after < turn[0] < made for after, made in spans)]
+
+    def sees(self, session, other, position):
+        return any((at, name) == (position, other) for at, name, _, _ in self.seen(session))
+
+    def asked_behind(self, session, position):
+        return any(at > position and role == "user" for at, _, _, role in self.seen(session))
+
+    def is_end(self, session, position):
+        return not any(at > position for at, _, _, _ in self.seen(session))
+
+    def turns(self, session, after):
+        for name in (*self.ancestors(session), session):
+            for key, (position, _) in self.said[name].items():
+                if position > after:
+                    yield SimpleNamespace(session=name, key=key, position=position)
+
+    def switched(self, agent, key):
+        return self.switches.get(key)
+
+
+def turn(key, session, role):
+    where = {"path": Path("t.jsonl"), "line": 1, "where": "line 1"}
+    return checked_turn(**where, session=session, role=role, text=key, key=key)
+
+
+class Talk:
+    """Lines of one transcript, decided on and done."""
+
+    def __init__(self, log, **options):
+        self.log, self.place, self.links = log, Place(), {}
+        self.decisions = Decisions(log, self.place, self.links, agent="coder", **options)
+        self.last = None
+
+    def line(self, name, *, session="s", follows="", role=None, **fields):
+        """Take in a line. Return what was decided, but for what only waits."""
+        turns = [] if role is None else [turn(name, session, role)]
+        after = self.last if follows == "" else follows
+        entry = Entry(session=session, turns=turns, name=name, follows=after, asks=role == "user", **fields)
+        self.last = name
+        done = []
+        for step in self.decisions.on(entry):
+            self.log.take(step)
+            done += [] if isinstance(step, Settle) else [step]
+        return done
+
+    def ask(self, name, **fields):
+        return self.line(name, role="user", **fields)
+
+    def answer(self, name, **fields):
+        return self.line(name, role="assistant", **fields)
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def talk(log):
+    """Two questions and their answers."""
+    talk = Talk(log)
+    talk.ask("q1")
+    talk.answer("a1")
+    talk.ask("q2")
+    talk.answer("a2")
+    return talk
+
+
+def said_in(steps):
+    """Return the session in which the last step says something, and the keys."""
+    return steps[-1].session, [turn.key for turn in steps[-1].turns]
+
+
+def test_the_first_line_starts_its_session(log):
+    """In the folder that is worked in, unless somebody says another scope."""
+    new, say = Talk(log).ask("q1", folder="/home/ada/kettle")
+    assert (new.reason, new.to, new.left, new.scope) == ("new", "s", None, "home/ada/kettle")
+    assert isinstance(say, Say)
+    new, _ = Talk(log, scope="ada").ask("q2", session="t", folder="/home/ada/kettle")
+    assert new.scope == "ada"
+
+
+def test_a_line_that_goes_on_from_the_one_before_needs_no_look_at_the_log(talk):
+    """Which is nearly all of them: turns may wait for each other."""
+    talk.decisions._known = None
+    assert said_in(talk.answer("a3")) == ("s", ["a3"])
+
+
+def test_what_is_in_the_log_stays_where_it_is(log, talk):
+    """Whoever begins anew decides nothing anew."""
+    again = Talk(log)
+    assert said_in(again.ask("q1")) == ("s", ["q1"])
+    assert again.log.of("s") == ["s"]
+
+
+def test_a_question_in_place_of_an_earlier_one_is_a_rewind(log, talk):
+    """Under a key of its own, so that it is made once."""
+    rewind, say = talk.ask("q3", follows="a1")
+    assert rewind == Switch(reason="rewind", left="s", at=log.at("s", "a1"), key="s/q3")
+    assert said_in([say]) == ("s", ["q3"])
+
+
+def test_an_answer_beside_another_one_is_no_rewind(talk):
+    """Parallel tool calls have one line in common."""
+    assert said_in(talk.answer("a3", follows="q2")) == ("s", ["a3"])
+
+
+def test_a_line_that_goes_on_from_a_hidden_one_is_a_branch(log, talk):
+    """Of a name that is told by its first turn; the lines behind it follow."""
+    left = log.at("s", "a2")
+    talk.ask("q3", follows="a1")
+    branch, say = talk.answer("a3", follows="a2")
+    assert (branch.reason, branch.to, branch.left, branch.at) == ("branch", "s~a3", "s", left)
+    assert said_in([say]) == ("s~a3", ["a3"])
+    assert said_in(talk.answer("a4")) == ("s~a3", ["a4"])
+
+
+def test_a_line_that_is_written_once_more_is_there_already(talk):
+    """Wherever the copy says it goes on from."""
+    assert talk.answer("a1", follows="q1") == [AlreadyThere(1)]
+
+
+def test_a_copy_begins_nothing_until_something_is_said(log, talk):
+    """Then it is a branch where the copies end."""
+    fork = Talk(log)
+    assert fork.ask("q1", session="f", follows=None) == [AlreadyThere(1)]
+    assert fork.answer("a1", session="f") == [AlreadyThere(1)]
+    branch, say = fork.ask("q9", session="f")
+    assert (branch.reason, branch.to, branch.left, branch.at) == ("branch", "f", "s", log.at("s", "a1"))
+    assert said_in([say]) == ("f", ["q9"])
+
+
+@pytest.mark.parametrize("follows", ["gone", None])
+def test_a_fork_that_goes_on_from_what_nobody_knows_is_one_still(log, talk, follows):
+    """It has begun with copies: a branch where they end, with all that they show."""
+    fork = Talk(log)
+    fork.ask("q1", session="f", follows=None)
+    fork.answer("a1", session="f")
+    branch, _ = fork.ask("q9", session="f", follows=follows)
+    assert (branch.reason, branch.to, branch.left, branch.at) == ("branch", "f", "s", log.at("s", "a1"))
+
+
+def test_a_copy_by_words_stands_in_the_same_place(log, talk):
+    """Where keys are made of what is said, the same words elsewhere are said anew."""
+    fork = Talk(log)
+    how = {"session": "f", "follows": None, "copied_from": "s", "recounted": True}
+    assert fork.ask("q1", **how) == [AlreadyThere(1)]
+    assert fork.ask("q2", **how)[-1].session == "f"
+
+
+def test_a_compaction_is_made_with_the_turn_after_it(log, talk):
+    """Only that tells whose it is; read once more it is made no second time."""
+    assert talk.line("c1", move=Compacted("c1")) == []
+    compress, say = talk.ask("q3", follows="c1")
+    assert compress == Switch(reason="compress", left="s", key="s/c1")
+    assert said_in([say]) == ("s", ["q3"])
+    again = Talk(log)
+    again.ask("q1", follows=None)
+    for name in ("a1", "q2", "a2"):
+        again.answer(name)
+    again.line("c1", move=Compacted("c1"))
+    assert said_in(again.ask("q3", follows="c1")) == ("s", ["q3"])
+
+
+def test_a_compaction_that_goes_on_elsewhere_ends_the_old_session(log, talk):
+    """The first turn behind it belongs to another session."""
+    talk.line("c1", move=Compacted("c1"))
+    compress, _ = talk.ask("q3", session="t", follows="c1")
+    assert (compress.reason, compress.to, compress.left, compress.key) == ("compress", "t", "s", "s/c1")
+
+
+def test_what_was_taken_back_is_hidden_once(log, talk):
+    """From the first turn that no longer counts."""
+    undone = Undone("u1", "q2")
+    assert talk.line(None, move=undone) == [Switch(reason="rewind", left="s", at=log.at("s", "q2") - 1, key="s/u1")]
+    assert talk.line(None, move=undone) == []
+
+
+def test_who_works_for_another_is_started_below_it(log, talk):
+    """And the other with it, where nothing is known of that yet."""
+    start, _ = Talk(log).ask("b1", session="s/7", follows=None, works_for="s")
+    assert (start.session, start.parent) == ("s/7", "s")
+    other, start, _ = Talk(log).ask("b2", session="x/1", follows=None, works_for="x")
+    assert (other.session, other.parent, start.session, start.parent) == ("x", None, "x/1", "x")
+
+
+def test_lines_without_turns_lead_to_what_they_go_on_from(log, talk):
+    """An edit may go on from one of them."""
+    talk.line("h1", follows="a1")
+    rewind, _ = talk.ask("q3", follows="h1")
+    assert rewind.at == log.at("s", "a1")
+
+
+def test_in_doubt_it_goes_on(talk):
+    """From what nobody knows."""
+    assert said_in(talk.ask("q3", follows="gone")) == ("s", ["q3"])
+
+
+def test_a_step_that_is_refused_leaves_no_trace_of_its_line(log):
+    """The next line is decided as if that one had not been there."""
+    talk = Talk(log)
+    steps = talk.decisions.on(Entry(session="s", turns=[turn("q1", "s", "user")], name="q1", asks=True))
+    assert isinstance(next(steps), Settle)
+    assert next(steps).reason == "new"
+    steps.close()
+    assert talk.place.tips == {}
+    new, _ = talk.ask("q2", follows=None)
+    assert new.to == "s"
+
+
+@pytest.mark.parametrize(
+    ("folder", "scope"),
+    [
+        ("/home/ada/kettle", "home/ada/kettle"),
+        ("C:\\Users\\ada", "C:/Users/ada"),
+        ("/a/../*/b\n", "a/b_"),
+        ("", ""),
+        ("/" + "x" * SCOPE_BYTES_MAX + "/end", "end"),
+    ],
+)
+def test_a_folder_as_a_scope(folder, scope):
+    """As much of its end as a scope holds."""
+    assert scope_of(folder) == scope

@@ -1,0 +1,69 @@
+"""Files that somebody else is writing: what of them is a line, and whether they still are what was read."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from mnemolog.transcripts import tail
+from mnemolog.transcripts.formats import order_of
+from mnemolog.transcripts.tail import Line, lines_from, mark_at
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "talk.jsonl"
+
+
+def read(path, **begin):
+    return list(lines_from(path, **({"offset": 0, "number": 0} | begin)))
+
+
+def test_lines_go_on_where_the_last_reading_ended(path):
+    """Numbers and offsets too; a byte order mark is no part of the first."""
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n{"b": 2}\n')
+    first, second = read(path)
+    assert (first.number, first.text.strip(), second.number, second.end) == (1, b'{"a": 1}', 2, path.stat().st_size)
+    assert read(path, offset=first.end, number=1) == [second]
+    assert read(path, offset=second.end, number=2) == []
+
+
+@pytest.mark.parametrize("half", [b'{"b": ', b'{"b": 2', b"4", b"\xff"])
+def test_a_last_line_is_one_when_it_has_its_end_or_is_an_object(path, half):
+    """A number may have further digits."""
+    path.write_bytes(b'{"a": 1}\n' + half)
+    assert len(read(path)) == 1
+    path.write_bytes(b'{"a": 1}\n{"b": 2}')
+    assert len(read(path)) == 2
+
+
+def test_a_line_that_is_too_long_has_no_text(path, monkeypatch):
+    """It is none before its end is there; those behind it are read."""
+    monkeypatch.setattr(tail, "LINE_BYTES_MAX", 20)
+    path.write_bytes(b"{}\n" + b"x" * 50)
+    assert len(read(path)) == 1
+    path.write_bytes(b"{}\n" + b"x" * 50 + b"\n{}\n")
+    assert read(path)[1:] == [Line(2, 54, None), Line(3, 57, b"{}\n")]
+
+
+def test_a_mark_tells_a_file_that_was_replaced_or_cut_off(path):
+    """Nobody can make one without the secret; what comes behind it does not count."""
+    path.write_bytes(b"a" * 10_000)
+    mark = mark_at(path, 10_000, b"secret")
+    with path.open("ab") as file:
+        file.write(b"more")
+    assert mark_at(path, 10_000, b"secret") == mark
+    assert mark_at(path, 10_000, b"another") != mark
+    path.write_bytes(b"a" * 9_999 + b"b")
+    assert mark_at(path, 10_000, b"secret") != mark
+    os.truncate(path, 9_999)
+    assert mark_at(path, 10_000, b"secret") == b""
+
+
+def test_sessions_come_before_those_that_go_on_from_them(tmp_path):
+    """Subagents lie deeper, rollouts are named by when they began, others are known by when they were written."""
+    files = [("b.jsonl", 1), ("a.jsonl", 2), ("rollout-1.jsonl", 9), ("rollout-2.jsonl", 3), ("a/subagents/x.jsonl", 0)]
+    shuffled = files[::-1]
+    ordered = sorted(shuffled, key=lambda file: order_of(tmp_path / file[0], file[1]))
+    assert ordered == files
