@@ -43,7 +43,7 @@ def open_shared(path: str | Path, **how: Any) -> MemoryStore:
     given = sorted(
         (name, value if isinstance(value, str | int | float | None) else id(value)) for name, value in how.items()
     )
-    key = (Path(path).absolute(), tuple(given))
+    key = (Path(path).resolve(), tuple(given))
     with _stores.mutex:
         if key not in _stores.shared:
             _stores.shared[key] = _Shared(MemoryStore.open(path, **how), how)
