@@ -230,7 +230,7 @@ class Session(WorkingMemory):
 
         The counterpart of `reconcile`, with messages as that takes them; a text may be a list of parts. With `before`
         the transcript is looked at up to the newest message in which the user said this: it is not recorded yet.
-        What users said is compared, in the last 1,000 turns; docs/sessions.md has the rule. A transcript that has
+        What users said is compared, in the last 1,000 turns; docs/frameworks.md has the rule. A transcript that has
         nothing in common with the session, such as a summary, hides nothing.
 
         Returns how many turns were hidden; `mark_undone` is settled, in the same append. A session that has ended

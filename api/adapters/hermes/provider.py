@@ -73,11 +73,10 @@ class MnemologProvider(MemoryProvider):
         self._enter(session_id)
 
     def _chosen(self) -> Config:
-        self._config = read_settings(config.file(self._home), Config)
-        return self._config
+        return read_settings(config.file(self._home), Config)
 
     def _open(self) -> MemoryStore:
-        chosen = self._chosen()
+        self._config = chosen = self._chosen()
         (folder := chosen.store(self._home)).parent.mkdir(parents=True, exist_ok=True)
         return open_shared(folder, model=self._model or (None if chosen.model.lower() == "none" else chosen.model))
 
@@ -113,23 +112,22 @@ class MnemologProvider(MemoryProvider):
     ) -> None:
         """Record a turn: both sides of it or none, durable when this returns."""
         said = {"user": user_content, "assistant": assistant_content}
-        self._say(*(self._turn(session_id, role, text) for role, text in said.items()), messages=messages)
+        turns = [self._turn(session_id, role, text) for role, text in said.items() if text.strip()]
+        if self._active and turns:
+            self._say(*turns, messages=messages)
 
     def _turn(self, session: str, role: str, text: str, **about: Any) -> NewTurn:
         text = text.replace("\x00", "").encode(errors="replace").decode()
         return NewTurn(session=session or self._session, role=role, text=text, key=f"hermes/{uuid4()}", **about)
 
-    def _say(self, *given: NewTurn, messages: list[dict[str, Any]] | None = None) -> None:
-        turns = [turn for turn in given if turn.text.strip()]
-
+    def _say(self, *turns: NewTurn, messages: list[dict[str, Any]] | None = None) -> None:
         def write(store: MemoryStore) -> None:
             session = self._started(store, turns[0].session)
             if messages is not None and session.undone():
                 session.rewind_to_transcript(messages, before=turns[0].text)
             store.record_many(turns, late=True)
 
-        if self._active and turns:
-            self._outbox.put(write)
+        self._outbox.put(write)
 
     def on_session_end(self, messages: list[dict[str, Any]]) -> None:
         """Write what waits. Nothing else: every turn is recorded already, and Hermes may go on with the session."""
@@ -165,7 +163,7 @@ class MnemologProvider(MemoryProvider):
         """Record that Hermes' own memory was changed, and how."""
         about = {key: str(value) for key, value in (metadata or {}).items() if key in ("session_id", "old_text")}
         text = content or about.get("old_text", "")
-        if text.strip():
+        if self._active and text.strip():
             session, text = about.pop("session_id", ""), f"No longer holds: {text}" if action == "remove" else text
             self._say(self._turn(session, "system", text, metadata={"memory": target, "action": action, **about}))
 
@@ -178,22 +176,28 @@ class MnemologProvider(MemoryProvider):
         """Return what the message calls to mind, as text for the model. A model that is stuck holds nobody up."""
         if not self._active or not query.strip():
             return ""
-
-        # Those that the model knows without being reminded: of a session that was left a moment ago, too.
-        known = {"known_after": self._since, "without": (self._left,) if self._afresh else ()}
-        hits = self._called_to_mind(query, session_id, k=self._config.hits, fresh=self._afresh, **known)
+        # What the model knows without being reminded: the session that was left a moment ago, too.
+        known: dict[str, Any] = {"known_after": self._since, "without": (self._left,) if self._afresh else ()}
+        hits = self._called_to_mind(query, session_id, fresh=self._afresh, **known)
         return "\n".join(["Said in earlier conversations:", *map(line_of, hits)]) if hits else ""
 
-    def _called_to_mind(self, query: str, session_id: str = "", **how: Any) -> list[Hit]:
-        here, how = session_id or self._session, {"scope": self._asks_in(), "wait_s": PATIENCE_S, **how}
-        return self._outbox.ask(lambda store: store.session(here).context_for(query, **how))
+    def _called_to_mind(self, query: str, session_id: str = "", *, times: int = 1, **how: Any) -> list[Hit]:
+        def question(store: MemoryStore) -> list[Hit]:  # How it is configured is known once the store is open.
+            session, k = store.session(session_id or self._session), times * self._config.hits
+            return session.context_for(query, k=k, scope=self._asks_in(), wait_s=PATIENCE_S, **how)
+
+        return self._outbox.ask(question)
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
         """Ask in the background what the turn calls to mind, for the next turn of the same session."""
         here = session_id or self._session
         if self._active and query.strip():
-            asked, k = query[:MESSAGE_CHARS_MAX], self._config.hits
-            self._outbox.ask(lambda store: store.session(here).prefetch(asked, k=k, scope=self._asks_in()))
+
+            def ask(store: MemoryStore) -> None:
+                asked, k = query[:MESSAGE_CHARS_MAX], self._config.hits
+                store.session(here).prefetch(asked, k=k, scope=self._asks_in())
+
+            self._outbox.ask(ask)
             self._afresh = self._afresh and here != self._session
 
     def system_prompt_block(self) -> str:
@@ -209,7 +213,7 @@ class MnemologProvider(MemoryProvider):
         return self._tools[tool_name].answer(args)
 
     def _recall(self, query: str) -> list[Hit]:
-        return self._called_to_mind(query, k=2 * self._config.hits, fresh=True)
+        return self._called_to_mind(query, times=2, fresh=True)
 
     def _remember(self, text: str) -> str:
         turn = self._turn("", "assistant", text, metadata={"remembered": True})

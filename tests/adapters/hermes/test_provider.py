@@ -53,6 +53,7 @@ def test_the_manager_offers_the_tools_and_passes_calls_on(hermes):
         "hint": "nothing was written; correct the value and call again",
     }
     assert set(call(hermes, "mnemolog_remember")) == {"error", "hint"}
+    assert set(call(hermes, "mnemolog_remember", text=" ")) == {"error", "hint"}
     assert "mnemolog_recall" in hermes.manager.build_system_prompt()
 
 
