@@ -7,7 +7,17 @@ import os
 
 import pytest
 
-from mnemolog import LimitExceeded, LogBusy, LogWriteFailed, MemoryStore, NewTurn, NotAStore, UnknownSession, outbox
+from mnemolog import (
+    DuplicateKey,
+    LimitExceeded,
+    LogBusy,
+    LogWriteFailed,
+    MemoryStore,
+    NewTurn,
+    NotAStore,
+    UnknownSession,
+    outbox,
+)
 from mnemolog.outbox import Outbox
 from tests.support import in_thread
 
@@ -74,6 +84,9 @@ def test_what_would_be_refused_for_ever_keeps_nothing_back(box, reported, caplog
     assert UnknownSession.hint in reported[0]
     assert "nowhere" in caplog.text
     box.put(saying("one"))
+    with pytest.raises(DuplicateKey):
+        box.put(lambda store: store.record("trip", "user", "something else", key="one"))
+    assert len(box) == 0
     assert said(box) == ["one"]
 
 
