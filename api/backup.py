@@ -66,13 +66,14 @@ def make_backup(
     *,
     keys: Path | None,
     projections: bool,
+    replace: bool,
     progress: Progress | None,
 ) -> BackupReport:
     """Copy the store in the folder `store` into the new folder `target`. See `MemoryStore.backup`."""
     began, log_id = perf_counter(), log.log_id
     log.head()  # Raises for a store that is closed.
     _refuse_inside(store, target, keys)
-    manifests.require_free(target)
+    manifests.require_free(target, of=log_id if replace else None)
     if keys is not None:
         require_keys_folder(keys, log_id)
     try:
@@ -83,7 +84,7 @@ def make_backup(
             manifest = made.finish(needs_keys=(store / KEYS_FILE).exists())
             # Behind the log, so that every key it needs is there; before the name, so that no backup is without.
             kept = None if keys is None else copy_keys(store, keys, log_id=log_id)
-            manifests.publish(temporary, target.absolute())
+            manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
     except errors.MnemologError as error:
         journal.error("backup.failed", target=target, error=error)
         raise

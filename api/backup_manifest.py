@@ -120,8 +120,12 @@ def _pieces(path: Path, moved: Moved) -> Iterator[bytes]:
             moved(len(piece))
 
 
-def require_free(folder: Path) -> None:
-    """Raise `BackupRefused` unless there is nothing, or an empty folder."""
+def require_free(folder: Path, *, of: str | None = None) -> None:
+    """Raise `BackupRefused` unless there is nothing, an empty folder, or a backup `of` this log, if that is given."""
+    if of is not None and (folder / BACKUP_FILE).exists():
+        if (found := read(folder).log_id) != of:
+            raise errors.BackupRefused(folder, f"it is a backup of another log, {found}")
+        return
     try:
         if any(folder.iterdir()):
             raise errors.BackupRefused(folder, "it is there already, and not empty")
@@ -176,16 +180,29 @@ def _discard(folder: Path) -> None:
         folder.rmdir()
 
 
-def publish(temporary: Path, final: Path) -> None:
-    """Give a finished folder its name, durably. Raises `BackupRefused` where somebody was quicker."""
+def publish(temporary: Path, final: Path, *, of: str | None = None) -> None:
+    """Give a finished folder its name, durably; in place of a backup `of` this log, if that is given.
+
+    Raises `BackupRefused` where somebody was quicker.
+    """
     for path in sorted(temporary.rglob("*"), reverse=True):
         if path.is_dir():
             durable.sync_folder(path)
     durable.sync_folder(temporary)
+    replaced = None
+    if of is not None and (final / BACKUP_FILE).exists():
+        require_free(final, of=of)
+        replaced = final.with_name(durable.temporary_name("replaced"))
+        final.rename(replaced)
     try:
         temporary.rename(final)  # Over an empty folder that is allowed, over any other it is not.
     except OSError as error:
+        if replaced is not None:
+            with suppress(OSError):
+                replaced.rename(final)
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise
         raise errors.BackupRefused(final, "somebody else has put something there meanwhile") from error
     durable.sync_folder(final.parent)
+    if replaced is not None:
+        _discard(replaced)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Final
 
 import msgspec
 
-from mnemolog.domain import checkpoints, errors, lineage, model, session, switching
+from mnemolog.domain import checkpoints, errors, lineage, model, session, switching, undone
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
 from mnemolog.domain.events import (
     Event,
@@ -30,6 +32,9 @@ from mnemolog.domain.switching import Switch
 from mnemolog.infra.transaction import Transaction
 from mnemolog.projections.read_models import Turn, turn_of
 from mnemolog.projections.states import SessionStates, evolve
+
+LATE: Final = "late turns"
+"""Why a session that has ended goes on for a moment, and ends again."""
 
 Decision = Callable[[SessionState | None], list[Event]]
 """Says which events follow from the state of a session, or raises."""
@@ -98,6 +103,30 @@ def record_turn(
     return work
 
 
+def record_late(
+    turns: Sequence[tuple[str, Callable[[Transaction], Recorded]]], states: SessionStates
+) -> Callable[[Transaction], list[Recorded]]:
+    """Record turns, each given with its session; those that have ended go on for it, and are ended again.
+
+    A retry that finds all its turns reopens nothing.
+    """
+
+    def work(tx: Transaction) -> list[Recorded]:
+        made, reopened = list[Recorded](), list[str]()
+        for session_id, record in turns:
+            try:
+                made.append(record(tx))
+            except errors.SessionEnded:
+                decide_in(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
+                reopened.append(session_id)
+                made.append(record(tx))
+        for session_id in reopened:
+            decide_in(tx, session_id, states, partial(session.end, session_id, reason=LATE))
+        return made
+
+    return work
+
+
 def record_behind(
     session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], states: SessionStates, *, expected: Version
 ) -> Callable[[Transaction], list[Recorded]]:
@@ -108,9 +137,7 @@ def record_behind(
     stream = session.session_stream(session_id)
 
     def work(tx: Transaction) -> list[Recorded]:
-        actual = tx.version(stream)
-        if actual != expected:
-            raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=actual)
+        _require_version(tx, stream, expected)
         made: list[Recorded] = []
         for turn, key in turns:
             with suppress(errors.ContentForgotten):  # What was forgotten is not missing.
@@ -136,6 +163,32 @@ def rewind(
         return last_visible(tx, visible, after=Position(target)) if events else []
 
     return work
+
+
+def settle_undone(
+    session_id: str, states: SessionStates, *, turns: int, expected: Version
+) -> Callable[[Transaction], None]:
+    """Hide the last `turns` turns, if any, and note that no more was taken back. One that has ended ends again.
+
+    Raises `WrongExpectedVersion` where anything was appended to the session since `expected`.
+    """
+
+    def work(tx: Transaction) -> None:
+        _require_version(tx, session.session_stream(session_id), expected)
+        resumed = decide_in(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
+        if turns:
+            rewind(session_id, states, to=None, turns=turns)(tx)
+        decide_in(tx, session_id, states, partial(undone.settle_undone, session_id))
+        if resumed:
+            decide_in(tx, session_id, states, partial(session.end, session_id, reason=LATE))
+
+    return work
+
+
+def _require_version(tx: Transaction, stream: str, expected: Version) -> None:
+    actual = tx.version(stream)
+    if actual != expected:
+        raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=actual)
 
 
 class Restored(msgspec.Struct, frozen=True):

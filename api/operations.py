@@ -93,15 +93,19 @@ class Operations:
         *,
         keys: str | Path | None = None,
         projections: bool = True,
+        replace: bool = False,
         progress: Progress | None = None,
     ) -> BackupReport:
         """Copy the store, as it is in this moment, into the new folder `target`, while any process goes on writing.
+
+        With `replace` an earlier backup of this log there is replaced, once the new one is whole.
 
         Without `projections` the log alone: what is read from it is made anew after a restore, vectors by the
         model. The content keys, if the store has any, are never in `target`; with `keys` they are copied to that
         folder, over the copy of an earlier backup. `restore_backup` is the way back (docs/backup.md).
 
-        Raises `BackupRefused`, `StorageFull`, `StoreNotWritable`, `LogDamaged`: no backup was made.
+        Raises `BackupRefused`, `BackupUnusable` (what is to be replaced), `StorageFull`, `StoreNotWritable`,
+        `LogDamaged`: no backup was made.
         """
         with self._telemetry.span("mnemolog.backup", {}):
             return make_backup(
@@ -110,6 +114,7 @@ class Operations:
                 Path(target),
                 keys=None if keys is None else Path(keys),
                 projections=projections,
+                replace=replace,
                 progress=progress,
             )
 

@@ -59,7 +59,7 @@ class Prefetcher:
         Raises `InvalidInput`, `StoreClosed`, `StoreForked`, and what `moment` raises: nothing was asked for,
         and what the session had asked for before stands.
         """
-        request.check()
+        request.question()
         self._require_usable()
         asked = self._moment(request.session)
         with self._changes.mutex:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Required, TypedDict, Unpack
 
 from mnemolog import commands
-from mnemolog.domain import errors, session
+from mnemolog.domain import errors, session, undone
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock
@@ -152,9 +153,12 @@ class Sessions:
             session.checked_key(key)
         return self.log.transact(commands.record_turn(session_id, turn, self.states, key=key))
 
-    def record_many(self, turns: Sequence[NewTurn]) -> list[commands.Recorded]:
-        """Record turns of any sessions in the order given, in one transaction."""
+    def record_many(self, turns: Sequence[NewTurn], *, late: bool = False) -> list[commands.Recorded]:
+        """Record turns of any sessions in the order given, in one transaction. See `MemoryStore.record_many`."""
         works = [self._recording(new) for new in turns]
+        if late:
+            each = list(zip((new.session for new in turns), works, strict=True))
+            return self.log.transact(commands.record_late(each, self.states))
         return self.log.transact(lambda tx: [work(tx) for work in works])
 
     def rewrite(self, session_id: str, turns: Sequence[NewTurn]) -> None:
@@ -185,6 +189,16 @@ class Sessions:
         """Hide turns of a session, and say how many."""
         _check_one_of(turns, to)
         return len(self.log.transact(commands.rewind(session_id, self.states, to=to, turns=turns)))
+
+    def mark_undone(self, session_id: str, *, agent: str) -> None:
+        """Resume a session for its agent, whatever it is, and note that turns of it were taken back."""
+        resume = self._switch(session_id, reason=SwitchReason.RESUME, session=session_id, agent=agent)
+        mark = commands.decide(session_id, self.states, partial(undone.mark_undone, session_id))
+        self.log.transact(lambda tx: (resume(tx), mark(tx)))
+
+    def settle_undone(self, session_id: str, *, turns: int, expected: Version) -> None:
+        """Hide the last `turns` turns, and that is all. Raises `WrongExpectedVersion` where `expected` is outdated."""
+        self.log.transact(commands.settle_undone(session_id, self.states, turns=turns, expected=expected))
 
     def take_back(self, session_id: str) -> RecordedEvent | None:
         """Hide the last turn that a session sees, and return it; None where it sees none. Nobody else gets it."""
@@ -220,6 +234,21 @@ class Sessions:
     def switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Switch an agent to another session. See `MemoryStore.switch`."""
         return self.log.transact(self._switch(to, **how))
+
+    def enter(
+        self, to: str, *, reason: SwitchReason | str, left: str | None, agent: str, scope: str
+    ) -> commands.Switched:
+        """Go on in the session `to`, or start it where it is not there. See `MemoryStore.enter`."""
+        told, there = parse_switch_reason(reason), self.states.latest(to) is not None
+        leaves = None if left is None or self.states.latest(left) is None else left
+        if not there and leaves is None:
+            started = session.new_session(name=to, agent=agent, scope=scope)
+            return commands.Switched(None, self.start(to, started), started, [])
+        if there and (told is not SwitchReason.COMPRESS or leaves != to):
+            told = SwitchReason.RESUME
+        elif told is SwitchReason.RESUME:
+            told = SwitchReason.NEW
+        return self.switch(to, reason=told, session=leaves or to, agent=agent, name=to, scope=scope)
 
     def preview_switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Say what a switch would append."""

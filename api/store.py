@@ -10,6 +10,7 @@ from typing import Any, Final, Self, Unpack
 
 from mnemolog import bootstrap, previews
 from mnemolog.audit_face import Auditing
+from mnemolog.commands import Switched
 from mnemolog.domain import errors, journal
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
@@ -34,7 +35,6 @@ from mnemolog.operations import Operations
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections import queries
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.question import question
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall import Recall
 from mnemolog.projections.replay import Replay, replay
@@ -220,15 +220,15 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         """Record a turn that is checked already (`mnemolog.domain.session.new_turn`)."""
         return self._sessions.record(session_id, turn, key=key).turn()
 
-    def record_many(self, turns: Sequence[NewTurn]) -> list[Turn]:
+    def record_many(self, turns: Sequence[NewTurn], *, late: bool = False) -> list[Turn]:
         """Record turns in the order given, in one transaction: all of them or none.
 
-        They may belong to several sessions. Takes up to `TURNS_PER_CALL_MAX` (10,000). Raises as
-        `Session.record` does.
+        They may belong to several sessions. Takes up to `TURNS_PER_CALL_MAX` (10,000). With `late` a session that
+        has ended takes them too: it is resumed for them and ended again. Raises as `Session.record` does.
         """
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        return [recorded.turn() for recorded in self._sessions.record_many(turns)]
+        return [recorded.turn() for recorded in self._sessions.record_many(turns, late=late)]
 
     def import_files(
         self,
@@ -317,6 +317,26 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         switched = self._sessions.switch(
             to, reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope, key=key
         )
+        return self._entered(switched)
+
+    def enter(
+        self,
+        session_id: str,
+        *,
+        reason: SwitchReason | str = SwitchReason.NEW,
+        left: str | None = None,
+        agent: str = DEFAULT_AGENT,
+        scope: str = "",
+    ) -> Session:
+        """Go on in the session of that id, or start it: for those who name sessions and know not whether they are here.
+
+        One that is there is resumed, or compressed in place where it is `left` as well. One that is not is started,
+        for `reason` if `left` is there (`resume` means `new` then); where nothing is left, no agent moves.
+        Raises as `switch` does: nothing was written.
+        """
+        return self._entered(self._sessions.enter(session_id, reason=reason, left=left, agent=agent, scope=scope))
+
+    def _entered(self, switched: Switched) -> Session:
         if switched.left is not None:
             self._prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)
@@ -362,17 +382,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         return self._projections.vectors()
 
     def _recall_in_background(self, request: Request) -> Recall:
-        seen = request.scope is None
-        return self._recalls.ask(
-            question(
-                request.query,
-                k=request.k,
-                mode=request.mode,
-                scope=request.scope or "",
-                session=request.session if seen else None,
-                lineage=seen,
-            )
-        )
+        return self._recalls.ask(request.question())
 
     def _moment(self, session_id: str) -> Moment:
         """Return what the stamp of a prefetch must hold against: any switch, rewind or restore of the session."""

@@ -11,8 +11,7 @@ import msgspec
 
 from mnemolog.changes import Changes
 from mnemolog.domain.position import Position
-from mnemolog.domain.scope import parse_scope
-from mnemolog.projections.question import Mode, checked_question
+from mnemolog.projections.question import Mode, Question, question
 from mnemolog.projections.recall import Recall
 
 
@@ -51,10 +50,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None = None
     """Ask every session at or below it; None for what the session itself sees."""
 
-    def check(self) -> None:
-        """Raise `InvalidInput` for what no recall can answer, instead of later in the background."""
-        checked_question(self.query, k=self.k, mode=self.mode)
-        parse_scope(self.scope or "")
+    def question(self) -> Question:
+        """Return it as a recall is asked. Raises `InvalidInput` for what none can answer, instead of later."""
+        seen = self.scope is None
+        return question(
+            self.query,
+            k=self.k,
+            mode=self.mode,
+            scope=self.scope or "",
+            session=self.session if seen else None,
+            lineage=seen,
+        )
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):

@@ -156,7 +156,8 @@ def keys(state: SessionState, now: Micros, *, pattern: str | None = None) -> lis
     return sorted(
         key
         for key, value in state.values.items()
-        if not is_expired(value, now) and (pattern is None or fnmatchcase(key, pattern))
+        if not is_expired(value, now) and not key.startswith(RESERVED_PREFIX)
+        if pattern is None or fnmatchcase(key, pattern)
     )
 
 

@@ -127,6 +127,7 @@ class AsyncMemoryStore(Face[MemoryStore]):
     sessions = reads(MemoryStore.sessions)
     find_session = reads(MemoryStore.find_session)
     turns = reads(MemoryStore.turns)
+    enter = gives(AsyncSession, writes(MemoryStore.enter))
     preview_switch = writes(MemoryStore.preview_switch)
     head = reads(MemoryStore.head)
     note_head = chores(MemoryStore.note_head)

@@ -27,6 +27,7 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that is new or empty.")],
     keys: Keys = None,
     projections: Annotated[bool, typer.Option(help="Copy the indexes too, not the log alone.")] = True,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier backup of this store there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy a store as it is in this moment, while others go on writing.
@@ -34,7 +35,7 @@ def backup(
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
     """
     with MemoryStore.open(store, model=None, create=False, background=False) as opened, bar("copying") as progress:
-        report = opened.backup(target, keys=keys, projections=projections, progress=progress)
+        report = opened.backup(target, keys=keys, projections=projections, replace=replace, progress=progress)
     answer(report, _show_backup, as_json=as_json)
 
 

@@ -6,9 +6,21 @@ No protocol and no framework is known here. Adapters hand these tools on (docs/a
 from mnemolog.tools.catalogue import INSTRUCTIONS as INSTRUCTIONS
 from mnemolog.tools.catalogue import TOOLS as TOOLS
 from mnemolog.tools.catalogue import offered as offered
+from mnemolog.tools.conversation import ConversationTool as ConversationTool
+from mnemolog.tools.conversation import conversation_tools as conversation_tools
 from mnemolog.tools.memory import Memory as Memory
 from mnemolog.tools.tool import Answer as Answer
 from mnemolog.tools.tool import Refusal as Refusal
 from mnemolog.tools.tool import Tool as Tool
 
-__all__ = ["INSTRUCTIONS", "TOOLS", "Answer", "Memory", "Refusal", "Tool", "offered"]
+__all__ = [
+    "INSTRUCTIONS",
+    "TOOLS",
+    "Answer",
+    "ConversationTool",
+    "Memory",
+    "Refusal",
+    "Tool",
+    "conversation_tools",
+    "offered",
+]

@@ -132,12 +132,12 @@ def made(
         function=function,
         effect=effect,
         arguments=arguments,
-        input_schema=_schema(arguments),
-        output_schema=_schema(answer[known["return"] if result is None else result]),
+        input_schema=schema_of(arguments),
+        output_schema=schema_of(answer[known["return"] if result is None else result]),
     )
 
 
-def _schema(type_: Any) -> dict[str, Any]:
+def schema_of(type_: Any) -> dict[str, Any]:
     """Return the JSON Schema of a struct, that struct itself at the top, where clients look for an object."""
     (reference,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
     own: dict[str, Any] = parts.pop(reference["$ref"].rpartition("/")[2])

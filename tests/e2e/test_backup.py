@@ -196,6 +196,50 @@ def test_folders_that_are_not_free_are_refused_and_left_as_they_are(filled, tmp_
     assert filled.verify().sound
 
 
+def test_an_earlier_backup_is_replaced_if_that_is_asked_for(filled, tmp_path):
+    """Once the new one is whole. One of another log never is, nor what is no backup or was changed."""
+    target = tmp_path / "backup"
+    filled.backup(target, replace=True)
+    filled.record("trip", "user", "later")
+    with pytest.raises(mnemolog.BackupRefused):
+        filled.backup(target)
+    made = filled.backup(target, replace=True)
+    assert restore_backup(target, tmp_path / "restored").head == made.head == filled.head().position
+    assert nothing_left(tmp_path, "memory", "backup", "restored")
+    other = MemoryStore.open(tmp_path / "other", model=None, background=False)
+    with other, pytest.raises(mnemolog.BackupRefused, match="of another log"):
+        other.backup(target, replace=True)
+    (target / "backup.json").write_text("{}")
+    with pytest.raises(mnemolog.BackupUnusable):
+        filled.backup(target, replace=True)
+    (target / "backup.json").unlink()
+    with pytest.raises(mnemolog.BackupRefused):
+        filled.backup(target, replace=True)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_backup_that_cannot_take_its_place_leaves_the_earlier_one(filled, tmp_path, monkeypatch, failing):
+    """Whichever rename it is that fails."""
+    target = tmp_path / "backup"
+    before = filled.backup(target).head
+    filled.record("trip", "user", "later")
+    rename, calls = Path.rename, []
+
+    def fails(path, to):
+        calls.append(path)
+        if len(calls) == failing:
+            raise OSError(5, "a failing disk")
+        return rename(path, to)
+
+    monkeypatch.setattr(backup_manifest.Path, "rename", fails)
+    with pytest.raises(mnemolog.StoreNotWritable):
+        filled.backup(target, replace=True, projections=False)
+    monkeypatch.undo()
+    assert len(calls) >= failing
+    assert restore_backup(target, tmp_path / "restored").head == before
+    assert nothing_left(tmp_path, "memory", "backup", "restored")
+
+
 def test_a_dry_run_proves_a_backup_and_leaves_nothing(filled, tmp_path):
     """All but the last rename."""
     made = filled.backup(tmp_path / "b")

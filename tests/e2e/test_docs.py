@@ -19,6 +19,7 @@ PAGES = [
     "docs/format.md",
     "docs/backup.md",
     "docs/forgetting.md",
+    "docs/frameworks.md",
     "docs/models.md",
     "docs/observability.md",
     "docs/operations.md",

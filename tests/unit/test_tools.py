@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from mnemolog import AsyncMemoryStore
-from mnemolog.tools import TOOLS, Answer, Memory, Refusal, offered
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog.tools import TOOLS, Answer, Memory, Refusal, conversation_tools, offered
 
 
 @pytest.fixture
@@ -82,3 +82,40 @@ def test_a_memory_that_is_read_only_offers_what_reads():
         Memory(None, read_only=True)
     ).keys()
     assert offered(Memory(None)) == TOOLS
+
+
+@pytest.fixture
+def conversing(folder):
+    """The two tools of a framework that records by itself, bounded to a scope."""
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        session = store.start_session("now", session_id="now", scope="acme/alice")
+        store.start_session("other", session_id="other", scope="acme/bob").record("user", "Bob has a boat.")
+
+        def recall(query):
+            return session.context_for(query, scope="acme/alice", fresh=True)
+
+        yield conversation_tools(recall, lambda text: session.record("assistant", text).text, prefix="my_")
+
+
+def test_a_framework_that_records_by_itself_has_tools_to_recall_and_to_remember(conversing):
+    """As OpenAI describes functions; answers say where they are from, and nothing is seen of others."""
+    functions = [tool.function() for tool in conversing.values()]
+    assert [function["name"] for function in functions] == list(conversing) == ["my_recall", "my_remember"]
+    for function, argument in zip(functions, ("query", "text"), strict=True):
+        assert function["description"]
+        assert function["parameters"]["type"] == "object"
+        assert function["parameters"]["required"] == [argument]
+    assert msgspec.json.decode(conversing["my_remember"].answer({"text": "The boat is red."})) == {
+        "kept": "The boat is red."
+    }
+    (found,) = msgspec.json.decode(conversing["my_recall"].answer({"query": "boat"}))["found"]
+    assert found.pop("said_at")
+    assert found == {"text": "The boat is red.", "role": "assistant", "session": "now", "position": 4}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"query": 3}, {"query": " "}])
+def test_what_such_a_tool_cannot_answer_it_says_with_a_hint(conversing, arguments):
+    """Nothing is raised that a model could put right."""
+    told = msgspec.json.decode(conversing["my_recall"].answer(arguments))
+    assert told.keys() == {"error", "hint"}
+    assert told["hint"] == InvalidInput.hint or "arguments" in told["hint"]

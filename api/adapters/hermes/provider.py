@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
 from agent.memory_provider import MemoryProvider
 from hermes_constants import get_hermes_home
 
-from mnemolog.adapters.hermes import config, stores
-from mnemolog.adapters.hermes.backups import copies
-from mnemolog.adapters.hermes.config import NAME, SCHEMA, Config
-from mnemolog.adapters.hermes.outbox import Outbox
-from mnemolog.adapters.hermes.recalling import QUERY_CHARS, new_to, recalled, shown
-from mnemolog.adapters.hermes.told import Entered, Said, Undone, Who
-from mnemolog.adapters.hermes.tools import RECALL, REMEMBER, TOOLS
-from mnemolog.domain.errors import MnemologError
+from mnemolog.adapters.hermes import config
+from mnemolog.adapters.hermes.config import NAME, Config
+from mnemolog.backup_beside import backup_beside
+from mnemolog.context import MESSAGE_CHARS_MAX, WAIT_S, line_of
+from mnemolog.domain.errors import UnknownSession
+from mnemolog.outbox import Outbox
 from mnemolog.projections.recall import Hit
 from mnemolog.results import NewTurn
+from mnemolog.session import Session
+from mnemolog.settings import change_settings, read_settings
+from mnemolog.sharing import open_shared
 from mnemolog.store import MemoryStore
+from mnemolog.tools import conversation_tools
+
+PATIENCE_S: Final = WAIT_S
+"""How long an answer waits for the model, before words alone answer. Hermes gives up after 8 seconds."""
+RECALL: Final = f"{NAME}_recall"
+_REASONS: Final = {"branch": "branch", "compression": "compress"}
 
 
 class MnemologProvider(MemoryProvider):
@@ -32,19 +38,18 @@ class MnemologProvider(MemoryProvider):
     """
 
     def __init__(self, *, model: Any = None) -> None:
-        self._model = model
+        self._model, self._config = model, Config()
         self._home = Path(get_hermes_home())
-        self._outbox = Outbox(self._open, self._report)
+        self._warn: Callable[[str], object] = lambda _: None
+        self._outbox = Outbox(self._open, lambda what: self._warn(what))
+        self._tools = conversation_tools(self._recall, self._remember, prefix=f"{NAME}_")
         self._active = False
-        self._who = Who()
-        self._config = Config()
+        self._agent = self._scope = "hermes"
         self._session = self._left = ""
         self._since = 0
         """Up to here the log may be recalled; what was said behind it stands in the context of the model."""
         self._afresh = True
         """Whether nothing that was asked for in the background is this conversation's."""
-        self._warn: Callable[[str], None] | None = None
-        self._warned = ""
 
     @property
     def name(self) -> str:
@@ -58,34 +63,36 @@ class MnemologProvider(MemoryProvider):
     def initialize(self, session_id: str, **kwargs: Any) -> None:
         """Open the store, and start or resume the session. What fails is raised, and tried again with every hook."""
         self._home = Path(kwargs.get("hermes_home") or self._home)
-        self._warn = kwargs.get("warning_callback")
+        self._warn = kwargs.get("warning_callback") or self._warn
         # Quoted, so that two users or profiles never make one scope, whatever they are called.
-        profile, platform, user = (
-            quote(str(kwargs.get(key) or ""), safe="") for key in ("agent_identity", "platform", "user_id")
-        )
-        agent = f"hermes/{profile or 'default'}"
-        self._who = Who(agent=agent, scope=f"{agent}/{f'{platform}:{user}' if user else 'owner'}")
+        names = (quote(str(kwargs.get(key) or ""), safe="") for key in ("agent_identity", "platform", "user_id"))
+        profile, platform, user = names
+        self._agent = f"hermes/{profile or 'default'}"
+        self._scope = f"{self._agent}/{f'{platform}:{user}' if user else 'owner'}"
         self._active = kwargs.get("agent_context", "primary") == "primary"
         self._enter(session_id)
 
-    def _enter(self, session_id: str, *, left: str = "", reason: str = "") -> None:
-        self._session, self._left, self._afresh = session_id, left, True
-        if self._active:
-            self._outbox.put(Entered(session=session_id, who=self._who, left=left, reason=reason))
-            self._since = self._outbox.ask(lambda store: store.head().position)
+    def _chosen(self) -> Config:
+        return read_settings(config.file(self._home), Config)
 
     def _open(self) -> MemoryStore:
-        self._config = config.read(self._home)
-        return stores.take(self._config.store(self._home), self._model or self._config.encoder)
+        self._config = chosen = self._chosen()
+        (folder := chosen.store(self._home)).parent.mkdir(parents=True, exist_ok=True)
+        return open_shared(folder, model=self._model or (None if chosen.model.lower() == "none" else chosen.model))
 
-    @property
-    def _recalls(self) -> str:
-        return self._who.scope if self._config.recall == "user" else self._who.agent
+    def _enter(self, session_id: str, *, left: str = "", reason: str = "new") -> None:
+        self._session, self._left, self._afresh = session_id, left, True
+        if self._active:
+            how: dict[str, Any] = {"left": left or None, "agent": self._agent, "scope": self._scope, "reason": reason}
+            self._outbox.put(lambda store: store.enter(session_id, **how))
+            self._since = self._outbox.ask(lambda store: store.head().position)
 
-    def _report(self, what: str) -> None:
-        if self._warn is not None and what != self._warned:
-            self._warned = what
-            self._warn(what)
+    def _started(self, store: MemoryStore, session_id: str) -> Session:
+        """Return a session, started if Hermes has not told of it before."""
+        try:
+            return store.session(session_id)
+        except UnknownSession:
+            return store.start_session(session_id, agent=self._agent, scope=self._scope, session_id=session_id)
 
     # What Hermes tells.
 
@@ -93,7 +100,7 @@ class MnemologProvider(MemoryProvider):
         """Write what could not be written before. A first turn uses nothing that was asked for before it."""
         self._afresh = self._afresh or turn_number <= 1
         if self._active:
-            self._outbox.write()
+            self._outbox.flush()
 
     def sync_turn(
         self,
@@ -104,9 +111,9 @@ class MnemologProvider(MemoryProvider):
         messages: list[dict[str, Any]] | None = None,
     ) -> None:
         """Record a turn: both sides of it or none, durable when this returns."""
-        if self._active:
-            said = {"user": user_content, "assistant": assistant_content}
-            turns = [self._turn(session_id, role, text) for role, text in said.items() if text.strip()]
+        said = {"user": user_content, "assistant": assistant_content}
+        turns = [self._turn(session_id, role, text) for role, text in said.items() if text.strip()]
+        if self._active and turns:
             self._say(*turns, messages=messages)
 
     def _turn(self, session: str, role: str, text: str, **about: Any) -> NewTurn:
@@ -114,13 +121,18 @@ class MnemologProvider(MemoryProvider):
         return NewTurn(session=session or self._session, role=role, text=text, key=f"hermes/{uuid4()}", **about)
 
     def _say(self, *turns: NewTurn, messages: list[dict[str, Any]] | None = None) -> None:
-        if turns:
-            self._outbox.put(Said(session=turns[0].session, who=self._who, turns=turns, messages=messages))
+        def write(store: MemoryStore) -> None:
+            session = self._started(store, turns[0].session)
+            if messages is not None and session.undone():
+                session.rewind_to_transcript(messages, before=turns[0].text)
+            store.record_many(turns, late=True)
+
+        self._outbox.put(write)
 
     def on_session_end(self, messages: list[dict[str, Any]]) -> None:
         """Write what waits. Nothing else: every turn is recorded already, and Hermes may go on with the session."""
         if self._active:
-            self._outbox.write()
+            self._outbox.flush()
 
     def on_session_switch(
         self,
@@ -133,11 +145,11 @@ class MnemologProvider(MemoryProvider):
     ) -> None:
         """Go on in another session, or in the same one where it was compressed or turns were taken back."""
         if not rewound:
-            reason = "reset" if reset else str(kwargs.get("reason") or "")
+            reason = "reset" if reset else _REASONS.get(str(kwargs.get("reason")), "new")
             self._enter(new_session_id, left=parent_session_id or self._session, reason=reason)
         elif self._active:
             self._session, self._afresh = new_session_id, True
-            self._outbox.put(Undone(session=new_session_id, who=self._who))
+            self._outbox.put(lambda store: self._started(store, new_session_id).mark_undone())
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
         """Tell the one who summarises where all of it is kept."""
@@ -157,26 +169,35 @@ class MnemologProvider(MemoryProvider):
 
     # What it asks.
 
+    def _asks_in(self) -> str:
+        return self._scope if self._config.recall == "user" else self._agent
+
     def prefetch(self, query: str, *, session_id: str = "") -> str:
         """Return what the message calls to mind, as text for the model. A model that is stuck holds nobody up."""
         if not self._active or not query.strip():
             return ""
-        left = self._left if self._afresh else ""
+        # What the model knows without being reminded: the session that was left a moment ago, too.
+        known: dict[str, Any] = {"known_after": self._since, "without": (self._left,) if self._afresh else ()}
+        hits = self._called_to_mind(query, session_id, fresh=self._afresh, **known)
+        return "\n".join(["Said in earlier conversations:", *map(line_of, hits)]) if hits else ""
 
-        def question(store: MemoryStore) -> list[Hit]:
-            session, k = store.session(session_id or self._session), self._config.hits
-            hits = recalled(store, session, query, k=2 * k, scope=self._recalls, afresh=self._afresh)
-            return list(new_to(session, hits, since=self._since, left=left))[:k]
+    def _called_to_mind(self, query: str, session_id: str = "", *, times: int = 1, **how: Any) -> list[Hit]:
+        def question(store: MemoryStore) -> list[Hit]:  # How it is configured is known once the store is open.
+            session, k = store.session(session_id or self._session), times * self._config.hits
+            return session.context_for(query, k=k, scope=self._asks_in(), wait_s=PATIENCE_S, **how)
 
-        hits = self._outbox.ask(question)
-        return "\n".join(["Said in earlier conversations:", *map(shown, hits)]) if hits else ""
+        return self._outbox.ask(question)
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
         """Ask in the background what the turn calls to mind, for the next turn of the same session."""
         here = session_id or self._session
         if self._active and query.strip():
-            asked, k, scope = query[:QUERY_CHARS], self._config.hits, self._recalls
-            self._outbox.ask(lambda store: store.session(here).prefetch(asked, k=k, scope=scope))
+
+            def ask(store: MemoryStore) -> None:
+                asked, k = query[:MESSAGE_CHARS_MAX], self._config.hits
+                store.session(here).prefetch(asked, k=k, scope=self._asks_in())
+
+            self._outbox.ask(ask)
             self._afresh = self._afresh and here != self._session
 
     def system_prompt_block(self) -> str:
@@ -185,54 +206,35 @@ class MnemologProvider(MemoryProvider):
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return the tools, as OpenAI describes functions."""
-        return [dict(tool) for tool in TOOLS]
+        return [tool.function() for tool in self._tools.values()]
 
     def handle_tool_call(self, tool_name: str, args: dict[str, Any], **kwargs: Any) -> str:
         """Answer a tool with JSON; with `error` and `hint` where it failed."""
-        try:
-            answer = self._tool(tool_name, args)
-        except MnemologError as error:
-            answer = {"error": str(error), "hint": error.hint}
-        return json.dumps(answer, ensure_ascii=False)
+        return self._tools[tool_name].answer(args)
 
-    def _tool(self, name: str, args: dict[str, Any]) -> dict[str, Any]:
-        if name == REMEMBER:
-            turn = self._turn("", "assistant", str(args.get("text", "")), metadata={"remembered": True})
-            self._say(turn)
-            return {"kept": turn.text}
+    def _recall(self, query: str) -> list[Hit]:
+        return self._called_to_mind(query, times=2, fresh=True)
 
-        def question(store: MemoryStore) -> list[Hit]:
-            session = store.session(self._session)
-            query, k = str(args.get("query", "")), 2 * self._config.hits
-            return recalled(store, session, query, k=k, scope=self._recalls, afresh=True)
-
-        return {"found": [_told(hit) for hit in self._outbox.ask(question)]}
+    def _remember(self, text: str) -> str:
+        turn = self._turn("", "assistant", text, metadata={"remembered": True})
+        self._say(turn)
+        return turn.text
 
     # What is arranged.
 
     def get_config_schema(self) -> list[dict[str, Any]]:
         """Return what `hermes memory setup` asks for."""
-        return [dict(field) for field in SCHEMA]
+        return config.schema()
 
     def save_config(self, values: dict[str, Any], hermes_home: str) -> None:
         """Save what was chosen. Raises `InvalidInput`: what was chosen before stands."""
-        config.save(values, Path(hermes_home))
+        change_settings(config.file(Path(hermes_home)), Config, values)
 
     def backup_paths(self) -> list[str]:
-        """Return what `hermes backup` does not find by itself: nothing, unless the store is outside of Hermes' home."""
-        home = self._home
-        return copies(config.read(home).store(home), home)
+        """Return what `hermes backup` does not find by itself: of a store outside of Hermes' home a copy made now."""
+        folder, home = self._chosen().store(self._home).absolute(), self._home.absolute()
+        return [] if folder.is_relative_to(home) else [str(path) for path in backup_beside(folder, "for-hermes")]
 
     def shutdown(self) -> None:
         """Write what waits and let go of the store."""
         self._outbox.close()
-
-
-def _told(hit: Hit) -> dict[str, Any]:
-    return {
-        "text": hit.text,
-        "role": hit.role,
-        "said_at": hit.said_at.isoformat(),
-        "session": hit.session,
-        "position": hit.position,
-    }

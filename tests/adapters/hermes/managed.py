@@ -9,8 +9,19 @@ from agent.memory_manager import MemoryManager
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.hermes import MnemologProvider
-from mnemolog.adapters.hermes.config import read
+from mnemolog.adapters.hermes.config import Config, file
+from mnemolog.settings import change_settings, read_settings
 from tests.support import WAIT_S, HashEncoder
+
+
+def read(home) -> Config:
+    """What is configured."""
+    return read_settings(file(home), Config)
+
+
+def save(values, home) -> None:
+    """Configure."""
+    change_settings(file(home), Config, values)
 
 
 class StuckEncoder(HashEncoder):

@@ -7,11 +7,9 @@ import os
 
 import pytest
 
-from mnemolog import MemoryStore
-from mnemolog.adapters.hermes import outbox
-from mnemolog.adapters.hermes.config import read, save
+from mnemolog import MemoryStore, outbox
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, LogBusy, LogWriteFailed
-from tests.adapters.hermes.managed import Hermes, said
+from tests.adapters.hermes.managed import Hermes, read, said, save
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +51,12 @@ def test_a_write_that_failed_is_tried_again_and_is_in_the_log_once(home, monkeyp
     hermes.begin("one")
     record_many, failing = MemoryStore.record_many, [True]
 
-    def fails_once(store, turns):
+    def fails_once(store, turns, **how):
         if isinstance(error, LogWriteFailed):
-            record_many(store, turns)
+            record_many(store, turns, **how)
         if failing:
             raise failing.pop() and error
-        return record_many(store, turns)
+        return record_many(store, turns, **how)
 
     monkeypatch.setattr(MemoryStore, "record_many", fails_once)
     hermes.say("Where is the boat?", "In the harbour.")

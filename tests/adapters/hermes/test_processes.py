@@ -6,9 +6,8 @@ import itertools
 import subprocess
 import sys
 
-from mnemolog.adapters.hermes import stores
-from mnemolog.adapters.hermes.config import save
-from tests.adapters.hermes.managed import Hermes, StuckEncoder, said
+from mnemolog.sharing import shared_stores
+from tests.adapters.hermes.managed import Hermes, StuckEncoder, said, save
 from tests.support import in_thread
 
 PROCESSES, TURNS, KILLS = 2, 8, 3
@@ -57,7 +56,7 @@ def test_two_agents_of_one_process_share_one_store_and_one_model(home, encoder):
     first, second = Hermes(home, model=encoder), Hermes(home, model=encoder)
     first.begin("one")
     second.begin("two")
-    assert len(stores._held) == 1
+    assert shared_stores() == 1
     saying = [
         in_thread(lambda agent=agent, name=name: [agent.say(f"{name} {n}", f"yes {n}") for n in range(TURNS)])
         for agent, name in ((first, "Nero"), (second, "Bello"))
@@ -70,7 +69,7 @@ def test_two_agents_of_one_process_share_one_store_and_one_model(home, encoder):
         for session, name in (("one", "Nero"), ("two", "Bello")):
             assert said(store, session) == [text for n in range(TURNS) for text in (f"{name} {n}", f"yes {n}")]
     second.leave()
-    assert not stores._held
+    assert not shared_stores()
 
 
 def test_what_an_agent_asked_for_is_not_handed_to_another_one(home):

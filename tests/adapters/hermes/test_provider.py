@@ -16,9 +16,9 @@ from plugins.memory import discover_memory_providers, load_memory_provider
 
 from mnemolog import InvalidInput, restore_backup
 from mnemolog.adapters.hermes import MnemologProvider
-from mnemolog.adapters.hermes.config import Config, read, save
-from mnemolog.adapters.hermes.install import FILES, install
-from tests.adapters.hermes.managed import Hermes, said
+from mnemolog.adapters.hermes.config import Config
+from mnemolog.cli.hermes_plugin import FILES, install
+from tests.adapters.hermes.managed import Hermes, read, said, save
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,6 +53,7 @@ def test_the_manager_offers_the_tools_and_passes_calls_on(hermes):
         "hint": "nothing was written; correct the value and call again",
     }
     assert set(call(hermes, "mnemolog_remember")) == {"error", "hint"}
+    assert set(call(hermes, "mnemolog_remember", text=" ")) == {"error", "hint"}
     assert "mnemolog_recall" in hermes.manager.build_system_prompt()
 
 

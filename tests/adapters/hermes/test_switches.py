@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.adapters.hermes import recalling
+from mnemolog.adapters.hermes import provider
 from mnemolog.domain.events import SessionSwitched
 from mnemolog.domain.position import Position
 from tests.adapters.hermes.managed import said, seen
@@ -18,7 +18,7 @@ SWITCHES = ("new", "resume", "branch", "compress into another", "compress in pla
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Nobody waits for a model that is stuck: these tests are not about how long."""
-    monkeypatch.setattr(recalling, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(provider, "PATIENCE_S", 0.05)
 
 
 def switch(hermes, how, to="two"):

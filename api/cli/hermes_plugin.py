@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from hermes_constants import get_hermes_home
 
-from mnemolog.adapters.hermes.config import NAME
+from mnemolog.adapters.extras import require
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.durable_files import mapped_errors, new_file
 
+NAME: Final = "mnemolog"
 MARK: Final = "# Written by `mnemolog hermes install`."
 
 # The module last: Hermes takes a folder for a provider once it is there.
@@ -64,7 +64,10 @@ def install(home: Path, *, force: bool = False, dry_run: bool = False) -> Instal
 
 
 def hermes_home() -> Path:
-    """Return the home that Hermes would use."""
+    """Return the home that Hermes would use. Raises `ExtraMissing` where Hermes is not installed."""
+    require("hermes", "hermes_constants")
+    from hermes_constants import get_hermes_home
+
     return Path(get_hermes_home())
 
 

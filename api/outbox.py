@@ -1,4 +1,4 @@
-"""What Hermes has told, in order, until it is in the log; and the store that it goes into."""
+"""Writes that wait, in their order, as long as the store cannot be opened or written."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from mnemolog.adapters.hermes import stores
-from mnemolog.adapters.hermes.told import Told
 from mnemolog.domain import errors
+from mnemolog.infra import forks
+from mnemolog.sharing import release
 from mnemolog.store import MemoryStore
 
 WAITING_MAX: Final = 10_000
-"""What waits while the store cannot be written. Beyond it more is refused."""
+"""Writes that wait. Beyond it more is refused."""
 
 _PASSING: Final = (errors.StoreError, errors.AppendError, errors.LogDamaged, errors.ProjectionError)
 """What may be otherwise next time. All else would be refused again, and is not to keep back what follows."""
@@ -22,39 +22,53 @@ _REFUSED: Final = (errors.DuplicateKey, errors.ContentForgotten)
 _ANOTHER_STORE: Final = (errors.StoreClosed, errors.StoreForked)
 _USABLE_ALL_THE_SAME: Final = (errors.LogBusy, errors.StorageFull)
 
+Write = Callable[[MemoryStore], object]
 Answer = TypeVar("Answer")
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Outbox:
     """Writes what it is given before it returns. What cannot be written now waits, and all that follows behind it.
 
-    `open_store` is called again whenever there is no store that can be used; `report` is told what went wrong.
+    For frameworks that tell of a turn once, whatever becomes of it. What waits is kept in memory alone. A write is
+    called with the store, and called again after a failure of which nobody knows whether it was written: give turns a
+    `key`. `open_store` is called whenever there is no store that can be used: `sharing.open_shared`, or any other.
+    `report` is told in words what went wrong, and so is the logger; the same twice in a row only once.
+
+    Safe for many threads, one write at a time. In a forked child it goes on with a store of its own.
     """
 
-    def __init__(self, open_store: Callable[[], MemoryStore], report: Callable[[str], None]) -> None:
+    def __init__(self, open_store: Callable[[], MemoryStore], report: Callable[[str], object] = lambda _: None) -> None:
         self._open, self._report = open_store, report
         self._lock = threading.RLock()
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[Write] = deque()
         self._store: MemoryStore | None = None
         self._closed = False
+        self._reported = ""
+        forks.watch(self)
 
-    def put(self, told: Told) -> None:
-        """Write it. Raises what keeps it from being written: it waits, unless it would be refused for ever."""
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, write: Write) -> None:
+        """Write it. Raises what keeps it from being written: it waits, unless it would be refused for ever.
+
+        Raises `LimitExceeded` where `WAITING_MAX` writes wait: this one is refused.
+        """
         with self._lock:
             if len(self._waiting) >= WAITING_MAX:
-                raise errors.LimitExceeded("outbox", limit=WAITING_MAX, actual=len(self._waiting) + 1, unit="turns")
-            self._waiting.append(told)
-            self.write()
+                raise errors.LimitExceeded("outbox", limit=WAITING_MAX, actual=len(self._waiting) + 1, unit="writes")
+            self._waiting.append(write)
+            self.flush()
 
-    def write(self) -> None:
+    def flush(self) -> None:
         """Write what waits. Raises as `put` does."""
         refused: Exception | None = None
         with self._lock:
             while self._waiting:
                 store = self._usable()
                 try:
-                    self._waiting[0].write(store)
+                    self._waiting[0](store)
                 except _ANOTHER_STORE:
                     self._let_go(store, broken=True)
                     continue
@@ -72,7 +86,7 @@ class Outbox:
             raise refused
 
     def ask(self, question: Callable[[MemoryStore], Answer]) -> Answer:
-        """Ask the store, or another one opened anew where that was closed by another agent or came through a fork."""
+        """Ask the store, or another one opened anew where that was closed by others or came through a fork."""
         try:
             store = self._usable()
             try:
@@ -88,9 +102,13 @@ class Outbox:
         """Write what waits, and let go of the store. What is put later is written all the same."""
         self._closed = True
         try:
-            self.write()
+            self.flush()
         finally:
             self._let_go()
+
+    def forked(self) -> None:
+        """Have a lock of its own: another thread of the parent may have had it."""
+        self._lock = threading.RLock()
 
     def _usable(self) -> MemoryStore:
         with self._lock:
@@ -103,13 +121,15 @@ class Outbox:
             return self._store
 
     def _let_go(self, used: MemoryStore | None = None, *, broken: bool = False) -> None:
-        """Give the store back, unless it is another one than was `used`: somebody has opened that meanwhile."""
+        """Release the store, unless it is another one than was `used`: somebody has opened that meanwhile."""
         with self._lock:
             if self._store is not None and (used is None or used is self._store):
                 store, self._store = self._store, None
-                stores.give_back(store, broken=broken)
+                release(store, broken=broken)
 
     def _tell(self, error: Exception, what: str) -> None:
         hint = f"; {error.hint}" if isinstance(error, errors.MnemologError) and error.hint else ""
-        logger.warning("mnemolog: %s: %s%s", what, error, hint)
-        self._report(f"mnemolog: {what}: {error}{hint}")
+        _log.warning("mnemolog: %s: %s%s", what, error, hint)
+        if (told := f"mnemolog: {what}: {error}{hint}") != self._reported:
+            self._reported = told
+            self._report(told)

@@ -1,0 +1,149 @@
+"""What a message calls to mind: nothing that the model has before it, nothing that was taken back, and never late."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from mnemolog import InvalidInput, MemoryStore
+from mnemolog.context import MESSAGE_CHARS_MAX, line_of
+from tests.support import WAIT_S, HashEncoder
+
+
+class StuckEncoder(HashEncoder):
+    """Does not answer while it is not set free."""
+
+    def __init__(self):
+        super().__init__()
+        self.free = threading.Event()
+
+    def encode(self, texts):
+        assert self.free.wait(WAIT_S)
+        return super().encode(texts)
+
+
+@pytest.fixture
+def encoder():
+    encoder = StuckEncoder()
+    encoder.free.set()
+    yield encoder
+    encoder.free.set()
+
+
+@pytest.fixture
+def store(folder, encoder):
+    with MemoryStore.open(folder, model=encoder, background=False) as opened:
+        yield opened
+        encoder.free.set()
+
+
+@pytest.fixture
+def old(store):
+    """An earlier session."""
+    session = store.start_session("old", session_id="old", scope="acme/alice")
+    session.record("user", "The red boat is in the harbour.")
+    session.record("user", "The dog Nero barks.")
+    return session
+
+
+@pytest.fixture
+def now(store, old):
+    """The session that asks."""
+    return store.start_session("now", session_id="now", scope="acme/alice")
+
+
+def texts(session, message, **how):
+    how = {"scope": "acme", "fresh": True, "wait_s": WAIT_S, **how}
+    return [hit.text for hit in session.context_for(message, **how)]
+
+
+def test_what_answers_the_message_is_called_to_mind_within_the_scope(store, now):
+    """Without a scope, what the session itself sees."""
+    assert texts(now, "red boat harbour")[0] == "The red boat is in the harbour."
+    assert texts(now, "red boat harbour", scope="acme/bob") == []
+    assert texts(now, "red boat harbour", scope=None) == []
+    assert texts(store.session("old"), "red boat harbour", scope=None)[0] == "The red boat is in the harbour."
+
+
+def test_a_message_that_nothing_has_to_do_with_calls_nothing_to_mind(now):
+    """Neither a word nor enough of the meaning; how much is enough may be said."""
+    assert texts(now, "zebra") == []
+    assert len(texts(now, "zebra", similarity_min=-1)) == 2
+
+
+def test_a_model_that_is_stuck_holds_nobody_up(now, encoder):
+    """Words alone answer; where the question before is stuck still, at once."""
+    encoder.free.clear()
+    assert texts(now, "red boat", wait_s=0.05) == ["The red boat is in the harbour."]
+    assert texts(now, "red boat", fresh=False, wait_s=WAIT_S * 10) == ["The red boat is in the harbour."]
+
+
+def test_what_was_asked_for_meanwhile_comes_behind_the_answer_unless_all_is_to_be_fresh(store, now):
+    """And no turn twice."""
+    now.prefetch("the dog Nero", k=1, scope="acme").wait(WAIT_S)
+    boat, dog = "The red boat is in the harbour.", "The dog Nero barks."
+    assert texts(now, "red boat harbour", fresh=False, k=2, similarity_min=0.5) == [boat, dog]
+    now.prefetch("the dog Nero", k=1, scope="acme").wait(WAIT_S)
+    assert texts(now, "zebra", fresh=False) == [dog]
+    now.prefetch("the dog Nero", k=1, scope="acme").wait(WAIT_S)
+    assert texts(now, "zebra") == []
+    assert texts(now, "zebra", fresh=False) == []  # Handed out once.
+    now.prefetch("the dog Nero", k=1, scope="acme").wait(WAIT_S)
+    store.switch("now", reason="compress", session="now")
+    assert texts(now, "zebra", fresh=False) == []  # Its stamp is broken.
+
+
+def test_what_stands_in_the_context_is_left_out(store, now):
+    """This session's turns behind a position; sessions that are named, unless this one goes on from them."""
+    since = store.head().position
+    now.record("user", "The red boat is mine.")
+    both = {"The red boat is mine.", "The red boat is in the harbour."}
+    assert both <= set(texts(now, "the red boat"))
+    assert "The red boat is mine." not in texts(now, "the red boat", known_after=since)
+    assert texts(now, "the red boat", without=["old"]) == ["The red boat is mine."]
+    branch = store.switch("branch", reason="branch", session="old")
+    assert "The red boat is in the harbour." in texts(branch, "the red boat", without=["old"])
+    assert len(texts(now, "the red boat", k=1)) == 1
+
+
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_what_was_hidden_is_left_out_here_and_where_it_was_said(store, old, now, where):
+    """Store-wide recall finds it; a message does not. What a branch sees is not hidden from it."""
+    branch = store.switch("branch", reason="branch", session="old", agent="b")
+    (branch if where == "here" else old).rewind(turns=2)
+    assert "The red boat is in the harbour." in [hit.text for hit in store.recall("red boat", mode="text").hits]
+    assert texts(now, "the red boat") == (
+        [] if where == "there" else ["The red boat is in the harbour.", "The dog Nero barks."]
+    )
+    assert ("The red boat is in the harbour." in texts(branch, "the red boat")) is (where == "there")
+
+
+def test_nothing_that_a_session_sees_is_called_to_mind_while_it_is_open_what_was_undone(store, old, now):
+    """Others are as they were, and so is it when that is settled."""
+    now.record("user", "The red boat is mine.")
+    now.mark_undone()
+    assert "The red boat is mine." not in texts(now, "the red boat")
+    assert "The red boat is in the harbour." in texts(now, "the red boat")
+    now.rewind_to_transcript([{"role": "user", "content": "The red boat is mine."}])
+    assert "The red boat is mine." in texts(now, "the red boat")
+
+
+def test_what_cannot_be_asked_is_refused_and_a_long_message_is_cut(now):
+    """What was asked for before stands."""
+    for wrong in ({"k": 0}, {"k": 1_001}, {"scope": "/"}):
+        with pytest.raises(InvalidInput):
+            texts(now, "boat", **wrong)
+    with pytest.raises(InvalidInput):
+        texts(now, " ")
+    assert texts(now, "red boat " + "x" * (1 << 20))[0] == "The red boat is in the harbour."
+    assert texts(now, "x" * MESSAGE_CHARS_MAX + " red boat") == []
+    assert len(texts(now, "red boat", k=1_000)) <= 2
+
+
+def test_a_turn_as_a_line_says_when_and_who(store, now):
+    """Cut where it is long."""
+    now.record("user", "A very long story.", speaker="Alice")
+    (hit,) = [hit for hit in now.context_for("long story", scope="acme", fresh=True) if hit.session == "now"]
+    assert line_of(hit) == f"- {hit.said_at:%Y-%m-%d} Alice: A very long story."
+    assert line_of(hit, chars_max=6).endswith("Alice: A very…")

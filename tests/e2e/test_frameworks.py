@@ -1,0 +1,251 @@
+"""What a framework needs that names sessions, keeps the transcript, and tells of a turn when it likes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mnemolog import (
+    AsyncMemoryStore,
+    DuplicateKey,
+    InvalidInput,
+    MemoryStore,
+    NewTurn,
+    PrefetchReason,
+    SessionEnded,
+    SwitchRefused,
+    UnknownSession,
+    restore_backup,
+)
+from mnemolog.backup_beside import backup_beside
+from mnemolog.domain.events import SessionSwitched
+from mnemolog.transcript_rewind import LOOKED_BACK_MAX
+
+
+@pytest.fixture
+def store(folder):
+    with MemoryStore.open(folder, model=None, background=False) as opened:
+        yield opened
+
+
+def seen(store, session):
+    return [turn.text for turn in store.session(session).turns()]
+
+
+def switches(store):
+    events = [item.event for item in store.events() if isinstance(item.event, SessionSwitched)]
+    return [(event.from_, event.to, event.reason) for event in events]
+
+
+def converse(session, *users):
+    """A turn of the user's each, and an answer to it. Return the transcript."""
+    messages = [
+        {"role": role, "content": f"{'re ' if role == 'assistant' else ''}{text}"}
+        for text in users
+        for role in ("user", "assistant")
+    ]
+    session.reconcile(messages)
+    return messages
+
+
+# Sessions that somebody else names.
+
+
+def test_a_session_is_started_by_the_reason_if_it_is_new_and_resumed_if_it_is_there(store):
+    """Whatever the framework says: it does not know what this store has seen."""
+    first = store.enter("one", agent="a", scope="acme")
+    assert (first.id, first.name, first.scope, first.agent) == ("one", "one", "acme", "a")
+    assert switches(store) == []  # Nothing was left.
+    assert store.enter("two", reason="branch", left="one", agent="a").lineage() == ["one", "two"]
+    assert store.enter("three", reason="compress", left="two", agent="a").lineage() == ["one", "two", "three"]
+    store.enter("one", reason="new", left="three", agent="a")
+    store.enter("four", reason="resume", left="one", agent="a")
+    store.enter("four", reason="compress", left="four", agent="a")
+    store.enter("five", reason="reset", left="never told of", agent="a")
+    assert switches(store) == [
+        ("one", "two", "branch"),
+        ("two", "three", "compress"),
+        ("three", "one", "resume"),
+        ("one", "four", "new"),
+        ("four", "four", "compress"),
+    ]
+    ended = {item.session for item in store.sessions() if item.ended_at is not None}
+    assert ended == {"two"}
+
+
+def test_entering_a_session_again_adds_no_session_and_reopens_one_that_has_ended(store):
+    """A framework that was started anew enters where it was."""
+    store.enter("one")
+    store.end_session("one")
+    store.enter("one").record("user", "I am back.")
+    assert len(store.sessions()) == 1
+    for wrong in ({"reason": "leave"}, {"reason": "rewind", "left": "one"}, {"agent": ""}):
+        with pytest.raises((InvalidInput, SwitchRefused)):
+            store.enter("two", **wrong)
+    assert len(store.sessions()) == 1
+
+
+def test_what_was_prefetched_for_the_session_that_is_left_is_nobodys(store):
+    """As with any switch."""
+    one = store.enter("one")
+    one.record("user", "the red boat")
+    one.prefetch("boat").wait(60)
+    store.enter("two", left="one")
+    assert one.take_prefetch().reason is PrefetchReason.NONE_ASKED
+
+
+# Turns that come late.
+
+
+def late(*texts, session="one"):
+    return [NewTurn(session=session, role="user", text=text, key=text) for text in texts]
+
+
+def test_a_late_turn_goes_where_it_was_said_and_the_session_stays_ended(store):
+    """All of it is one append, and a retry adds nothing."""
+    store.start_session("one", session_id="one")
+    store.start_session("two", session_id="two")
+    store.end_session("one")
+    with pytest.raises(SessionEnded):
+        store.record_many(late("a"))
+    turns = [*late("a", "b"), *late("c", session="two")]
+    assert [turn.text for turn in store.record_many(turns, late=True)] == ["a", "b", "c"]
+    head = store.head()
+    store.record_many(turns, late=True)
+    assert store.head() == head
+    assert seen(store, "one") == ["a", "b"]
+    assert {item.session: item.ended_at is not None for item in store.sessions()} == {"one": True, "two": False}
+    with pytest.raises(SessionEnded):
+        store.session("one").record("user", "d")
+    assert store.verify().findings == ()
+
+
+def test_late_turns_of_which_one_is_refused_leave_everything_as_it_was(store):
+    """Ended sessions, too."""
+    store.start_session("one", session_id="one").record("user", "a", key="a")
+    store.end_session("one")
+    head = store.head()
+    wrong = NewTurn(session="one", role="user", text="other", key="a")
+    with pytest.raises(DuplicateKey):
+        store.record_many([*late("b"), wrong], late=True)
+    with pytest.raises(UnknownSession):
+        store.record_many([*late("b"), *late("c", session="nowhere")], late=True)
+    assert store.head() == head
+
+
+# An undo of which nobody says how far it went.
+
+
+@pytest.mark.parametrize("undone", [0, 1, 2, 3])
+def test_what_the_transcript_has_no_more_is_hidden(store, undone):
+    """With all that was answered to it; it stays in the log."""
+    session = store.start_session("one", session_id="one")
+    messages = converse(session, "a", "b", "c")
+    session.mark_undone()
+    assert session.undone()
+    left = messages[: len(messages) - 2 * undone]
+    assert session.rewind_to_transcript([*left, {"role": "user", "content": "next"}], before="next") == 2 * undone
+    assert not session.undone()
+    assert seen(store, "one") == [message["content"] for message in left]
+    assert len(store.turns("one")) == 6
+
+
+def test_texts_may_be_in_parts_or_turns_and_a_transcript_without_what_comes_next_needs_no_before(store):
+    """As frameworks have them."""
+    session = store.start_session("one", session_id="one")
+    converse(session, "a\nb", "c")
+    parts = {"role": "user", "content": ["a", {"type": "image"}, {"type": "text", "text": "b"}]}
+    assert session.rewind_to_transcript([parts]) == 2
+    assert session.rewind_to_transcript([NewTurn(session="", role="user", text="a\nb")]) == 0
+    with pytest.raises(InvalidInput, match=r"messages\[1\]"):
+        session.rewind_to_transcript([parts, "text"])
+    assert session.rewind_to_transcript([{"role": "user", "content": "[a summary]"}]) == 0
+    assert session.rewind_to_transcript([]) == 2
+
+
+def test_the_doubt_is_in_the_log_and_goes_along_with_a_branch(store, folder):
+    """For any process; it is no value that others see, or can set."""
+    session = store.start_session("one", session_id="one", agent="a")
+    messages = converse(session, "a", "b")
+    session.mark_undone()
+    session.mark_undone()
+    branch = store.switch("two", reason="branch", agent="a", session="one")
+    with MemoryStore.open(folder, model=None, background=False) as other:
+        assert other.session("two").undone()
+        assert other.session("two").rewind_to_transcript(messages[:2]) == 2
+    assert (session.undone(), branch.undone()) == (True, False)
+    assert session.keys() == []
+    assert session.all() == {}
+    with pytest.raises(InvalidInput):
+        session.set("mnemolog.undone", False)
+
+
+def test_a_session_that_has_ended_is_settled_and_stays_ended(store):
+    """Its last turn may come after its end."""
+    session = store.start_session("one", session_id="one")
+    messages = converse(session, "a", "b")
+    session.mark_undone()
+    session.end()
+    assert session.rewind_to_transcript(messages[:2]) == 2
+    assert seen(store, "one") == ["a", "re a"]
+    with pytest.raises(SessionEnded):
+        session.record("user", "c")
+
+
+def test_what_others_record_meanwhile_does_not_shift_what_is_hidden(store, monkeypatch):
+    """It is compared again, and hidden is all from the first turn on that was taken back."""
+    session = store.start_session("one", session_id="one")
+    messages = converse(session, "a", "b")
+    turns, others = type(session).turns, ["from elsewhere"]
+
+    def meanwhile(self, **how):
+        found = turns(self, **how)
+        if others:
+            store.record("one", "assistant", others.pop())
+        return found
+
+    monkeypatch.setattr(type(session), "turns", meanwhile)
+    assert session.rewind_to_transcript(messages[:2]) == 3
+    assert seen(store, "one") == ["a", "re a"]
+
+
+def test_only_so_many_turns_are_compared(store):
+    """A session may be longer than anybody remembers."""
+    session = store.start_session("one", session_id="one")
+    store.record_many([NewTurn(session="one", role="user", text=str(n)) for n in range(LOOKED_BACK_MAX + 5)])
+    assert session.rewind_to_transcript([{"role": "user", "text": "4"}]) == 0
+    assert session.rewind_to_transcript([{"role": "user", "text": "5"}]) == LOOKED_BACK_MAX - 1
+
+
+# Copies for a backup that copies files.
+
+
+def test_a_copy_beside_the_store_restores_and_is_replaced_by_the_next_one(store, folder, tmp_path):
+    """Made while the store is in use; there are never two."""
+    session = store.start_session("one", session_id="one")
+    for number in range(2):
+        session.record("user", str(number))
+        made = backup_beside(folder, "nightly")
+    assert made == [tmp_path / "memory-backup-nightly", tmp_path / "memory-keys-nightly"]
+    assert restore_backup(made[0], tmp_path / "restored", keys=made[1]).digest == store.head().digest
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("memory", "memory-backup-nightly", "memory-keys-nightly", "restored"),
+    ]
+    assert backup_beside(tmp_path / "nowhere", "nightly") == []
+
+
+def test_the_same_for_asyncio(folder):
+    """Every method is there, to be awaited."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None, background=False) as store:
+            one = await store.enter("one")
+            await store.record_many(late("a", "b"), late=True)
+            await one.mark_undone()
+            assert await one.undone()
+            assert await one.rewind_to_transcript([{"role": "user", "text": "a"}]) == 1
+            two = await store.enter("two", left="one")
+            return [hit.text for hit in await two.context_for("a", scope="")]
+
+    assert asyncio.run(main()) == ["a"]
