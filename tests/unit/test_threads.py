@@ -153,11 +153,13 @@ def test_copies_lose_what_is_built_on_it_and_keep_what_is_not(threads, store):
     threads.copy("t", "copy")
     line(threads, "copy", 2, first=4, parent="0003")
     line(threads, "copy", 2, first=8, parent="0000")
+    put(threads, "copy", 7, "0003", other="nothing that was said before")
+    threads.write("copy", "", "0002", "late", "", [(0, "said", Typed("text", b"late"))])
     threads.copy("copy", "again")
     line(threads, "again", 1, first=10, parent="0005")
     threads.delete("t")
     would = store.forget(positions=[threads.positions("t")[2]], dry_run=True)
-    assert would.counts[ThreadCheckpointed.topic] == 6
+    assert would.counts == {ThreadCheckpointed.topic: 7, ThreadWritten.topic: 7}
     assert store.forget(positions=[threads.positions("t")[2]]).complete
     assert seen(threads, "copy") == seen(threads, "again") == ["0000", "0008", "0009"]
     assert store.verify(contents=True).findings == ()
