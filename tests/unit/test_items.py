@@ -59,9 +59,14 @@ def test_a_batch_reads_what_was_before_and_writes_at_its_end(items, store):
 
 def test_an_error_in_a_batch_leaves_nothing_written(items, store):
     """Whether it is the caller's, or a value that cannot be stored."""
-    with pytest.raises(errors.InvalidInput), items.batch() as batch:
-        batch.put(ALICE, "good", {"n": 1})
-        batch.put(ALICE, "bad", {"n": object()})
+
+    def put_both():
+        with items.batch() as batch:
+            batch.put(ALICE, "good", {"n": 1})
+            batch.put(ALICE, "bad", {"n": object()})
+
+    with pytest.raises(errors.InvalidInput):
+        put_both()
     with pytest.raises(ZeroDivisionError), items.batch() as batch:
         batch.put(ALICE, "good", {"n": 1 / 0})
     with pytest.raises(errors.InvalidInput), items.batch() as batch:
