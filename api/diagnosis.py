@@ -16,7 +16,7 @@ Severity = Literal["note", "problem", "log"]
 class Ailment(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is not as it should be, or worth knowing."""
 
-    what: Literal["log", "keys", "views", "cache", "vectors", "quarantine", "leftover"]
+    what: Literal["log", "keys", "views", "tables", "cache", "vectors", "quarantine", "leftover"]
     where: str
     """Below the folder of the store."""
     state: str

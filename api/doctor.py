@@ -50,6 +50,7 @@ def _cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
     yield from examination.log_cases(patient, deep=deep)
     yield from examination.keys_cases(patient)
     yield from examination.views_cases(patient, deep=deep)
+    yield from examination.tables_cases(patient)
     yield from examination.cache_cases(patient, deep=deep)
     yield from examination.vector_cases(patient, deep=deep)
     yield from examination.quarantine_cases(patient)

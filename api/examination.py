@@ -19,7 +19,7 @@ from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.vectors.inventory import FoundGeneration, FoundSegment, Misfit, generations, survey
 from mnemolog.projections.vectors.manifest import SegmentState, size_misfit
 from mnemolog.projections.verify import glance
-from mnemolog.quick_look import PRESENT, broken, caches, views_status
+from mnemolog.quick_look import PRESENT, broken, caches, tables, views_status
 from mnemolog.remedies import Patient
 
 _LOG_ACTION: Final = (
@@ -105,6 +105,28 @@ def views_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
             why = why or f"they have read to {status.position}, the log ends at {patient.log.head().position}"
             remedy = partial(remedies.make_views_anew, patient, aside=aside, why=why, state=state.value)
     yield Case(_views_ailment(patient, path, state, why, fixable=True), remedy)
+
+
+def tables_cases(patient: Patient) -> Iterator[Case]:
+    """Yield what is wrong with the tables that frameworks read. What reads on by itself is none."""
+    for status in tables(patient.projections, patient.log):
+        path, state = patient.projections / status.name, Drift(status.state)
+        if state in (Drift.CURRENT, Drift.BEHIND, Drift.MISSING):
+            continue
+        why = status.why or f"they have read to {status.position}, the log ends at {patient.log.head().position}"
+        fixable = state is not Drift.UNREADABLE
+        ailment = Ailment(
+            what="tables",
+            where=patient.named(path),
+            state=state.value,
+            severity="log" if state in LOST_HISTORY else "problem",
+            why=why,
+            matters=TABLE[state].means,
+            action=action("tables", state),
+            fixable=fixable,
+        )
+        remedy = partial(remedies.set_database_aside, patient, path, why=why, state=state.value)
+        yield Case(ailment, remedy if fixable else None)
 
 
 def cache_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:

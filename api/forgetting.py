@@ -246,5 +246,6 @@ def _report(
         sessions=plan.sessions,
         events=sum(counts.values()),
         counts=dict(sorted(counts.items())),
+        along=plan.along,
         pending=pending,
     )

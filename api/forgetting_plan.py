@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import Event, Forgotten, RecallServed, SessionStarted, Target, ValueDeleted
+from mnemolog.domain.events import (
+    Event,
+    Forgotten,
+    RecallServed,
+    RecordedEvent,
+    SessionStarted,
+    Target,
+    ValueDeleted,
+)
 from mnemolog.domain.forgetting import ranges_of
 from mnemolog.domain.position import Version
 from mnemolog.domain.scope import Scope
 from mnemolog.domain.sealed import CONTENT_TOPICS, SEALED
 from mnemolog.domain.session import session_of, session_stream
+from mnemolog.domain.thread_events import ThreadCopied
+from mnemolog.domain.thread_lines import copied_from, with_what_is_built_on
+from mnemolog.domain.threads import thread_of, thread_stream
 from mnemolog.infra.keyring import Keyring
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.schema import NOT_A_TURN
@@ -24,6 +37,10 @@ _SELECT_POSITION: Final = "SELECT stream, version, topic, substr(state, 1, 3) FR
 _SELECT_STARTS: Final = (
     "SELECT stream, version, topic, state FROM events INDEXED BY events_sparse "
     f"WHERE version = 1 AND {NOT_A_TURN} AND topic = ?"
+)
+_SELECT_COPIES: Final = (
+    "SELECT stream, version, topic, state FROM events INDEXED BY events_sparse "
+    f"WHERE stream >= ? AND stream < ? AND {NOT_A_TURN} AND topic = ?"
 )
 _SELECT_RECEIPTS: Final = "SELECT stream, version, topic, state FROM events WHERE stream = ? AND topic = ?"
 
@@ -47,6 +64,8 @@ class Plan(NamedTuple):
     targets: list[Target]
     sessions: tuple[str, ...]
     """Sessions that go as a whole."""
+    along: int = 0
+    """Events that nobody named, and that are told by others that go."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -74,11 +93,12 @@ class Planner:
             sessions |= {session for session, started in self._starts() if wish.holds_scope(started.scope)}
         targets = [self._whole(session_stream(session)) for session in sorted(sessions)]
         singled = self._singled(wish, sessions)
+        along = self._add_built_on(wish, singled)
         for stream, versions in sorted(singled.items()):
             targets.append(self._target(stream, ranges_of(versions), Counter(versions.values())))
         whole = {target.stream for target in targets if target.counts}
         named = tuple(session for session in sorted(sessions) if session_stream(session) in whole)
-        return Plan([target for target in targets if target.counts], named)
+        return Plan([target for target in targets if target.counts], named, along)
 
     def _whole(self, stream: str) -> Target:
         counts: Counter[str] = Counter()
@@ -104,6 +124,29 @@ class Planner:
                 if served.session in sessions or wish.holds_scope(served.scope):
                     found.setdefault(RECALLS_STREAM, {})[version] = served.topic
         return found
+
+    def _add_built_on(self, wish: Wish, singled: dict[str, dict[int, str]]) -> int:
+        """Add the events of threads that are built on those named. Return how many."""
+        rows = [self._tx.execute(_SELECT_POSITION, (position,)).fetchone() for position in wish.positions]
+        named = {row[0] for row in rows if thread_of(row[0]) is not None}
+        along = 0
+        for recorded in with_what_is_built_on(self._of_threads(named), wish.positions):
+            singled.setdefault(recorded.stream, {})[recorded.version] = recorded.event.topic
+            along += recorded.position not in wish.positions
+        return along
+
+    def _of_threads(self, streams: set[str]) -> Iterator[RecordedEvent]:
+        """Yield the events of threads, and of those that were copied from them, rising."""
+        if not streams:
+            return iter(())
+        first = thread_stream("")
+        asked = (first, first[:-1] + chr(ord(first[-1]) + 1), ThreadCopied.topic)
+        found = self._decoded(_SELECT_COPIES, asked, lambda row: row[3] == ThreadCopied.topic)
+        copies = [
+            (thread_stream(event.source), where) for (where, _), event in found if isinstance(event, ThreadCopied)
+        ]
+        read = map(self._tx.events, copied_from(streams, copies))
+        return heapq.merge(*read, key=attrgetter("position"))
 
     def _checked(self, position: int, row: Any) -> tuple[str, int, str]:
         if row is None:

@@ -27,6 +27,9 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     """Events that had content."""
     counts: dict[str, int]
     """By topic."""
+    along: int = 0
+    """How many of the events nobody named: checkpoints of threads, and what was written behind them, that are built on
+    what was named, and would tell nothing without it."""
     pending: str | None = None
     """What is not done yet, and why. It is gone on with whenever the store is opened, and by the next `forget`."""
 

@@ -29,7 +29,7 @@ from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 from mnemolog.projections.verify import Kind, Verification, Witness, glance, verify
 from mnemolog.projector_state import ProjectorStatus
-from mnemolog.quick_look import caches, views_status, wal_status
+from mnemolog.quick_look import caches, tables, views_status, wal_status
 from mnemolog.results import RebuildReport, Status, ViewsStatus, WalStatus
 
 Rebuildable = Literal["vectors", "views", "all"]
@@ -62,6 +62,7 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         sessions=sessions,
         turns=turns,
         views=views,
+        tables=tables(projections, log),
         vectors=vectors,
         caches=caches(projections),
         projector=projector,

@@ -10,12 +10,13 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra import wal
 from mnemolog.infra.log import EventLog
-from mnemolog.projections import queries, seal
+from mnemolog.projections import item_tables, queries, seal, thread_index
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import Drift, action
 from mnemolog.projections.quarantine import DATABASE_PARTS, size_of
+from mnemolog.projections.tables import Tables
 from mnemolog.projections.views import ViewsState, standing
-from mnemolog.results import CacheStatus, ViewsStatus, WalStatus
+from mnemolog.results import CacheStatus, TablesStatus, ViewsStatus, WalStatus
 
 PRESENT: Final = "present"
 """State of a cache that a quick look finds nothing wrong with."""
@@ -27,6 +28,10 @@ _FIRST_ROWS: Final = {
 }
 """What a look at a cache asks. The tables' own modules need numpy, which a status must do without."""
 
+_TABLES: Final[dict[str, type[Tables]]] = {
+    thread_index.FILE: thread_index.ThreadIndex,
+    item_tables.FILE: item_tables.ItemTables,
+}
 _SIGNS_OF_DAMAGE: Final = ("no such table", "no such column", "Could not decode to UTF-8")
 
 
@@ -49,6 +54,12 @@ def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
     if state is not ViewsState.USABLE:
         return _views(Drift(state.value), position, head), sessions, turns
     return _views(Drift.BEHIND if position < head else Drift.CURRENT, position, head), sessions, turns
+
+
+def tables(projections: Path, log: EventLog) -> tuple[TablesStatus, ...]:
+    """Return the state of the tables that there are: threads, items."""
+    found = ((projections / name, kind) for name, kind in _TABLES.items())
+    return tuple(_tables(path, kind, log) for path, kind in found if path.exists())
 
 
 def wal_status(log: EventLog) -> WalStatus:
@@ -86,6 +97,28 @@ def _views(state: Drift, position: Position, head: Position, *, why: str = "") -
     behind = max(0, head - position)
     return ViewsStatus(
         state=state.value, position=position, behind_events=behind, action=action("views", state), why=why
+    )
+
+
+def _tables(path: Path, kind: type[Tables], log: EventLog) -> TablesStatus:
+    head, why = log.head().position, ""
+    engine = bootstrap.open_engine(path)
+    try:
+        with ProjectionDatabase(engine, path).reading() as connection:
+            found, position = standing(connection, log, kind.name)
+        state = Drift(found.value) if found is not ViewsState.USABLE else None
+    except errors.ProjectionUnreadable as error:
+        state, position, why = broken(error), ORIGIN, error.cause
+    finally:
+        engine.dispose()
+    state = state or (Drift.BEHIND if position < head else Drift.CURRENT)
+    return TablesStatus(
+        name=path.name,
+        state=state.value,
+        position=position,
+        behind_events=max(0, head - position),
+        action=action("tables", state),
+        why=why,
     )
 
 

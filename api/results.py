@@ -47,6 +47,13 @@ class ViewsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What the database said, when it could not be read."""
 
 
+class TablesStatus(ViewsStatus, frozen=True, kw_only=True):
+    """How far tables have read that are there for frameworks: the index of threads, the items."""
+
+    name: str
+    """Of the file."""
+
+
 class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A database that saves work and is not in step with the log: the embedding cache, the snapshots."""
 
@@ -86,6 +93,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     """Sessions and turns up to where the views have read."""
     views: ViewsStatus
+    tables: tuple[TablesStatus, ...]
+    """Those that there are."""
     vectors: tuple[GenerationStatus, ...]
     caches: tuple[CacheStatus, ...]
     projector: ProjectorStatus

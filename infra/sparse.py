@@ -14,17 +14,18 @@ from mnemolog.domain.position import Position, Version
 from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.schema import NOT_A_TURN
 
-_SELECT: Final = (
+SELECT_SPARSE: Final = (
     "SELECT position, stream, version, topic, state, key, recorded_at FROM events INDEXED BY events_sparse "
     f"WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
 )
+"""The events of a stream, behind a version, that are no turns: the columns of `EventCodec.recorded_event`."""
 
 
 def read_sparse(
     execute: Callable[..., Any], codec: EventCodec, stream: str, *, after: Version, upto: Position | None = None
 ) -> list[RecordedEvent]:
     """Return the events of a stream that are no turns, behind version `after`, up to position `upto`."""
-    rows = execute(_SELECT, (stream, after))
+    rows = execute(SELECT_SPARSE, (stream, after))
     if upto is None:
         return codec.recorded_events(rows.fetchall())
     # Positions rise with versions. A condition on them would not end the scan: it would read on to the last

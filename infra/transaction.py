@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Versio
 from mnemolog.domain.row import LogRow
 from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.schema import NOT_A_TURN
-from mnemolog.infra.sparse import read_sparse
+from mnemolog.infra.sparse import SELECT_SPARSE, read_sparse
 from mnemolog.infra.turns import version_at
 
 Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
@@ -130,6 +130,13 @@ class Transaction:
             for row in self._sparse
             if row[1] == stream and row[2] > after and row[0] <= upto
         ]
+
+    def events(self, stream: str) -> Iterator[RecordedEvent]:
+        """Yield the events of `stream` that are no turns, staged ones included, one by one: they may be large."""
+        self.codec.refresh()
+        for row in self.execute(SELECT_SPARSE, (stream, NO_STREAM)):
+            yield self.codec.recorded_event(*row)
+        yield from self._staged(stream, NO_STREAM, LATEST)
 
     def find(self, stream: str, key: str) -> RecordedEvent | None:
         """Return the event of `stream` that carries the idempotency key, if there is one."""

@@ -16,6 +16,8 @@ def show_forget(report: ForgetReport) -> None:
         out.print(f"session {session}", markup=False)
     for topic, count in report.counts.items():
         out.print(f"{count:>8}  {topic}")
+    if report.along:
+        out.print(f"{report.along} of them were not named: they are built on what was, and go with it")
     what = counted(report.events, "event")
     if report.dry_run:
         out.print(f"{what} would be forgotten")

@@ -35,6 +35,9 @@ def show_status(status: Status) -> None:
     holds = f"{status.sessions} sessions, {status.turns} turns"
     table.add_row("views", views.state, str(views.position), str(views.behind_events), holds)
     told = [("views", views.state, views.action)]
+    for followed in status.tables:
+        table.add_row(followed.name, followed.state, str(followed.position), str(followed.behind_events), "")
+        told.append((followed.name, followed.state, followed.action))
     for item in status.vectors:
         name = f"vectors {item.model} {item.fingerprint[:8]}"
         table.add_row(name, item.state, str(item.covers), str(item.behind_events), _holds(item))

@@ -23,13 +23,12 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from mnemolog.adapters.langgraph.index import CheckpointAt
-from mnemolog.adapters.langgraph.threads import Threads, typed
 from mnemolog.aio.lanes import Lanes
 from mnemolog.domain import errors
-from mnemolog.domain.thread_events import ThreadCheckpointed
 from mnemolog.domain.threads import checked_thread_id
 from mnemolog.store import MemoryStore
+from mnemolog.threads import Checkpoint as StoredCheckpoint
+from mnemolog.threads import Threads, Typed
 
 LISTED_TOGETHER: Final = 50
 """Checkpoints that `alist` reads in one go."""
@@ -70,9 +69,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
     def close(self) -> None:
         """Let go of the files. A store that was handed in stays open."""
         self._lanes.end()
-        self.threads.close()
-        if self._own is not None:
-            self._own.close()
+        self._let_go()
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +85,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._lanes.close(self.threads.close if self._own is None else self._close_both)
+        await self._lanes.close(self._let_go)
 
     def put(
         self,
@@ -106,11 +103,9 @@ class MnemologSaver(BaseCheckpointSaver[int]):
             checkpoint["id"],
             parent=get_checkpoint_id(config),
             run=None if (run := stored_metadata.get("run_id")) is None else str(run),
-            checkpoint=self.serde.dumps_typed({k: v for k, v in checkpoint.items() if k != "channel_values"}),
-            metadata=self.serde.dumps_typed(stored_metadata),
-            channels={
-                name: partial(self.serde.dumps_typed, value) for name, value in checkpoint["channel_values"].items()
-            },
+            checkpoint=self._dumps({k: v for k, v in checkpoint.items() if k != "channel_values"}),
+            metadata=self._dumps(stored_metadata),
+            channels={name: partial(self._dumps, value) for name, value in checkpoint["channel_values"].items()},
             changed=new_versions.keys(),
         )
         return _config(thread, ns, checkpoint["id"])
@@ -121,7 +116,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         """Store what a task wrote, as one append. What it has written before is not stored again."""
         thread, ns = _named(config)
         placed = [
-            (WRITES_IDX_MAP.get(channel, place), channel, self.serde.dumps_typed(value))
+            (WRITES_IDX_MAP.get(channel, place), channel, self._dumps(value))
             for place, (channel, value) in enumerate(writes)
         ]
         checkpoint_id = get_checkpoint_id(config)
@@ -131,8 +126,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint, the newest one of its thread and namespace where none is named, or None."""
-        thread, ns = _named(config)
-        found = self.threads.find(thread, ns, get_checkpoint_id(config))
+        found = self.threads.find(*_named(config), get_checkpoint_id(config))
         return None if found is None else self._tuple(found)
 
     def list(
@@ -151,9 +145,9 @@ class MnemologSaver(BaseCheckpointSaver[int]):
             ns=asked.get("checkpoint_ns"),
             checkpoint_id=asked.get("checkpoint_id") or None,
             before=None if before is None else get_checkpoint_id(before),
+            fits=None if not filter else lambda metadata: _has(self.serde.loads_typed(metadata), filter),
         )
-        fitting = (at for at in found if not filter or _has(self._metadata(self.threads.stored(at)), filter))
-        yield from map(self._tuple, islice(fitting, limit))
+        yield from map(self._tuple, islice(found, limit))
 
     def delete_thread(self, thread_id: str) -> None:
         """Hide all checkpoints and writes of a thread. They stay in the log until they are forgotten."""
@@ -168,7 +162,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Give a thread all that another has now. One small event, however much that is."""
-        self.threads.copy(str(source_thread_id), checked_thread_id(str(target_thread_id)))
+        self.threads.copy(str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Hide all but the newest checkpoint of each namespace (`keep_latest`), or all of it (`delete`).
@@ -195,8 +189,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         found: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
         if not found:
             return {}
-        target = self.threads.find(*_named(config), get_checkpoint_id(config))
-        for values, writes in () if target is None else self.threads.history(target, list(found)):
+        for values, writes in self.threads.history(*_named(config), get_checkpoint_id(config), list(found)):
             for task, name, value in reversed(writes):
                 found[name]["writes"].append((task, name, self.serde.loads_typed(value)))
             for name, value in values.items():
@@ -261,24 +254,22 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         """See `get_delta_channel_history`."""
         return await self._lanes.read(partial(self.get_delta_channel_history, config=config, channels=channels))
 
-    def _tuple(self, at: CheckpointAt) -> CheckpointTuple:
-        stored, loads = self.threads.stored(at), self.serde.loads_typed
-        values = {name: loads(value) for name, value in self.threads.values(at, stored).items()}
-        checkpoint: Checkpoint = loads(typed(stored.checkpoint))
-        checkpoint["channel_values"] = values
+    def _tuple(self, found: StoredCheckpoint) -> CheckpointTuple:
+        loads = self.serde.loads_typed
+        checkpoint: Checkpoint = loads(found.checkpoint)
+        checkpoint["channel_values"] = {name: loads(value) for name, value in found.values.items()}
         return CheckpointTuple(
-            config=_config(at.thread, at.ns, at.id),
+            config=_config(found.thread, found.ns, found.id),
             checkpoint=checkpoint,
-            metadata=self._metadata(stored),
-            parent_config=None if at.parent is None else _config(at.thread, at.ns, at.parent),
-            pending_writes=[(task, channel, loads(value)) for task, channel, value in self.threads.writes(at)],
+            metadata=loads(found.metadata),
+            parent_config=None if found.parent is None else _config(found.thread, found.ns, found.parent),
+            pending_writes=[(task, channel, loads(value)) for task, channel, value in found.writes],
         )
 
-    def _metadata(self, stored: ThreadCheckpointed) -> CheckpointMetadata:
-        found: CheckpointMetadata = self.serde.loads_typed(typed(stored.metadata))
-        return found
+    def _dumps(self, value: Any) -> Typed:
+        return Typed(*self.serde.dumps_typed(value))
 
-    def _close_both(self) -> None:
+    def _let_go(self) -> None:
         self.threads.close()
         if self._own is not None:
             self._own.close()

@@ -11,9 +11,9 @@ from langgraph.store.memory import InMemoryStore
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologStore
-from mnemolog.adapters.langgraph.items import FILE
 from mnemolog.domain import errors
 from mnemolog.domain.item_events import ItemTouched
+from mnemolog.projections.item_tables import FILE
 
 USER = ("users", "alice")
 TEA, CAKE, RAIN = {"text": "I like tea"}, {"text": "cake is fine"}, {"text": "rain again"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mnemolog.projections.database import ProjectionDatabase
@@ -18,23 +18,26 @@ EMBEDDED_TOGETHER: Final = 64
 class Similarity:
     """Scores texts against queries. Exact: every vector is looked at."""
 
-    def __init__(self, database: ProjectionDatabase) -> None:
-        self._database = database
+    def __init__(self, database: ProjectionDatabase, *, epoch: Callable[[], int]) -> None:
+        self._database, self._epoch = database, epoch
         self._caches: dict[str, EmbeddingCache] = {}
 
-    def scores(self, encoder: Encoder, query: str, texts: Sequence[Sequence[str]]) -> list[float | None]:
+    def scores(
+        self, encoder: Encoder, query: str, texts: Sequence[Sequence[str]], *, read_in: int
+    ) -> list[float | None]:
         """Return the cosine of the best piece of the best text of each item; None for an item without texts.
 
-        Embeds what has no vector by this model yet. Raises `ModelUnavailable`, `EncodingFailed`.
+        Embeds what has no vector by this model yet. Vectors are kept unless the forgetting epoch is not the one any
+        more that the texts were read in. Raises `ModelUnavailable`, `EncodingFailed`.
         """
         import numpy as np
 
-        vectors = self._vectors(encoder, list(dict.fromkeys(text for some in texts for text in some)))
+        vectors = self._vectors(encoder, list(dict.fromkeys(text for some in texts for text in some)), read_in)
         asked = encoder.encode(encoder.chunks([query])[0])
         best = {text: float((found @ asked.T).max()) for text, found in vectors.items() if np.size(found)}
         return [max((best[text] for text in some if text in best), default=None) for some in texts]
 
-    def _vectors(self, encoder: Encoder, texts: list[str]) -> dict[str, Vectors]:
+    def _vectors(self, encoder: Encoder, texts: list[str], read_in: int) -> dict[str, Vectors]:
         from mnemolog.projections.embeddings import content_hash
 
         cache, contents = self._cache(encoder), {text: content_hash(text) for text in texts}
@@ -47,7 +50,7 @@ class Similarity:
             fresh, at = dict[bytes, "Vectors"](), 0
             for text, pieces in zip(some, chunks, strict=True):
                 fresh[contents[text]], at = rows[at : at + len(pieces)], at + len(pieces)
-            cache.store(fresh)
+            cache.store(fresh, read_in=read_in)
             known |= fresh
         return {text: known[content] for text, content in contents.items()}
 
@@ -57,6 +60,6 @@ class Similarity:
         fingerprint = encoder.fingerprint
         if fingerprint not in self._caches:
             self._caches[fingerprint] = EmbeddingCache(
-                self._database, fingerprint=fingerprint, dimension=encoder.dimension
+                self._database, fingerprint=fingerprint, dimension=encoder.dimension, epoch=self._epoch
             )
         return self._caches[fingerprint]

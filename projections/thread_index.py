@@ -1,6 +1,7 @@
 """Where in the log the checkpoints of threads are, and what was written behind them. It holds no content.
 
 What was pruned stays here, hidden: the channels of a checkpoint that is left may need what was written before it.
+What is to be forgotten is gone from here with the request, before its keys are.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.events import ForgetRequested, RecordedEvent
 from mnemolog.domain.position import Position
 from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadCopied, ThreadDeleted, ThreadPruned, ThreadWritten
 from mnemolog.domain.threads import thread_of
@@ -29,6 +30,8 @@ sa.Table(
     sa.Column("parent", sa.Text),
     sa.Column("run", sa.Text),
     sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("stream", sa.Text, nullable=False),  # That of another thread where this one was copied.
+    sa.Column("version", sa.Integer, nullable=False),
     sa.Column("hidden", sa.Integer, nullable=False),
     sa.Index("checkpoints_by_run", "run", sqlite_where=sa.text("run IS NOT NULL")),
     sqlite_strict=True,
@@ -45,22 +48,26 @@ sa.Table(
     sa.Column("path", sa.Text, nullable=False),
     sa.Column("channel", sa.Text, nullable=False),
     sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("stream", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
 _TABLES: Final = ("checkpoints", "writes")
 _COLUMNS: Final = "thread, ns, id, parent, position, hidden"
+_CHECKPOINT: Final = "thread, ns, id, parent, run, position, stream, version, hidden"
+_WRITE: Final = "thread, ns, checkpoint, task, place, path, channel, position, stream, version"
+_INSERT_CHECKPOINT: Final = f"INSERT OR REPLACE INTO checkpoints ({_CHECKPOINT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)"
 # Of the regular writes of a task the first stand, of errors, interrupts and the like the last.
 _INSERT_WRITE: Final = (
-    "INSERT INTO writes (thread, ns, checkpoint, task, place, path, channel, position) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT DO UPDATE SET path = excluded.path, channel = excluded.channel, position = excluded.position "
-    "WHERE place < 0"
+    f"INSERT INTO writes ({_WRITE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "path = excluded.path, channel = excluded.channel, position = excluded.position, stream = excluded.stream, "
+    "version = excluded.version WHERE place < 0"
 )
 _COPY: Final = {
-    "checkpoints": "INSERT OR REPLACE INTO checkpoints (thread, ns, id, parent, run, position, hidden) "
-    "SELECT ?, ns, id, parent, run, position, hidden FROM checkpoints WHERE thread = ?",
-    "writes": "INSERT OR REPLACE INTO writes (thread, ns, checkpoint, task, place, path, channel, position) "
-    "SELECT ?, ns, checkpoint, task, place, path, channel, position FROM writes WHERE thread = ?",
+    table: f"INSERT OR REPLACE INTO {table} ({columns}) SELECT ?, {columns.partition(', ')[2]} FROM {table} "
+    "WHERE thread = ?"
+    for table, columns in (("checkpoints", _CHECKPOINT), ("writes", _WRITE))
 }
 
 
@@ -88,28 +95,26 @@ class WriteAt(NamedTuple):
 class ThreadIndex(Tables):
     """The index of all threads of a log."""
 
-    name = "langgraph-threads/1"
+    name = "threads/1"
     metadata = _METADATA
     batch_max = 50
     """Checkpoints may be large."""
 
     def take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
         """Note an event of a thread."""
+        if isinstance(recorded.event, ForgetRequested):
+            _forget(connection, recorded.event)
         thread = thread_of(recorded.stream)
         if thread is None:
             return
         execute: Any = connection.exec_driver_sql
+        at = (recorded.position, recorded.stream, recorded.version)
         match recorded.event:
             case ThreadCheckpointed() as made:
-                execute(
-                    "INSERT OR REPLACE INTO checkpoints (thread, ns, id, parent, run, position, hidden) "
-                    "VALUES (?, ?, ?, ?, ?, ?, 0)",
-                    (thread, made.ns, made.id, made.parent, made.run, recorded.position),
-                )
+                execute(_INSERT_CHECKPOINT, (thread, made.ns, made.id, made.parent, made.run, *at))
             case ThreadWritten() as written:
                 of = (thread, written.ns, written.checkpoint, written.task)
-                rows = [(*of, w.place, written.path, w.channel, recorded.position) for w in written.writes]
-                execute(_INSERT_WRITE, rows)
+                execute(_INSERT_WRITE, [(*of, w.place, written.path, w.channel, *at) for w in written.writes])
             case ThreadPruned() as pruned:
                 hidden = [(thread, ns, name) for ns, names in pruned.hidden.items() for name in names]
                 execute("UPDATE checkpoints SET hidden = 1 WHERE thread = ? AND ns = ? AND id = ?", hidden)
@@ -120,16 +125,26 @@ class ThreadIndex(Tables):
                 for table in _TABLES:
                     execute(_COPY[table], (thread, copied.source))
 
-    def find(self, thread: str, ns: str, checkpoint: str | None, *, hidden: bool = False) -> CheckpointAt | None:
-        """Return where a checkpoint of a thread is, the newest one for None."""
-        of: tuple[Any, ...] = (thread, ns, int(hidden))
-        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND hidden <= ? "
-        if checkpoint is None:
-            query += "ORDER BY id DESC LIMIT 1"
-        else:
-            query, of = query + "AND id = ?", (*of, checkpoint)
+    def find(self, thread: str, ns: str, checkpoint: str, *, hidden: bool = False) -> CheckpointAt | None:
+        """Return where a checkpoint of a thread is."""
+        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND id = ? AND hidden <= ?"
         with self.database.reading() as connection:
-            return next((CheckpointAt(*row) for row in fetch(connection, query, *of)), None)
+            return next(
+                (CheckpointAt(*row) for row in fetch(connection, query, thread, ns, checkpoint, int(hidden))), None
+            )
+
+    def newest(self, thread: str, ns: str) -> Iterator[CheckpointAt]:
+        """Yield where the checkpoints of a thread are that are not hidden, the newest first, each asked for anew."""
+        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND hidden = 0"
+        below: tuple[str, ...] = ()
+        while True:
+            asked = f"{query} {'AND id < ?' if below else ''} ORDER BY id DESC LIMIT 1"
+            with self.database.reading() as connection:
+                found = next((CheckpointAt(*row) for row in fetch(connection, asked, thread, ns, *below)), None)
+            if found is None:
+                return
+            yield found
+            below = (found.id,)
 
     def listed(
         self, *, thread: str | None, ns: str | None, checkpoint: str | None, before: str | None
@@ -180,3 +195,13 @@ class ThreadIndex(Tables):
             return any(
                 fetch(connection, f"SELECT 1 FROM {table} WHERE thread = ? LIMIT 1", thread) for table in _TABLES
             )
+
+
+def _forget(connection: sa.Connection, request: ForgetRequested) -> None:
+    """Let go of what is to be forgotten, and of the copies of it that other threads have."""
+    for target in request.targets:
+        if thread_of(target.stream) is not None:
+            ranges = [(target.stream, first, last) for first, last in target.versions]
+            for table in _TABLES:
+                query = f"DELETE FROM {table} WHERE stream = ? AND version BETWEEN ? AND ?"
+                connection.exec_driver_sql(query, ranges)

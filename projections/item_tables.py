@@ -62,7 +62,7 @@ class StoredItem(NamedTuple):
 class ItemTables(Tables):
     """The items of a log."""
 
-    name = "langgraph-items/1"
+    name = "items/1"
     metadata = _METADATA
 
     def take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:

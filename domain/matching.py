@@ -1,14 +1,14 @@
-"""Which items a filter takes, and which namespaces a condition: as LangGraph documents both."""
+"""Which items a filter takes, and which namespaces a pattern."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any, Final
-
-from langgraph.store.base import MatchCondition
+from typing import Any, Final, NamedTuple
 
 from mnemolog.domain.errors import InvalidInput
+
+ANY_LABEL: Final = "*"
 
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "$eq": eq,
@@ -21,18 +21,28 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 _ORDERING: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
 
 
+class Pattern(NamedTuple):
+    """What a namespace begins with, or ends with: labels, `*` standing for any."""
+
+    labels: tuple[str, ...]
+    at_end: bool = False
+
+    def matches(self, namespace: tuple[str, ...]) -> bool:
+        """Whether a namespace begins or ends so."""
+        count = len(self.labels)
+        if len(namespace) < count:
+            return False
+        part = namespace[len(namespace) - count :] if self.at_end else namespace[:count]
+        return all(asked in (ANY_LABEL, label) for label, asked in zip(part, self.labels, strict=True))
+
+
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether an item's value has what a filter names. Raises `InvalidInput` for an operator that is none."""
+    """Whether an item's value has what a filter names: equal, nested, or by `$eq $ne $gt $gte $lt $lte`.
+
+    Only numbers with numbers, and texts with texts, are before or after one another. What cannot be compared does not
+    fit. Raises `InvalidInput` for an operator that is none.
+    """
     return all(_is(value.get(name), asked) for name, asked in (wanted or {}).items())
-
-
-def matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
-    """Whether a namespace begins or ends as a condition says, `*` standing for any label."""
-    path = condition.path
-    if len(namespace) < len(path):
-        return False
-    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
-    return all(asked in ("*", label) for label, asked in zip(part, path, strict=True))
 
 
 def _is(found: Any, asked: Any) -> bool:

@@ -8,34 +8,47 @@ from collections.abc import Iterator
 from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import Event
+from mnemolog.domain.events import Event, Forgotten
 from mnemolog.domain.position import Position
 from mnemolog.domain.thread_events import ChannelValue, ThreadCheckpointed
 from mnemolog.domain.threads import ValueAt, base_number, read_value, stored_value
-from mnemolog.infra.log import EventLog
+from mnemolog.projections.ports import Log
 
 CACHE_BYTES: Final = 64 << 20
 """Of values that are kept in memory, those used last."""
+REFS_CACHED_MAX: Final = 10_000
+
+Refs = dict[str, Position]
+"""By channel, the position of the checkpoint that has its value."""
+
+
+class Gone(Exception):
+    """What stands at a position, or what it is told by, was forgotten. Never leaves this package."""
 
 
 class Contents:
-    """What the log has at positions. It never changes, so what was read once is kept for a while."""
+    """What the log has at positions, in one forgetting epoch: it does not change, so what was read is kept for a while.
 
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
+    In the next epoch another one is begun, and what this one holds is dropped with it.
+    """
+
+    def __init__(self, log: Log, epoch: int) -> None:
+        self._log, self.epoch = log, epoch
         self._lock = threading.Lock()
         self._values: OrderedDict[tuple[int, str], ValueAt] = OrderedDict()
         self._bytes = 0
-        self._epoch = 0
+        self._refs: OrderedDict[tuple[str, str, str], Refs] = OrderedDict()
 
     def event(self, position: Position) -> Event:
-        """Return the event at a position. Raises `LogDamaged` where there is none."""
+        """Return the event at a position. Raises `Gone`, `LogDamaged` where there is none."""
         for events in self._log.read(after=Position(position - 1), upto=position, batch_max=1):
+            if isinstance(events[0].event, Forgotten):
+                raise Gone
             return events[0].event
         raise errors.LogDamaged(f"there is no event at position {position}, to which a checkpoint points")
 
     def checkpoint(self, position: Position) -> ThreadCheckpointed:
-        """Return the checkpoint at a position. Raises `LogDamaged` for anything else."""
+        """Return the checkpoint at a position. Raises `Gone`, `LogDamaged` for anything else."""
         event = self.event(position)
         if not isinstance(event, ThreadCheckpointed):
             raise errors.LogDamaged(f"there is no checkpoint at position {position}, but {event.topic}")
@@ -81,14 +94,6 @@ class Contents:
         stored = stored_value(channel, kind, data, last, base)
         return stored, ValueAt(0, stored.number, stored.base, kind, data)
 
-    def forget(self) -> None:
-        """Let go of everything if something was forgotten since the last time. To be called before reading."""
-        epoch = self._log.epoch()
-        with self._lock:
-            if epoch != self._epoch:
-                self._values.clear()
-                self._bytes, self._epoch = 0, epoch
-
     def keep(self, channel: str, value: ValueAt) -> None:
         """Keep a value, and let go of those that were not used for longest."""
         with self._lock:
@@ -105,3 +110,22 @@ class Contents:
             if found is not None:
                 self._values.move_to_end((position, channel))
             return found
+
+    def refs(self, thread: str, ns: str, checkpoint: str) -> Refs | None:
+        """Return where the values of a checkpoint are, as far as that is kept."""
+        with self._lock:
+            return self._refs.get((thread, ns, checkpoint))
+
+    def keep_refs(self, thread: str, ns: str, checkpoint: str, refs: Refs) -> None:
+        """Keep where the values of a checkpoint are."""
+        with self._lock:
+            self._refs[thread, ns, checkpoint] = refs
+            self._refs.move_to_end((thread, ns, checkpoint))
+            while len(self._refs) > REFS_CACHED_MAX:
+                self._refs.popitem(last=False)
+
+
+def refs_of(position: Position, stored: ThreadCheckpointed) -> Refs:
+    """Return where the values are of the channels of a checkpoint that is at `position`."""
+    refs = {name: Position(kept) for name, kept in stored.kept.items()}
+    return {**refs, **{value.name: position for value in stored.values}}

@@ -1,0 +1,37 @@
+"""What items are answered as."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.items import SEPARATOR
+from mnemolog.projections.item_tables import StoredItem
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that has not expired."""
+
+    namespace: tuple[str, ...]
+    key: str
+    value: dict[str, Any]
+    created_at: datetime
+    """When its key was first given a value, since it was last deleted or had expired. In UTC, as the next."""
+    updated_at: datetime
+    score: float | None = None
+    """The cosine of its best text to the query, from -1 to 1. None without a query or a model, or without texts."""
+
+
+def item_of(stored: StoredItem, *, score: float | None = None) -> Item:
+    """Return an item as it is answered."""
+    return Item(
+        namespace=tuple(stored.namespace.split(SEPARATOR)),
+        key=stored.key,
+        value=stored.value,
+        created_at=to_datetime(stored.created_at),
+        updated_at=to_datetime(stored.updated_at),
+        score=score,
+    )

@@ -1,0 +1,66 @@
+"""What is built on what in threads: what goes along when a checkpoint, or what was written behind one, is forgotten.
+
+A checkpoint is told by those before it in its line: by values that it keeps, by values that its own differ from, and
+by what was written on the way. Without one of them it would tell a state that there never was, or none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+
+from mnemolog.domain.events import Forgotten, RecordedEvent
+from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadCopied, ThreadWritten
+from mnemolog.domain.threads import thread_of
+
+Name = tuple[str, str]
+"""Of a checkpoint in its thread: namespace and id."""
+
+
+def with_what_is_built_on(events: Iterable[RecordedEvent], named: Collection[int]) -> Iterator[RecordedEvent]:
+    """Yield the events of threads that go when those at the positions `named` do, these included.
+
+    `events` are those of the threads and of the ones copied from them, rising. What is forgotten already is not given
+    again, and takes with it what is told by it and is still there.
+    """
+    gone: set[int] = set()
+    lost: defaultdict[str, set[Name]] = defaultdict(set)
+    """By thread, the checkpoints that go."""
+    cut: defaultdict[str, set[Name]] = defaultdict(set)
+    """By thread, the checkpoints that nothing can be built on: those that go, or of whose writes some do."""
+    for recorded in events:
+        thread = thread_of(recorded.stream) or ""
+        match recorded.event:
+            case ThreadCheckpointed() as made:
+                name = made.ns, made.id
+                told_by = {*made.kept.values(), *(value.base for value in made.values if value.base is not None)}
+                goes = (
+                    recorded.position in named or (made.ns, made.parent) in cut[thread] or not gone.isdisjoint(told_by)
+                )
+                for names in (lost[thread], cut[thread]):
+                    names.discard(name)  # It stands in place of an earlier one of its id.
+                    names.update({name} if goes else ())
+            case ThreadWritten() as written:
+                name = written.ns, written.checkpoint
+                goes = recorded.position in named or name in lost[thread]
+                cut[thread].update({name} if goes else ())
+            case ThreadCopied(source=source):
+                lost[thread] |= lost[source]
+                cut[thread] |= cut[source]
+                continue
+            case Forgotten():
+                gone.add(recorded.position)
+                continue
+            case _:
+                continue
+        if goes:
+            gone.add(recorded.position)
+            yield recorded
+
+
+def copied_from(streams: Collection[str], copies: Iterable[tuple[str, str]]) -> set[str]:
+    """Return streams of threads with those that hold copies of them, or copies of copies: `copies` are (of, in)."""
+    found, pairs = set(streams), list(copies)
+    while more := {inside for of, inside in pairs if of in found} - found:
+        found |= more
+    return found

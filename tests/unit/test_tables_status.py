@@ -1,0 +1,76 @@
+"""What `status` and `doctor` say of the tables that frameworks read."""
+
+from __future__ import annotations
+
+import pytest
+from pysqlite3 import dbapi2
+
+from mnemolog import MemoryStore
+from mnemolog.items import Items
+from mnemolog.projections.item_tables import FILE
+
+
+@pytest.fixture
+def folder_with_items(folder):
+    """A store that has an item, and is closed."""
+    with MemoryStore.open(folder, model=None) as store:
+        items = Items(store)
+        with items.batch() as batch:
+            batch.put(("a",), "k", {"n": 1})
+        with items.batch() as batch:
+            assert batch.get(("a",), "k").value == {"n": 1}
+        items.close()
+    return folder
+
+
+def execute(path, statement):
+    connection = dbapi2.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_tables_are_listed_where_there_are_any(folder_with_items):
+    """In step, and behind when something was recorded that they have not read."""
+    with MemoryStore.open(folder_with_items, model=None) as store:
+        (found,) = store.status().tables
+        assert (found.name, found.state, found.position, found.behind_events) == (FILE, "current", 1, 0)
+        store.start_session("s")
+        (found,) = store.status().tables
+        assert (found.state, found.behind_events) == ("behind", store.head().position - 1)
+        assert [item for item in store.doctor().findings if item.what == "tables"] == []
+
+
+def test_a_store_without_them_lists_none(store):
+    """Nobody has asked for threads or items there."""
+    assert store.status().tables == ()
+
+
+@pytest.mark.parametrize(
+    ("statement", "state", "severity"),
+    [
+        ("UPDATE tracking SET log_id = 'another'", "other-log", "problem"),
+        ("UPDATE tracking SET position = 99", "ahead", "log"),
+        ("UPDATE tracking SET digest = x'00'", "diverged", "log"),
+        (None, "damaged", "problem"),
+    ],
+)
+def test_what_is_of_no_use_is_found_and_set_aside(folder_with_items, statement, state, severity):
+    """And made anew by who asks next: nothing is lost."""
+    path = folder_with_items / "projections" / FILE
+    if statement is None:
+        path.write_bytes(b"no database " * 1_000)
+    else:
+        execute(path, statement)
+    with MemoryStore.open(folder_with_items, model=None) as store:
+        assert store.status().tables[0].state == state
+        (found,) = (item for item in store.doctor().findings if item.what == "tables")
+        assert (found.state, found.severity, found.where) == (state, severity, f"projections/{FILE}")
+        (fixed,) = (item for item in store.doctor(fix=True).findings if item.what == "tables")
+        assert fixed.fixed
+        assert store.status().tables == ()
+        items = Items(store)
+        with items.batch() as batch:
+            assert batch.get(("a",), "k").value == {"n": 1}
+        items.close()
+        assert store.status().tables[0].state == "current"

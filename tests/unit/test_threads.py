@@ -1,0 +1,276 @@
+"""Threads of checkpoints, with no framework at all: bytes in, bytes out."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.cli import main
+from mnemolog.domain import errors
+from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
+from mnemolog.domain.thread_lines import copied_from, with_what_is_built_on
+from mnemolog.threads import Threads, Typed
+from mnemolog.threads.contents import Contents
+
+META = Typed("json", b"{}")
+
+
+@pytest.fixture
+def threads(store):
+    """The threads of a store."""
+    threads = Threads(store)
+    yield threads
+    threads.close()
+
+
+def put(threads, thread, number, parent, ns="", metadata=META, **channels):
+    """Put checkpoint `number` behind another one, with the text of channels. Return its id."""
+    threads.checkpoint(
+        thread,
+        ns,
+        f"{number:04d}",
+        parent=parent,
+        checkpoint=Typed("text", b"checkpoint %d" % number),
+        metadata=metadata,
+        channels={name: partial(Typed, "text", text.encode()) for name, text in channels.items()},
+        changed=channels.keys(),
+    )
+    return f"{number:04d}"
+
+
+def line(threads, thread, count, *, first=0, parent=None):
+    """Put checkpoints one behind the other, each with all that was said so far, and a write behind each."""
+    for number in range(first, first + count):
+        said = "".join(f"sentence {n} of a long talk. " for n in range(number + 1))
+        parent = put(threads, thread, number, parent, said=said, topic="the weather")
+        threads.write(thread, "", parent, "task", "", [(0, "said", Typed("text", b"next"))])
+
+
+def seen(threads, thread):
+    """The ids of the checkpoints of a thread; every one of them can be read, one by one as well."""
+    listed = list(threads.listed(thread=thread))
+    for found in listed:
+        assert threads.find(thread, found.ns, found.id) == found
+        threads.history(thread, found.ns, found.id, ["said", "other"])
+    assert threads.find(thread, "", None) == (listed[0] if listed else None)
+    return [found.id for found in reversed(listed)]
+
+
+def test_a_checkpoint_comes_back_as_it_was_handed_over(threads):
+    """With what was written behind it; the newest where none is named."""
+    first = put(threads, "t", 1, None, a="tea", b="cake")
+    second = put(threads, "t", 2, first, a="tea and scones", b="cake")
+    threads.write("t", "", second, "task", "path", [(0, "a", Typed("x", b"1")), (-1, "b", Typed("x", b"2"))])
+    found = threads.find("t", "", None)
+    assert (found.id, found.parent, found.checkpoint) == (second, first, Typed("text", b"checkpoint 2"))
+    assert found.values == {"a": Typed("text", b"tea and scones"), "b": Typed("text", b"cake")}
+    assert found.writes == [("task", "b", ("x", b"2")), ("task", "a", ("x", b"1"))]
+    assert threads.find("t", "", first).values["a"].data == b"tea"
+    assert threads.find("t", "other", None) is threads.find("none", "", None) is None
+
+
+def test_channels_that_are_kept_are_not_even_asked_for(threads, store):
+    """What did not change costs nothing, not even its serialiser."""
+    first = put(threads, "t", 1, None, a="tea")
+    asked = Typed("text", b"x")
+    threads.checkpoint(
+        "t", "", "0002", parent=first, checkpoint=asked, metadata=META, channels={"a": pytest.fail}, changed=()
+    )
+    assert threads.find("t", "", "0002").values == {"a": Typed("text", b"tea")}
+
+
+def test_checkpoints_are_listed_by_what_their_metadata_says(threads):
+    """And by thread, namespace and id."""
+    for number in range(6):
+        put(threads, "t" if number % 2 else "u", number, None, metadata=Typed("n", b"%d" % (number % 3)))
+    put(threads, "t", 9, None, ns="inner")
+    assert [found.id for found in threads.listed()] == ["0009", "0005", "0004", "0003", "0002", "0001", "0000"]
+    assert [found.id for found in threads.listed(thread="t", ns="", before="0005")] == ["0003", "0001"]
+    assert [found.id for found in threads.listed(fits=lambda found: found.data == b"1")] == ["0004", "0001"]
+
+
+def test_beyond_the_limits_nothing_is_written(threads, store, monkeypatch):
+    """Neither a checkpoint nor what a task wrote, and no thread that has no name."""
+    monkeypatch.setattr("mnemolog.threads.threads.CHECKPOINT_BYTES_MAX", 100)
+    with pytest.raises(errors.LimitExceeded):
+        put(threads, "t", 1, None, a="x" * 80, b="y" * 80)
+    with pytest.raises(errors.LimitExceeded):
+        threads.write("t", "", "1", "task", "", [(0, "a", Typed("x", bytes(range(256))))])
+    with pytest.raises(errors.InvalidInput):
+        put(threads, "", 1, None)
+    assert store.head().position == 0
+
+
+@pytest.mark.parametrize("named", [0, 3, 7, 19])
+def test_forgetting_one_checkpoint_takes_what_is_built_on_it_and_leaves_the_rest(threads, store, named):
+    """The plan says so before; the thread then ends before it, in this process and in one that is opened anew."""
+    line(threads, "t", 20)
+    line(threads, "other", 3)
+    position = threads.positions("t")[2 * named]
+    would = store.forget(positions=[position], dry_run=True)
+    left = 20 - named
+    assert (would.counts, would.along) == ({ThreadCheckpointed.topic: left, ThreadWritten.topic: left}, 2 * left - 1)
+    assert len(seen(threads, "t")) == 20
+    report = store.forget(positions=[position])
+    assert (report.counts, report.along, report.complete) == (would.counts, would.along, True)
+    expected = [f"{number:04d}" for number in range(named)]
+    assert seen(threads, "t") == expected
+    assert seen(threads, "other") == ["0000", "0001", "0002"]
+    assert (
+        threads.positions("t") == [item.position for item in store.events() if item.stream == "thread/t"][: 2 * named]
+    )
+    threads._index.rebuild()
+    assert seen(threads, "t") == expected
+    assert store.verify(contents=True).findings == ()
+    assert store.forget(positions=[position]).events == 0
+
+
+def test_a_thread_goes_on_behind_what_was_forgotten(threads, store):
+    """With a parent that is gone, all that the next one has is stored whole: it needs nothing of it."""
+    line(threads, "t", 5)
+    store.forget(positions=[threads.positions("t")[4]])
+    line(threads, "t", 3, first=5, parent="0004")
+    assert seen(threads, "t") == ["0000", "0001", "0005", "0006", "0007"]
+    assert threads.find("t", "", None).values["said"].data.endswith(b"sentence 7 of a long talk. ")
+    line(threads, "t", 2, first=8, parent="0001")
+    assert seen(threads, "t")[-2:] == ["0008", "0009"]
+
+
+def test_other_lines_of_a_thread_stay(threads, store):
+    """Only what comes after is built on it: not a branch that went off before."""
+    line(threads, "t", 4)
+    line(threads, "t", 2, first=6, parent="0001")
+    store.forget(positions=[threads.positions("t")[4]])
+    assert seen(threads, "t") == ["0000", "0001", "0006", "0007"]
+
+
+def test_copies_lose_what_is_built_on_it_and_keep_what_is_not(threads, store):
+    """Also a copy of a copy, and what either has appended since."""
+    line(threads, "t", 4)
+    threads.copy("t", "copy")
+    line(threads, "copy", 2, first=4, parent="0003")
+    line(threads, "copy", 2, first=8, parent="0000")
+    put(threads, "copy", 7, "0003", other="nothing that was said before")
+    threads.write("copy", "", "0002", "late", "", [(0, "said", Typed("text", b"late"))])
+    threads.copy("copy", "again")
+    line(threads, "again", 1, first=10, parent="0005")
+    threads.delete("t")
+    would = store.forget(positions=[threads.positions("t")[2]], dry_run=True)
+    assert would.counts == {ThreadCheckpointed.topic: 7, ThreadWritten.topic: 7}
+    assert store.forget(positions=[threads.positions("t")[2]]).complete
+    assert seen(threads, "copy") == seen(threads, "again") == ["0000", "0008", "0009"]
+    assert store.verify(contents=True).findings == ()
+
+
+def test_forgetting_what_was_written_takes_the_steps_that_it_led_to(threads, store):
+    """Their channels may be told by it. The checkpoint itself was there before, and stays, with the other writes."""
+    line(threads, "t", 3)
+    threads.write("t", "", "0001", "other", "", [(0, "other", Typed("text", b"stays"))])
+    store.forget(positions=[threads.positions("t")[3]])
+    assert seen(threads, "t") == ["0000", "0001"]
+    assert [found.task for found in threads.find("t", "", "0001").writes] == ["other"]
+
+
+def test_a_checkpoint_that_was_put_again_stands_for_itself(threads, store):
+    """What came after the one that it replaced goes with that one, what comes after it does not."""
+    line(threads, "t", 2)
+    put(threads, "t", 0, None, said="anew")
+    put(threads, "t", 5, "0000", said="anew and on")
+    store.forget(positions=[threads.positions("t")[0]])
+    assert seen(threads, "t") == ["0000", "0005"]
+
+
+def test_a_checkpoint_that_is_made_while_its_parent_is_forgotten_can_be_read(threads, store, monkeypatch):
+    """The request may come when all is ready to be appended."""
+    line(threads, "t", 3)
+    named, real, done = threads.positions("t")[0], Contents.changed, []
+
+    def changed(self, *arguments):
+        if not done:
+            done.append(store.forget(positions=[named]))
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Contents, "changed", changed)
+    line(threads, "t", 2, first=3, parent="0002")
+    assert done[0].counts[ThreadCheckpointed.topic] == 3
+    assert seen(threads, "t") == ["0003", "0004"]
+
+
+@pytest.mark.parametrize("step", ["requested", "destroyed", "wiped", "recorded", "purged", "completed"])
+def test_readers_never_meet_what_is_half_forgotten(threads, store, step):
+    """At no step, neither with an index that was there before nor by one of another process."""
+    line(threads, "t", 6)
+    found = threads.listed(thread="t")
+    assert next(found).id == "0005"
+    seen_then = []
+
+    def look(reached):
+        if reached == step:
+            with MemoryStore.open(store.path, model=None, background=False) as other:
+                theirs = Threads(other)
+                seen_then.extend([seen(threads, "t"), seen(theirs, "t")])
+                theirs.close()
+
+    store._forgetting.reached = look
+    store.forget(positions=[threads.positions("t")[4]])
+    assert seen_then == [["0000", "0001"]] * 2
+    assert [item.id for item in found] == ["0001", "0000"]
+
+
+def test_the_command_says_what_goes_along(threads, store, capsys, monkeypatch):
+    """Before anything is done."""
+    line(threads, "t", 4)
+    position = threads.positions("t")[2]
+    monkeypatch.setattr("sys.argv", ["mnemolog", "forget", str(store.path), "--position", str(position), "--dry-run"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().out
+    assert "3  thread.checkpointed.v1" in said
+    assert "5 of them were not named: they are built on what was, and go with it" in said
+    assert "6 events would be forgotten" in said
+
+
+def test_in_any_history_nothing_that_is_left_is_told_by_what_went(threads, store, rng):
+    """Random threads, branches, copies and requests: all that can be listed can be read, and says what it was."""
+    told = {}
+    for number in range(60):
+        thread = rng.choice("tuv")
+        known = [name for of, name in told if of == thread]
+        parent = rng.choice([*known, None])
+        before = told.get((thread, parent), {})
+        channels = {**before, rng.choice("ab"): f"{number} " * rng.randrange(1, 60), "c": str(number % 4)}
+        told[thread, put(threads, thread, number, parent, **channels)] = channels
+        if rng.random() < 0.1:
+            source, target = rng.choice(["tu", "uv", "vt"])
+            threads.copy(source, target)
+            told |= {(target, name): held for (of, name), held in told.items() if of == source}
+        if rng.random() < 0.1 and (content := threads.positions(rng.choice("tuv"))):
+            store.forget(positions=rng.sample(content, min(len(content), 2)))
+            told = {name: held for name, held in told.items() if threads.find(name[0], "", name[1])}
+    for thread in "tuv":
+        for found in threads.listed(thread=thread):
+            held = {name: value.data.decode() for name, value in found.values.items()}
+            assert held == told[thread, found.id]
+    assert store.verify(contents=True).findings == ()
+
+
+def test_what_is_built_on_what_is_a_matter_of_the_events_alone():
+    """Values that are kept or differ, parents, and writes; in the order of the log."""
+    events = [
+        ThreadCheckpointed(id="1", checkpoint=None, metadata=None),
+        ThreadCheckpointed(id="2", parent="1", checkpoint=None, metadata=None),
+        ThreadWritten(checkpoint="2", task="", writes=[]),
+        ThreadCheckpointed(id="3", checkpoint=None, metadata=None, kept={"a": 2}),
+        ThreadCheckpointed(id="4", checkpoint=None, metadata=None),
+    ]
+    recorded = [
+        RecordedEvent(position=n, stream="thread/t", version=n, recorded_at=0, key=None, event=event)
+        for n, event in enumerate(events, start=1)
+    ]
+    for named, gone in (({1}, [1, 2, 3, 4]), ({2}, [2, 3, 4]), ({3}, [3]), ({5}, [5]), ((), [])):
+        assert [item.position for item in with_what_is_built_on(recorded, named)] == gone
+    pairs = [("b", "c"), ("a", "b"), ("x", "y")]
+    assert copied_from({"a"}, pairs) == {"a", "b", "c"}
