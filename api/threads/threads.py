@@ -78,7 +78,7 @@ class Threads:
         """
         stream = thread_stream(checked_thread_id(thread))
         while True:  # Once more for each request to forget that comes in between: it may take the parent.
-            contents = self._current()
+            contents = self._contents_now()
             before = {} if parent is None else self._refs_of(contents, thread, ns, parent)
             kept, values, fresh = _taken_in(contents, before, channels, changed)
             event = ThreadCheckpointed(
@@ -209,18 +209,23 @@ class Threads:
 
     def _current(self) -> Contents:
         """Return the contents of the forgetting epoch that is now, with the index read at least as far."""
+        contents = self._contents_now()
+        self._index.catch_up()
+        return contents
+
+    def _contents_now(self) -> Contents:
+        """Return the contents of the forgetting epoch that is now."""
         epoch = self._log.epoch()
         with self._lock:
             if self._contents.epoch < epoch:
                 self._contents = Contents(self._log, epoch)
-            contents = self._contents
-        self._index.catch_up()
-        return contents
+            return self._contents
 
     def _refs_of(self, contents: Contents, thread: str, ns: str, checkpoint_id: str) -> Refs:
         """Return where the values of a checkpoint are; nowhere where it is not there, or not to be read any more."""
         known = contents.refs(thread, ns, checkpoint_id)
         if known is None:
+            self._index.catch_up()
             at = self._index.find(thread, ns, checkpoint_id, hidden=True)
             if at is None:
                 return {}
