@@ -119,7 +119,9 @@ def merge(parts: Sequence[Segment]) -> Segment:
     first, last = parts[0], parts[-1]
     if len(parts) == 1:
         return first
-    exact = MemoryRows(np.concatenate([piece for part in parts for piece in part.exact.pieces()]))
+    pieces = [piece for part in parts for piece in part.exact.pieces()]
+    # Events that are no turns make parts without rows.
+    exact = MemoryRows(np.concatenate(pieces)) if pieces else first.exact
     skipped = tuple(item for part in parts for item in part.skipped)
     members = joined(part.members for part in parts)
     rows, open_turns = joined_rows(parts), last.open_turns
