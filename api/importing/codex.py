@@ -18,7 +18,7 @@ from mnemolog.importing.times import parse_time
 from mnemolog.importing.transcript import Compacted, Entry, Undone, name_of, turns_of
 from mnemolog.importing.turn import ImportedTurn, checked_turn, text_or_none
 
-_TYPES: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
+_TYPES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CALLS: Final = {
     "function_call": ("name", "namespace", "arguments"),
     "custom_tool_call": ("name", "input"),
@@ -27,7 +27,7 @@ _CALLS: Final = {
     "tool_search_call": ("arguments",),
 }
 """Kinds of tool calls, and what is kept of them."""
-_RESULTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
+_RESULTS: Final = ("function_call_output", "custom_tool_call_output", "tool_search_output")
 _FILE_NAME: Final = re.compile(r"rollout-[\dT-]+?-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
 
 # What the program says to its model in the user's name.
@@ -160,9 +160,9 @@ def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]
         if role == "user" and isinstance(content, list):
             content = [block for block in content if not _is_context(block)]
         return role, content_text(content), [], {}
-    if kind in _CALLS:
-        call = {"name": str(kind).removesuffix("_call")}
-        call |= {name: item[name] for name in _CALLS[str(kind)] if item.get(name) is not None}
+    if isinstance(kind, str) and kind in _CALLS:
+        call = {"name": kind.removesuffix("_call")}
+        call |= {name: item[name] for name in _CALLS[kind] if item.get(name) is not None}
         calls, shortened = fitting_calls([{"id": item.get("call_id"), **call}])
         return "assistant", calls_text(calls), calls, {"tool_calls_shortened": True} if shortened else {}
     if kind in _RESULTS:

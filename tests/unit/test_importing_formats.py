@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mnemolog.domain.errors import ImportRefused, InvalidInput
@@ -257,16 +257,39 @@ VALUES = st.recursive(
     max_leaves=20,
 )
 MESSAGES = st.fixed_dictionaries({}, optional={"role": WORDS, "content": VALUES, "id": VALUES, "tool_calls": VALUES})
+BLOCKS = st.lists(st.fixed_dictionaries({}, optional={"type": WORDS | VALUES, "text": VALUES}), max_size=3)
+PAYLOADS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["message", "function_call", "web_search_call", "function_call_output"])
+        | st.just("thread_rolled_back")
+        | VALUES,
+        "role": WORDS | VALUES,
+        "content": BLOCKS | VALUES,
+        "call_id": VALUES,
+        "name": VALUES,
+        "arguments": VALUES,
+        "output": VALUES,
+        "num_turns": VALUES,
+        "id": VALUES,
+        "cwd": VALUES,
+        "git": VALUES,
+        "source": VALUES,
+    },
+)
+ROLLOUT_TYPES = st.sampled_from(["session_meta", "response_item", "event_msg", "turn_context", "compacted"])
 NODES = st.fixed_dictionaries({}, optional={"message": MESSAGES | VALUES, "parent": WORDS, "children": VALUES})
 ROWS = (
     VALUES
     | st.fixed_dictionaries({"type": st.just("user"), "message": MESSAGES, "uuid": VALUES})
     | st.fixed_dictionaries({"messages": st.lists(MESSAGES, max_size=3)})
+    | st.fixed_dictionaries({"type": ROLLOUT_TYPES | VALUES, "payload": PAYLOADS | VALUES, "timestamp": VALUES})
     | st.fixed_dictionaries({"mapping": st.dictionaries(WORDS, NODES, max_size=3), "current_node": WORDS})
 )
 
 
 @settings(max_examples=300, deadline=None)
+@example([{"type": []}], False, None)
 @given(st.lists(ROWS, min_size=1, max_size=3), st.booleans(), st.sampled_from([None, *FORMATS]))
 def test_whatever_a_file_holds_it_is_turns_or_refusals(tmp_path_factory, rows, as_array, form):
     """No file makes a reader stumble: nothing but `ImportRefused` comes out."""
