@@ -13,7 +13,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.projections import leftovers
-from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.database import ProjectionDatabase, faults_of
 from mnemolog.projections.drift import LOST_HISTORY, TABLE, Drift, action
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.vectors.inventory import FoundGeneration, FoundSegment, Misfit, generations, survey
@@ -251,8 +251,12 @@ def _audited(patient: Patient, path: Path) -> tuple[str, str, list[tuple[Any, ..
     from mnemolog.projections import rows_audit  # It needs numpy, which an examination of tags does not.
 
     engine = bootstrap.open_engine(path)
+    database = ProjectionDatabase(engine, path)
     try:
-        keys = rows_audit.misfits(ProjectionDatabase(engine, path), progress=patient.progress)
+        with database.reading() as connection:
+            if faults := faults_of(connection):
+                return Drift.DAMAGED.value, "; ".join(faults), []
+        keys = rows_audit.misfits(database, progress=patient.progress)
     except errors.ProjectionUnreadable as error:
         return broken(error).value, error.cause, []
     finally:

@@ -146,17 +146,27 @@ class Indexing:
         self, vectors: bootstrap.Vectors, query: str, *, k: int, allowed: list[Position] | None, upto: Position
     ) -> VectorAnswer:
         """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
-        lag, projection = None, vectors.projection()
+        projection = vectors.projection()
         projection.refresh()
+        lag = self._embed_new(vectors, upto)
+        reached = min(projection.covers, upto)
+        answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
+        if projection.covers < reached:
+            # Searching met a damaged segment, and the cache has not all that was in it: this is new once more.
+            lag = self._embed_new(vectors, upto)
+            answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
+        return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
+
+    def _embed_new(self, vectors: bootstrap.Vectors, upto: Position) -> str | None:
+        """Embed what a recall embeds by itself. Return what was in the way, if anything was."""
         # Who embeds an import will not be done in time, whatever this one waits.
-        wait_s = RECALL_WAIT_S if upto - projection.covers <= RECALL_TEXTS else 0.0
+        wait_s = RECALL_WAIT_S if upto - vectors.projection().covers <= RECALL_TEXTS else 0.0
         try:
             if self._extend(vectors, upto, texts=RECALL_TEXTS, timeout_s=wait_s) is None and wait_s:
-                lag = f"another thread of this process has been embedding for over {wait_s:g} s"
+                return f"another thread of this process has been embedding for over {wait_s:g} s"
         except (errors.EncodingFailed, errors.IndexerBusy) as error:
-            lag = str(error)
-        answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
-        return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
+            return str(error)
+        return None
 
     def write(self, *, new_since: Position | None = None) -> None:
         """Write what is embedded and in memory as yet, and make few segments of what came behind `new_since`."""

@@ -16,6 +16,8 @@ from mnemolog.projections.durable import mapped_errors
 from mnemolog.projections.seal import break_seal, seal
 
 _FULL: Final = 13  # SQLITE_FULL
+FAULTS_MAX: Final = 10
+"""Faults in the structure of a file that SQLite is asked for."""
 
 
 class ProjectionDatabase(NamedTuple):
@@ -95,6 +97,15 @@ class ProjectionDatabase(NamedTuple):
             raise errors.ProjectionUnreadable(self.path, str(cause)) from error
         except UnicodeDecodeError as error:  # The driver's, of a message that quotes a damaged schema.
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
+
+
+def faults_of(connection: sa.Connection) -> list[str]:
+    """Return what SQLite finds wrong with pages, free pages and indexes of a file. Reads all of it.
+
+    Rows can be read and right while their index is damaged: who writes next meets it.
+    """
+    rows = connection.exec_driver_sql(f"PRAGMA integrity_check({FAULTS_MAX})")
+    return [f"SQLite: {message}" for (message,) in rows if message != "ok"]
 
 
 def fetch(connection: sa.Connection, statement: str, *parameters: Any) -> list[Any]:

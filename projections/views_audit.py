@@ -19,6 +19,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
+from mnemolog.projections.database import faults_of
 from mnemolog.projections.erasing import passing_over
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.turn_metadata import TURN_METADATA, rows_of
@@ -56,10 +57,9 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
     Raises `ProjectionUnreadable` (by the connection's owner) where the file cannot be read.
     """
     found = Disagreements()
-    for (message,) in connection.exec_driver_sql(f"PRAGMA integrity_check({LISTED_MAX})"):
-        if message != "ok":
-            found.add(f"SQLite: {message}")
-            found.file_damaged = True
+    for fault in faults_of(connection):
+        found.add(fault)
+        found.file_damaged = True
     expected = _Expected()
     for events in log.read(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
         expected.take(events)

@@ -174,6 +174,22 @@ def test_a_bit_that_flips_under_an_open_store_is_never_served(stage):
         assert store.status().quarantined >= 1
 
 
+def test_what_a_recall_finds_damaged_is_embedded_again_if_no_cache_has_it(stage):
+    """As what is new: one recall sets the segment aside, embeds the twenty turns and answers up to the head."""
+    model = HashEncoder(dimension=DIMENSION)
+    with MemoryStore.open(stage, model=model, background=False) as store:
+        before = store.recall("number107", k=20, mode="vector").hits
+    (stage / "projections" / "embeddings.db").unlink()
+    *_, last = sorted(stage.glob("projections/vectors/*/*/vectors.f32"))
+    last.write_bytes(bytes(last.stat().st_size))
+    with MemoryStore.open(stage, model=model, background=False) as store:
+        encoded = model.texts_encoded
+        after = store.recall("number107", k=20, mode="vector")
+        assert (after.hits, after.vectors_to, after.vectors_lag) == (before, after.head, None)
+        assert model.texts_encoded == encoded + 20 + 2, "twenty turns, and the query twice"
+        assert store.status().quarantined == 1
+
+
 def damage_one(folder):
     """Flip bits all over the vectors of one segment of several, in a store that nobody has open."""
     path = sorted(folder.glob("projections/vectors/*/*/vectors.f32"))[0]

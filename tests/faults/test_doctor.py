@@ -77,6 +77,19 @@ def flip(path, *, at=0.5):
     path.write_bytes(data)
 
 
+def spoil_a_page(path, table):
+    """Have the first page of a table count free bytes that it has not. Its rows can be read, and are right."""
+    execute(path)
+    with dbapi2.connect(path) as connection:
+        ((page, size),) = connection.execute(
+            "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = ?", [table]
+        )
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size + 7] += 1
+    path.write_bytes(data)
+
+
 def segment_of(projections):
     (segment,) = projections.glob("vectors/*/[0-9]*-[0-9]*")
     return segment
@@ -131,6 +144,9 @@ FOUND_BY_READING = {
     "a text not indexed": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns_text WHERE rowid = 5")),
     "bad embeddings": ("cache", lambda p: execute(p / "embeddings.db", "UPDATE embeddings SET vectors = zeroblob(4)")),
     "a bad snapshot": ("cache", lambda p: execute(p / "snapshots.db", "UPDATE snapshots SET version = 9")),
+    "a spoilt page of embeddings": ("cache", lambda p: spoil_a_page(p / "embeddings.db", "embeddings")),
+    "a spoilt page of snapshots": ("cache", lambda p: spoil_a_page(p / "snapshots.db", "snapshots")),
+    "a spoilt page of views": ("views", lambda p: spoil_a_page(p / "views.db", "turns")),
     "a flipped bit of the vectors": ("vectors", lambda p: flip(segment_of(p) / "vectors.f32")),
     "a flipped bit of the checksums": ("vectors", lambda p: flip(segment_of(p) / "blocks.bin")),
     "a flipped bit of the rows": ("vectors", lambda p: flip(segment_of(p) / "rows.i64")),
