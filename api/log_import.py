@@ -18,7 +18,7 @@ from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.importing.log_export import ExportReader, Line
 from mnemolog.importing.source import Source
 from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.durable_files import mapped_errors, sync_folder
+from mnemolog.infra.durable_files import mapped_errors, sync
 from mnemolog.infra.keys_file import KEYS_FILE
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.log_file import LOG_FILE, Identity
@@ -56,9 +56,9 @@ def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
                 appended = _append(log, source, reader.events())
                 head = log.head()
             with mapped_errors(folder):
-                sync_folder(temporary)
+                sync(temporary)
                 temporary.rename(final)  # Onto an empty folder, or none; refused if it was filled meanwhile.
-                sync_folder(final.parent)
+                sync(final.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     at = HeadAt(position=head.position, digest=head.digest.hex())

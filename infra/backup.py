@@ -18,6 +18,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.digest import genesis
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra import sqlite
+from mnemolog.infra.durable_files import sync
 from mnemolog.infra.log_file import Identity
 
 PAGES_PER_STEP: Final = 512
@@ -45,7 +46,7 @@ def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = 
         raise errors.StorageFull(target) from error
     except errors.LogWriteFailed as error:
         raise errors.StoreNotWritable(target, str(error.__cause__)) from error
-    _sync(target)
+    sync(target)
 
 
 def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
@@ -73,15 +74,6 @@ def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
 
 def _make_new(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, sqlite.FILE_MODE))
-
-
-def _sync(path: Path) -> None:
-    """Make a database durable that nobody has open."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class CopiedLog(NamedTuple):

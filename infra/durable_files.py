@@ -34,7 +34,7 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()
-        sync_folder(path.absolute().parent)
+        sync(path.absolute().parent)
 
 
 def _name(temporary: Path, path: Path, *, overwrite: bool) -> None:
@@ -55,9 +55,9 @@ def _taken(path: Path) -> errors.InvalidInput:
     return errors.InvalidInput("file", f"{path} is there already; choose another name, or say that it may be replaced")
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make durable what a file holds that nobody has open, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

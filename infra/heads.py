@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import NotedHead, head_line, parse_head
-from mnemolog.infra.durable_files import mapped_errors, sync_folder
+from mnemolog.infra.durable_files import mapped_errors, sync
 
 LINE_BYTES_MAX: Final = 4_096
 
@@ -45,7 +45,7 @@ def append_head(path: Path, head_after: Callable[[Line | None], NotedHead]) -> N
             head = head_after(last)
             _write(file, _separator(file) + head_line(head))
         if is_new:
-            sync_folder(path.absolute().parent)
+            sync(path.absolute().parent)
     return head
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,6 +14,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.position import Micros
 from mnemolog.infra import keys_file, sqlite
+from mnemolog.infra.durable_files import sync
 from mnemolog.infra.schema import APPLICATION_ID, LOG_FORMAT, PLAIN_FORMAT, create_schema
 
 LOG_FILE: Final = "log.db"
@@ -103,7 +103,7 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
     if encrypt and identity is None:
         # The keys first, durably: a log whose keys were lost could never be read.
         made = Identity(keys_file.create(folder, created_at=made.created_at), LOG_FORMAT, made.created_at)
-        _sync_folder(folder)
+        _sync_names(folder)
     engine = sqlite.create_engine(folder / LOG_FILE, synchronous="FULL", create=True)
     try:
         with engine.connect() as connection:
@@ -113,18 +113,14 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
             connection.exec_driver_sql("COMMIT")
     finally:
         engine.dispose()
-    _sync_folder(folder)
+    _sync_names(folder)
     found = _find(folder)
     if found is None:
         raise errors.StoreNotWritable(folder, "the log was not created")
     return found
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_names(folder: Path) -> None:
     """Make the new file's name durable, as its content already is."""
-    for path in (folder, folder.absolute().parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    sync(folder)
+    sync(folder.absolute().parent)

@@ -1,8 +1,10 @@
-"""Processes to be killed and processes that race."""
+"""Processes to be killed, processes that race, and files that may not grow."""
 
 from __future__ import annotations
 
 import multiprocessing
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,16 @@ def processes(fork_server):
     processes = Processes(fork_server)
     yield processes
     processes.end()
+
+
+@pytest.fixture
+def file_limit():
+    """Set how large a file of this process may become; lifted afterwards."""
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, was[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, was)
+    signal.signal(signal.SIGXFSZ, handler)
 
 
 def pytest_configure(config):

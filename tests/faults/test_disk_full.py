@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import signal
 
 import pytest
 
@@ -11,16 +10,6 @@ import mnemolog
 from mnemolog import MemoryStore
 
 pytestmark = pytest.mark.promise("P13")
-
-
-@pytest.fixture
-def file_limit():
-    """Set how large a file of this process may become; lifted afterwards."""
-    was = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, was[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, was)
-    signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.mark.parametrize("room", range(0, 64 * 1024, 4096))

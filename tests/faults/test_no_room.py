@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -117,16 +116,6 @@ def copied(template, tmp_path):
         return folder
 
     return copy
-
-
-@pytest.fixture
-def file_limit():
-    """Set how large a file of this process may become."""
-    was = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, was[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, was)
-    signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.fixture
