@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import runpy
-from pathlib import Path
 
 import pytest
 
 from mnemolog.projections.drift import TABLE
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
+from tests.pages import ROOT, broken_links, run_example, run_page
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "docs/async.md",
@@ -30,40 +28,19 @@ PAGES = [
     "docs/working-memory.md",
 ]
 WITHOUT_PYTHON = ["docs/adapters/README.md", "docs/adapters/hermes.md", "docs/adapters/mcp.md", "docs/import.md"]
-_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
-
-
-def program(page: str) -> str:
-    """Return a page's Python blocks as one program, its other lines blank, `x  # -> y` as an assertion."""
-    text = (ROOT / page).read_text()
-    lines = [""] * text.count("\n")
-    for block in _BLOCK.finditer(text):
-        first = text.count("\n", 0, block.start(1))
-        for number, line in enumerate(block[1].splitlines(), first):
-            shown = _SHOWN.match(line)
-            lines[number] = f"_shown({shown[1]}, {shown[2]!r})" if shown else line
-    return "\n".join(lines).replace('model="all-MiniLM-L6-v2"', "model=None")
-
-
-def shown(value: object, as_text: str) -> None:
-    assert repr(value) == as_text
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_run_in_order_and_give_what_they_show(page, tmp_path, monkeypatch):
     """Without a model, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    source = program(page)
-    assert source.strip()
-    exec(compile(source, ROOT / page, "exec"), {"__name__": "docs", "_shown": shown})
+    run_page(page)
 
 
 @pytest.mark.parametrize("page", [*PAGES, *WITHOUT_PYTHON])
 def test_links_of_a_page_lead_to_files(page):
     """Only those into the repository are looked at."""
-    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
-        assert ((ROOT / page).parent / target).exists(), target
+    assert broken_links(page) == []
 
 
 def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
@@ -78,15 +55,14 @@ def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
 
 def test_the_example_of_sessions_runs(capsys):
     """It needs no model and cleans up behind itself."""
-    runpy.run_path(str(ROOT / "examples" / "sessions.py"), run_name="__main__")
+    run_example("sessions.py")
     assert "assistant is in" in capsys.readouterr().out
 
 
 def test_the_example_of_an_agent_runs(capsys, monkeypatch):
     """In eighty lines, without a model and without a provider's key."""
-    path = ROOT / "examples" / "agent.py"
-    monkeypatch.setattr("sys.argv", [str(path)])
-    runpy.run_path(str(path), run_name="__main__")
+    monkeypatch.setattr("sys.argv", ["agent.py"])
+    run_example("agent.py")
     printed = capsys.readouterr().out
     assert "I remember: My dog Nero hates the stairs." in printed
     assert "the new session was handed: None" in printed
@@ -94,4 +70,4 @@ def test_the_example_of_an_agent_runs(capsys, monkeypatch):
     assert "recalled: 'I moved to Lisbon in March.', position 3, session True" in printed
     assert "there were 2 sessions" in printed
     assert "sound: True" in printed
-    assert len(path.read_text().splitlines()) <= 80
+    assert len((ROOT / "examples" / "agent.py").read_text().splitlines()) <= 80

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gc
 import re
-import runpy
-from pathlib import Path
 
 from pydantic import BaseModel
 
 from mnemolog.tools import TOOLS
-
-ROOT = Path(__file__).parents[3]
+from tests.pages import ROOT, run_example
 
 
 def test_the_page_has_every_tool_and_whether_it_writes():
@@ -24,7 +21,7 @@ def test_the_page_has_every_tool_and_whether_it_writes():
 
 def test_the_example_of_a_client_runs(capsys):
     """It starts a server of its own and cleans up behind itself."""
-    runpy.run_path(str(ROOT / "examples" / "mcp_client.py"), run_name="__main__")
+    run_example("mcp_client.py")
     printed = capsys.readouterr().out
     assert "recalled: [('I moved to Lisbon in March.', 2)] ['text']" in printed
     assert "before it was said: []" in printed

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import runpy
-
-from tests.e2e.test_docs import ROOT, program, shown
+from tests.pages import broken_links, run_example, run_page
 
 PAGE = "docs/adapters/watch.md"
 
@@ -13,18 +10,17 @@ PAGE = "docs/adapters/watch.md"
 def test_the_examples_of_the_page_run_in_order_and_give_what_they_show(tmp_path, monkeypatch):
     """Without a model, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(program(PAGE), ROOT / PAGE, "exec"), {"__name__": "docs", "_shown": shown})
+    run_page(PAGE)
 
 
 def test_links_of_the_page_lead_to_files():
     """Only those into the repository are looked at."""
-    for target in re.findall(r"\]\(([^)#:]+)", (ROOT / PAGE).read_text()):
-        assert ((ROOT / PAGE).parent / target).exists(), target
+    assert broken_links(PAGE) == []
 
 
 def test_the_example_runs(capsys):
     """What was taken back is hidden."""
-    runpy.run_path(str(ROOT / "examples" / "watch_agents.py"), run_name="__main__")
+    run_example("watch_agents.py")
     assert capsys.readouterr().out.splitlines() == [
         "recorded 1, switches {'new': 1}",
         "recorded 1, switches {}",
