@@ -69,58 +69,37 @@ class Recalls:
     ) -> Recall:
         """Answer a question. See `MemoryStore.recall`."""
         with timed(self._telemetry, "mnemolog.recall", RECALL_SECONDS, mode=question.mode):
-            return self._ask(
-                question,
-                as_of=as_of,
-                at_least=at_least,
-                timeout_s=timeout_s,
-                after=after,
-                receipt=receipt,
-                wait_for_model=wait_for_model,
-            )
-
-    def _ask(
-        self,
-        question: Question,
-        *,
-        as_of: int | None,
-        at_least: int | None,
-        timeout_s: float,
-        after: str | None,
-        receipt: bool,
-        wait_for_model: bool,
-    ) -> Recall:
-        if question.session is not None:
-            self._sessions.state(question.session)
-        views, newest = self._projections.caught_up()
-        basis, asked = Basis(newest, Page(question.k)), as_of
-        if after is not None:
+            if question.session is not None:
+                self._sessions.state(question.session)
+            views, newest = self._projections.caught_up()
+            basis, asked = Basis(newest, Page(question.k)), as_of
+            if after is not None:
+                if at_least is not None:
+                    raise errors.InvalidInput("at_least", "a later page has the vectors of the first: leave it out")
+                found = self._fitting(cursors.decode(after), question, newest=newest, as_of=as_of)
+                basis = _continued(found, question)
+                asked = basis.head if found.as_of else None
+            elif as_of is not None:
+                basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
             if at_least is not None:
-                raise errors.InvalidInput("at_least", "a later page has the vectors of the first: leave it out")
-            found = self._fitting(cursors.decode(after), question, newest=newest, as_of=as_of)
-            basis = _continued(found, question)
-            asked = basis.head if found.as_of else None
-        elif as_of is not None:
-            basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
-        if at_least is not None:
-            self._cover(views, question, basis, at_least, timeout_s)
-        elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(views, basis)):
-            basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
-        live = after is None and as_of is None
-        answer, basis = (self._at_the_head if live else self._at)(question, basis, views)
-        if after is not None and not found.follows(answer.ranking.digest(found.passed_over)):
-            raise cursors.refused("the pages before cannot be made again as they were: begin with the first")
-        if at_least is not None and question.mode != "text":
-            _require(answer.recall, at_least)
-        made = replace(
-            answer.recall,
-            as_of=None if asked is None else basis.head,
-            next=self._next(question, basis, answer, as_of=asked is not None),
-        )
-        if not receipt:
-            return made
-        event = receipt_of(question, made, page=basis.page, model=self._answered_with(views, basis, made))
-        return replace(made, receipt=self._log.transact(lambda tx: tx.append(RECALLS_STREAM, event)).position)
+                self._cover(views, question, basis, at_least, timeout_s)
+            elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(views, basis)):
+                basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
+            live = after is None and as_of is None
+            answer, basis = (self._at_the_head if live else self._at)(question, basis, views)
+            if after is not None and not found.follows(answer.ranking.digest(found.passed_over)):
+                raise cursors.refused("the pages before cannot be made again as they were: begin with the first")
+            if at_least is not None and question.mode != "text":
+                _require(answer.recall, at_least)
+            made = replace(
+                answer.recall,
+                as_of=None if asked is None else basis.head,
+                next=self._next(question, basis, answer, as_of=asked is not None),
+            )
+            if not receipt:
+                return made
+            event = receipt_of(question, made, page=basis.page, model=self._answered_with(views, basis, made))
+            return replace(made, receipt=self._log.transact(lambda tx: tx.append(RECALLS_STREAM, event)).position)
 
     def today(self, question: Question, page: Page) -> Recall:
         """Return a page of what a question is answered with now."""

@@ -14,13 +14,11 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import checked_key, new_turn
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import NewTurn
+from mnemolog.undisturbed import undisturbed
 
 if TYPE_CHECKING:
     from mnemolog.session import Session
     from mnemolog.sessions import Sessions
-
-ATTEMPTS_MAX: Final = 100
-"""How often it is begun again because others wrote to the session meanwhile."""
 
 PAGE: Final = 1_000
 _FIELDS: Final = ("speaker", "said_at", "tool_calls", "metadata")
@@ -33,19 +31,14 @@ def reconcile(session: Session, sessions: Sessions, messages: Sequence[Mapping[s
     if len(messages) > TURNS_PER_CALL_MAX:
         raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
     wanted = [_message(place, message) for place, message in enumerate(messages)]
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+
+    def record_missing() -> list[Turn]:
         version = sessions.version(session.id)
         added = missing(list(_seen(session)), wanted)
-        if not added:
-            return []
-        try:
-            recorded = sessions.record_behind(session.id, added, expected=version)
-        except errors.WrongExpectedVersion:
-            if attempt == ATTEMPTS_MAX:
-                raise
-        else:
-            return [item.turn() for item in recorded if not item.deduplicated]
-    raise AssertionError("unreachable")
+        recorded = sessions.record_behind(session.id, added, expected=version) if added else []
+        return [item.turn() for item in recorded if not item.deduplicated]
+
+    return undisturbed(record_missing)
 
 
 def missing(seen: Sequence[Turn], wanted: Sequence[Message]) -> list[Message]:

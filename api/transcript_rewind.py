@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.role import Role
-from mnemolog.reconcile import ATTEMPTS_MAX
 from mnemolog.results import NewTurn
+from mnemolog.undisturbed import undisturbed
 
 if TYPE_CHECKING:
     from mnemolog.session import Session
@@ -33,19 +33,17 @@ def rewind_to_transcript(
         end = next((place for place in reversed(users) if texts[place] == before.strip()), newest)
     kept = [texts[place] for place in users if place < end]
     said = any(role in (Role.USER, Role.ASSISTANT) for role in roles[:end])
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+
+    def hide_gone() -> int:
         version = sessions.version(session.id)
         turns = session.turns(newest_first=True, limit=LOOKED_BACK_MAX)[::-1]
         places = [place for place, turn in enumerate(turns) if turn.role is Role.USER]
         first = first_gone([turns[place].text.strip() for place in places], kept, said=said)
         gone = 0 if first is None else len(turns) - places[first]
-        try:
-            sessions.settle_undone(session.id, turns=gone, expected=version)
-            return gone
-        except errors.WrongExpectedVersion:
-            if attempt == ATTEMPTS_MAX:
-                raise
-    raise AssertionError("unreachable")
+        sessions.settle_undone(session.id, turns=gone, expected=version)
+        return gone
+
+    return undisturbed(hide_gone)
 
 
 def first_gone(seen: Sequence[str], kept: Sequence[str], *, said: bool) -> int | None:
