@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from mnemolog import Session
+from tests.children.simulated import FATAL, dying_amid
 from tests.faults.simulation.accidents import Accidents
 from tests.faults.simulation.running import played, seeds_of, shrunk
 from tests.faults.simulation.script import WEIGHTS, Step, read, script_of, written
+from tests.faults.simulation.workers import play_all
 
 pytestmark = pytest.mark.promise("P20")
 SHORT_MAX = 8
@@ -47,6 +49,14 @@ def test_the_simulation_sees_a_store_that_is_wrong_and_makes_the_script_short(tm
     short = shrunk(found, fails)
     assert "rewind" in {step.name for step in short}
     assert len(short) <= SHORT_MAX, written(short)
+
+
+def test_a_script_that_kills_its_process_is_told_and_ends_the_run(tmp_path):
+    """Nobody waits for what it was at: its seed is among those that are named, and there are no more than processes."""
+    done, (told,) = play_all(seeds_of(1, 40), str(tmp_path), dying_amid, workers=2)
+    assert done < 40
+    assert FATAL in told
+    assert len(told.split(":")[1].split(",")) <= 2, told
 
 
 def test_a_script_is_told_by_its_seed_and_can_be_read_back(seed):

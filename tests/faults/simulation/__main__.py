@@ -7,24 +7,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import multiprocessing
 import random
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.faults.simulation.running import Failure, run, run_seed, seeds_of, told, work_below
+from tests.faults.simulation.running import run, run_seed, seeds_of, work_below
 from tests.faults.simulation.script import STEPS, read
+from tests.faults.simulation.workers import play_all
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-FAILURES_MAX = 5
-"""After so many that fail there is enough to look at."""
-TOGETHER = 5
-"""Scripts that a worker is given at once."""
-TOLD_EVERY_S = 30.0
-LIFE = 200
-"""Rounds of scripts after which a worker makes room for another."""
 
 
 def main() -> int:
@@ -52,32 +45,13 @@ def simulate(asked: argparse.Namespace, folder: str) -> int:
     seed = random.SystemRandom().randrange(2**32) if asked.seed is None else asked.seed
     seeds = seeds_of(seed, asked.scripts) if asked.only is None else [asked.only]
     began = time.monotonic()
-    done, failures = run_all(seeds, folder, steps=asked.steps, workers=asked.workers)
+    play = functools.partial(run_seed, steps=asked.steps, starts=golden_stores())
+    done, failures = play_all(seeds, folder, play, workers=asked.workers)
     for failure in failures:
-        print(told(failure))
+        print(failure)
     seconds = time.monotonic() - began
     print(f"{done} scripts of {asked.steps} steps, {len(failures)} failed; seed {seed}; {seconds:.0f} s")
     return int(bool(failures))
-
-
-def run_all(seeds: list[str], folder: str, *, steps: int, workers: int) -> tuple[int, list[Failure]]:
-    """Run the scripts of all seeds in some processes. Return how many were run, and which failed."""
-    job = functools.partial(run_seed, steps=steps, starts=golden_stores())
-    failures: list[Failure] = []
-    began = told_at = time.monotonic()
-    done = 0
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(workers, initializer=work_below, initargs=(folder,), maxtasksperchild=LIFE) as pool:
-        for done, failure in enumerate(pool.imap_unordered(job, seeds, chunksize=TOGETHER), 1):
-            if failure is not None:
-                failures.append(failure)
-                if len(failures) >= FAILURES_MAX:
-                    break
-            if (now := time.monotonic()) - told_at > TOLD_EVERY_S:
-                told_at = now
-                rate = done * steps / (now - began)
-                print(f"{done} of {len(seeds)} scripts, {rate:.0f} steps/s", file=sys.stderr, flush=True)
-    return done, failures
 
 
 def golden_stores() -> list[Path]:
