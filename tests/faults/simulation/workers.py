@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import sys
@@ -50,13 +51,18 @@ def play_all(seeds: list[str], folder: str, play: Play, *, workers: int) -> tupl
 def _played(seeds: list[str], folder: str, play: Play, workers: int) -> Iterator[tuple[int, list[Failure]]]:
     """Yield how many scripts were played, and those that failed, round after round in processes that end with it."""
     # Not `multiprocessing.Pool`: it waits for ever for what a process was at that has died.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), work_below, (folder,)) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (folder,)) as pool:
         rounds = [seeds[at : at + TOGETHER] for at in range(0, len(seeds), TOGETHER)]
         try:
             for ended in as_completed([pool.submit(_play_some, some, folder, play) for some in rounds]):
                 yield ended.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _begin(folder: str) -> None:
+    faulthandler.enable()  # What native code does to a process is told with the line of Python that it was called from.
+    work_below(folder)
 
 
 def _play_some(seeds: list[str], folder: str, play: Play) -> tuple[int, list[Failure]]:
