@@ -225,10 +225,10 @@ def _open_or_begin_anew(
             if sealed and (why_not := seal.misfit(path)) is not None:
                 raise _NotAsSealed(path, why_not)
             return open_projection(ProjectionDatabase(engine, path, sealed))
-        except errors.ProjectionUnreadable as error:
-            engine.dispose()
+        except BaseException as error:
+            engine.dispose()  # Else a connection would stay open until it is collected.
             # Only a file that is of no use here is moved; a busy or full disk is for the caller.
-            if attempt == 2 or not (isinstance(error, _Uncovered | _NotAsSealed) or is_damage(error)):
+            if attempt == 2 or not isinstance(error, errors.ProjectionUnreadable) or not _is_of_no_use(error):
                 raise
             state = error.state if isinstance(error, _Uncovered) else Drift.DAMAGED.value
             # Another process may have been first, and begun it anew under this name: that one is opened then.
@@ -237,6 +237,10 @@ def _open_or_begin_anew(
                 why = f"{error.cause}; it cannot be set aside, for the quarantine is full: `mnemolog quarantine purge`"
                 raise errors.ProjectionUnreadable(path, why) from error
     raise AssertionError("unreachable")
+
+
+def _is_of_no_use(error: errors.ProjectionUnreadable) -> bool:
+    return isinstance(error, _Uncovered | _NotAsSealed) or is_damage(error)
 
 
 def is_damage(error: errors.ProjectionUnreadable) -> bool:

@@ -151,6 +151,7 @@ def connect(path: Path, *, log_id: str, busy_timeout_s: float) -> OpenKeys:
     if not path.exists():
         raise errors.KeysMissing(path, "it is not there")
     engine = sqlite.create_engine(path, synchronous="FULL", busy_timeout_s=busy_timeout_s)
+    connection: sa.Connection | None = None
     try:
         with mapped_errors(path, busy_timeout_s=busy_timeout_s):
             connection = engine.connect()
@@ -161,6 +162,8 @@ def connect(path: Path, *, log_id: str, busy_timeout_s: float) -> OpenKeys:
             if found.log_id != log_id:
                 raise errors.KeysMissing(path, f"it belongs to log {found.log_id}, this one is {log_id}")
     except BaseException:
+        if connection is not None:
+            connection.close()
         engine.dispose()
         raise
     return OpenKeys(engine, connection, driver, found.secret)

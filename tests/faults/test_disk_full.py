@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import resource
+from pathlib import Path
 
 import pytest
 
 import mnemolog
-from mnemolog import MemoryStore
+from mnemolog import MemoryStore, StorageFull
+from mnemolog.bootstrap import _open_or_begin_anew
 
 pytestmark = pytest.mark.promise("P13")
 
@@ -32,3 +36,20 @@ def test_an_append_without_room_writes_nothing_and_works_again_later(folder, fil
         assert store.verify().sound
     assert failed is None or failed.hint
     assert failed is not None or room >= 60_000  # It cannot have fitted into less.
+
+
+def test_a_database_that_cannot_be_begun_is_not_left_open(folder, request):
+    """Who tries again and again on a full disk does not run out of descriptors, nor maps what others cut."""
+
+    def begin(database):
+        with database.writing() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count = 4")
+            connection.exec_driver_sql("CREATE TABLE large AS SELECT zeroblob(100000)")
+
+    path = folder / "projections" / "views.db"
+    request.addfinalizer(gc.enable)
+    gc.disable()
+    with pytest.raises(StorageFull):
+        _open_or_begin_anew(path, begin, folder / "projections" / "quarantine", busy_timeout_s=1)
+    assert path.exists()
+    assert not [link for link in Path("/proc/self/fd").iterdir() if "views.db" in os.path.realpath(link)]

@@ -10,6 +10,7 @@ import errno
 import functools
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ class Failing:
         if self.count == self._at or (self._for_ever and self.count > self._at):
             self.happened = True
             self._effect(sqlite)
+
+    def left_open(self) -> list[str]:
+        """Return the paths of databases that a connection is open to."""
+        paths = []
+        for connection in list(self._connections):
+            with suppress(dbapi2.ProgrammingError):  # It is closed.
+                paths += [path for _, _, path in dbapi2.Connection.execute(connection, "PRAGMA database_list")]
+        return paths
 
     def let_go(self) -> None:
         """Close every connection and every lock, as the end of a process does. Nothing is committed by it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
 import tempfile
@@ -73,6 +74,7 @@ def _prepared() -> tuple[Path, Failing]:
     for module, name, value in SMALL:
         setattr(module, name, value)
     _compile_statements_once()
+    gc.freeze()
     root = Path(tempfile.mkdtemp(dir=_FOLDER[0]))
     return root, Failing(root)
 
@@ -81,6 +83,7 @@ def run(script: Script, *, start: Path | None = None) -> str | None:
     """Run a script on a new store, or a copy of `start`; return why it failed, None where it did not."""
     root, failing = _prepared()
     base = Path(tempfile.mkdtemp(dir=root))
+    gc.disable()  # What is left open is seen, and not at times collected before.
     try:
         if start is not None:
             shutil.copytree(start, base / "memory")
@@ -89,6 +92,7 @@ def run(script: Script, *, start: Path | None = None) -> str | None:
         failing.disarm()
         failing.let_go()
         shutil.rmtree(base, ignore_errors=True)
+        gc.collect()
 
 
 def played(script: Script, base: Path, failing: Failing | None = None, *, adopts: bool = False) -> str | None:
