@@ -32,7 +32,10 @@ def run(monkeypatch, capsys):
     for name in [name for name in os.environ if name.startswith("MNEMOLOG")]:
         monkeypatch.delenv(name)
 
-    def run(*arguments, stdin=""):
+    def run(*arguments, store=None, stdin=""):
+        monkeypatch.delenv("MNEMOLOG_STORE", raising=False)
+        if store is not None:
+            monkeypatch.setenv("MNEMOLOG_STORE", str(store))
         monkeypatch.setattr(sys, "argv", ["mnemolog", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         capsys.readouterr()

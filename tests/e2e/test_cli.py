@@ -20,13 +20,11 @@ COMMANDS = "init import record recall sessions show status project rebuild repla
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
 
 
-def run(*arguments: object, store: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def in_a_process(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the real command in a process of its own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMOLOG")}
-    if store is not None:
-        environment["MNEMOLOG_STORE"] = str(store)
     command = [sys.executable, "-m", "mnemolog", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 @pytest.fixture
@@ -50,7 +48,7 @@ def refused(ran: subprocess.CompletedProcess[str], code: int) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(command):
+def test_every_command_has_help_with_an_example(command, run):
     """One screen that shows how it is used."""
     ran = run(command, "--help")
     assert ran.returncode == 0
@@ -73,7 +71,7 @@ READS = {
 
 
 @pytest.mark.parametrize("what", READS)
-def test_every_read_gives_json_and_takes_the_store_from_the_environment(memory, what):
+def test_every_read_gives_json_and_takes_the_store_from_the_environment(memory, what, run):
     """The same answer with the folder first and with MNEMOLOG_STORE."""
     command, *rest = READS[what]
     named = run(command, memory, *rest, "--json")
@@ -107,7 +105,7 @@ def branched(memory):
     return memory
 
 
-def test_sessions_as_a_tree_show_where_each_was_branched(branched):
+def test_sessions_as_a_tree_show_where_each_was_branched(branched, run):
     """Guides, ids, positions and reasons; a branch outside its parent's scope begins a tree of its own."""
     lines = run("sessions", branched, "--tree").stdout.splitlines()
     assert [line.rstrip() for line in lines[::2]] == [
@@ -124,7 +122,7 @@ def test_sessions_as_a_tree_show_where_each_was_branched(branched):
     assert [grandchild["session"] for grandchild in child["children"]] == ["c-1"]
 
 
-def test_events_beside_turns_disturb_no_command(branched):
+def test_events_beside_turns_disturb_no_command(branched, run):
     """Working memory and agents' streams are passed over, and replay tells where a branch comes from."""
     for command, *rest in READS.values():
         ran = run(command, branched, *rest)
@@ -138,7 +136,7 @@ def test_events_beside_turns_disturb_no_command(branched):
     assert "plan [b] (b-1) in acme/sales, branched at 3 of trip-1" in run("replay", branched).stdout
 
 
-def test_record_and_import_take_the_store_from_the_environment_too(memory, tmp_path):
+def test_record_and_import_take_the_store_from_the_environment_too(memory, tmp_path, run):
     """Writing commands follow the same rule."""
     file = tmp_path / "more.jsonl"
     file.write_text('{"session": "x", "text": "hello", "key": "1"}\n')
@@ -148,7 +146,7 @@ def test_record_and_import_take_the_store_from_the_environment_too(memory, tmp_p
     assert json.loads(run("head", memory, "--json").stdout)["position"] == 4 + 1 + 2
 
 
-def test_record_reads_standard_input_starts_a_session_and_repeats_safely(tmp_path):
+def test_record_reads_standard_input_starts_a_session_and_repeats_safely(tmp_path, run):
     """What a shell script needs."""
     assert run("init", tmp_path / "m").returncode == 0
     assert run("init", tmp_path / "m").returncode == 0
@@ -158,7 +156,7 @@ def test_record_reads_standard_input_starts_a_session_and_repeats_safely(tmp_pat
     assert (first["text"], first["scope"]) == ("from a pipe", "me")
 
 
-def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path):
+def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     """No traceback, nothing on stdout."""
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a").write_text("")
@@ -174,13 +172,22 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path):
     assert "cannot be loaded" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
 
 
-def test_wrong_usage_is_exit_code_2(memory):
+def test_a_process_ends_with_the_codes_that_are_promised(memory):
+    """0, 1, 2 and 3, and errors go to stderr, as a shell sees it."""
+    assert in_a_process("head", memory).stdout.startswith("4:")
+    assert "no session 'nope'" in refused(in_a_process("show", memory, "nope"), 1)
+    assert in_a_process("sing").returncode == 2
+    os.truncate(memory / "log.db", 5_000)
+    assert "malformed" in refused(in_a_process("verify", memory), 3)
+
+
+def test_wrong_usage_is_exit_code_2(memory, run):
     """An unknown command, an unknown option, a missing argument."""
     for arguments in (("sing",), ("status", memory, "--loud"), ("recall",)):
         assert run(*arguments).returncode == 2
 
 
-def test_verify_exits_3_and_names_the_position_when_history_was_changed(memory):
+def test_verify_exits_3_and_names_the_position_when_history_was_changed(memory, run):
     """A row edited from outside, and a head that was noted before."""
     noted = run("head", memory).stdout.strip()
     assert run("verify", memory, "--expect-head", noted).returncode == 0
@@ -193,7 +200,7 @@ def test_verify_exits_3_and_names_the_position_when_history_was_changed(memory):
     assert "position 3" in run("verify", memory).stdout
 
 
-def test_an_import_runs_twice_and_names_what_it_refuses(memory, tmp_path):
+def test_an_import_runs_twice_and_names_what_it_refuses(memory, tmp_path, run):
     """Keys make it safe; file and line make it repairable."""
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
     lines = [json.dumps({"room": "r", "day": n % 2, "body": f"line {n}", "id": n}) for n in range(700)]
@@ -211,7 +218,7 @@ def test_an_import_runs_twice_and_names_what_it_refuses(memory, tmp_path):
     assert sorted(line.split(": ")[0] for line in report["refused"]) == [f"{bad}:4", f"{bad}:5"]
 
 
-def test_the_sample_conversation_is_imported_and_answered_by_text(tmp_path):
+def test_the_sample_conversation_is_imported_and_answered_by_text(tmp_path, run):
     """What `make demo` shows, without the model."""
     run("init", tmp_path / "m")
     assert run("import", tmp_path / "m", SAMPLE, "--no-vectors").returncode == 0
@@ -223,16 +230,16 @@ def test_the_sample_conversation_is_imported_and_answered_by_text(tmp_path):
 @pytest.mark.model
 def test_the_real_model_answers_in_other_words_than_were_said(memory):
     """MiniLM, FAISS and SQLite together, through the command line."""
-    answer = json.loads(run("recall", memory, "what is the pet's name?", "--mode", "vector", "--json").stdout)
+    answer = json.loads(in_a_process("recall", memory, "what is the pet's name?", "--mode", "vector", "--json").stdout)
     assert answer["hits"][0]["text"] == "The dog is called Nero."
     assert answer["vectors_to"] == answer["head"]
-    rebuilt = json.loads(run("rebuild", memory, "all", "--json").stdout)
+    rebuilt = json.loads(in_a_process("rebuild", memory, "all", "--json").stdout)
     assert [report["built_turns"] for report in rebuilt] == [3, 3]
     assert rebuilt[1]["encoded_texts"] == 0
 
 
 @pytest.mark.parametrize("options", [["none"], ["none", "--follow"], ["no-such-model"]])
-def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, options):
+def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, options, run):
     """One line and a hint; the turns are as they were."""
     ran = run("project", memory, "--model", *options)
     assert "cannot be loaded" in refused(ran, 1)
