@@ -190,6 +190,21 @@ def test_what_a_recall_finds_damaged_is_embedded_again_if_no_cache_has_it(stage)
         assert store.status().quarantined == 1
 
 
+def test_a_damaged_cache_keeps_no_vectors_from_answering(stage):
+    """What is new has to wait until a doctor has been asked, and the answer says so; the others are found."""
+    path = stage / "projections" / "embeddings.db"
+    path.write_bytes(path.read_bytes()[:4096].ljust(path.stat().st_size, b"\xff"))
+    with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION), background=False) as store:
+        store.record("s", "user", "note number999 on topic9")
+        found = store.recall("number7", k=20)
+        assert found.legs == ("text", "vector")
+        assert found.vectors_to == found.head - 1
+        assert "embeddings.db" in found.vectors_lag
+        assert all(ailment.fixed for ailment in store.doctor(fix=True).findings)
+        mended = store.recall("number7", k=20)
+        assert (mended.vectors_to, mended.vectors_lag) == (mended.head, None)
+
+
 def damage_one(folder):
     """Flip bits all over the vectors of one segment of several, in a store that nobody has open."""
     path = sorted(folder.glob("projections/vectors/*/*/vectors.f32"))[0]

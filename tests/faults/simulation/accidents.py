@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from mnemolog.domain.fold import Histories
 from mnemolog.infra.schema import forbid_rewriting
 from mnemolog.projections import seal
 from tests.faults.simulation.conversations import Conversations
-from tests.faults.simulation.failing import Crash, crash, io_error, no_space
+from tests.faults.simulation.failing import Crash, Failing, crash, io_error, no_space
 from tests.faults.simulation.questions import Questions
 from tests.faults.simulation.world import HANDLES, Mismatch, Over, agree
 from tests.support import decided_on, read_all
@@ -33,6 +34,11 @@ LARGE = 40_000
 
 class Accidents(Conversations, Questions):
     """Steps of the store as a whole."""
+
+    def __init__(self, base: Path, failing: Failing | None = None) -> None:
+        super().__init__(base, failing)
+        self.ever = defaultdict[str, set[str]](set)
+        """Digests of the states that sessions were in, those included that can be made from the log no more."""
 
     def reopen(self, *_: int) -> None:
         self.close()
@@ -77,6 +83,7 @@ class Accidents(Conversations, Questions):
             self.refused(InvalidInput, lambda: self.store.forget(**wish))
             return
         sessions = {self.model.journal[position - 1].session for position in gone}
+        self._note_states()  # Writers that have not noticed yet still know them with what is forgotten here.
         report = self.append(lambda: self.store.forget(**wish), *[self.model.noticed] * (3 + len(sessions)))
         agree((report.pending, report.events), (None, len(gone)), "what was forgotten")
         self.model.forget(gone)
@@ -90,15 +97,21 @@ class Accidents(Conversations, Questions):
 
     def look_under_the_write_lock(self, *_: int) -> None:
         """What decisions are made on: in the end the states now, at no time one that never was."""
-        histories, ever = Histories(), dict[str, list[str]]()
+        current = self._note_states()
+        *known, now = decided_on(self.store, *current)
+        agree(now, current, "states under the lock")
+        if not all(digest in self.ever[name] for found in known for name, digest in found.items()):
+            raise Mismatch("a writer knows a state that never was")
+
+    def _note_states(self) -> dict[str, str]:
+        """Note which states sessions were in up to now, and return what they are in."""
+        histories, current = Histories(), dict[str, str]()
         for event in read_all(self.store._log):
             histories.apply(event)
-            for name, state in histories.sessions.items():
-                ever.setdefault(name, []).append(state_digest(state))
-        *known, now = decided_on(self.store, *ever)
-        agree(now, {name: digests[-1] for name, digests in ever.items()}, "states under the lock")
-        if not all(digest in ever[name] for found in known for name, digest in found.items()):
-            raise Mismatch("a writer knows a state that never was")
+            current = {name: state_digest(state) for name, state in histories.sessions.items()}
+            for name, digest in current.items():
+                self.ever[name].add(digest)
+        return current
 
     # Damage.
 

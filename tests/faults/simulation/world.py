@@ -169,11 +169,20 @@ class World:
         try:
             return call()
         except errors.ProjectionUnreadable:
-            if self.handle not in self.suspect or (self.failing is not None and self.failing.happened):
+            if not self._may_meet_damage():
                 raise
-            self.suspect.discard(self.handle)
-            self.store.doctor(deep=True, fix=True)
-            return call()
+            return self.doctored(call, None)
+
+    def doctored(self, call: Callable[[], Any], answer: Any) -> Any:
+        """Do it again after a doctor has been asked, where there may be damage; else return the `answer` there is."""
+        if not self._may_meet_damage():
+            return answer
+        self.suspect.discard(self.handle)
+        self.store.doctor(deep=True, fix=True)
+        return call()
+
+    def _may_meet_damage(self) -> bool:
+        return self.handle in self.suspect and (self.failing is None or not self.failing.happened)
 
     def hindered(self, error: BaseException) -> None:
         """Go on after an error of the store: opened anew after a crash. Raises it again if it had no reason."""
