@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import re
+import subprocess
+import sys
 
-from pydantic import BaseModel
+import pytest
 
 from mnemolog.tools import TOOLS
 from tests.pages import ROOT, run_example
@@ -19,17 +20,44 @@ def test_the_page_has_every_tool_and_whether_it_writes():
     assert told == {tool.name: tool.effect != "reads" for tool in TOOLS.values()}
 
 
-def test_the_example_of_a_client_runs(capsys):
+def test_the_example_of_a_client_runs(capfd):
     """It starts a server of its own and cleans up behind itself."""
     run_example("mcp_client.py")
-    printed = capsys.readouterr().out
+    printed = capfd.readouterr().out
     assert "recalled: [('I moved to Lisbon in March.', 2)] ['text']" in printed
     assert "before it was said: []" in printed
     assert "budget: 900" in printed
     assert "refused: UnknownSession: there is no session 'trap'\nhint: nothing was written" in printed
 
 
-def test_what_hastens_the_import_of_the_sdk_is_taken_back():
-    """Other models of the process are built as they always were."""
-    assert BaseModel.model_config == {}
-    assert gc.isenabled()
+IMPORTED_BEFORE = (
+    "from mnemolog.adapters.mcp import make_server",
+    "import mcp; from mnemolog.adapters.mcp import make_server",
+)
+
+
+@pytest.mark.parametrize("first", IMPORTED_BEFORE)
+def test_what_hastens_the_import_of_the_sdk_is_taken_back(first):
+    """Other models of the process are built as they always were, and its packages have all that they have."""
+    script = f"""
+{first}
+from mnemolog.adapters.mcp import sdk
+from pydantic import BaseModel
+import mcp, mcp.server
+assert BaseModel.model_config == {{}}
+assert mcp.server.lowlevel.Server is sdk.Server
+assert all(hasattr(mcp, name) for name in mcp.__all__), mcp.__all__
+assert mcp.ClientSession.__module__ == "mcp.client.session"
+from mcp.server import MCPServer
+assert not hasattr(mcp, "nothing")
+assert mcp.__file__.endswith("__init__.py") and mcp.__spec__.name == "mcp"
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_server_does_not_import_what_only_clients_need():
+    """That is a fifth of the time that the SDK takes to import."""
+    script = "import sys, mnemolog.adapters.mcp; assert 'mcp.client' not in sys.modules, 'mcp.client'"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
