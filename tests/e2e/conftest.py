@@ -33,14 +33,14 @@ def run(monkeypatch, capsys):
         monkeypatch.delenv(name)
 
     def run(*arguments, store=None, stdin=""):
-        monkeypatch.delenv("MNEMOLOG_STORE", raising=False)
-        if store is not None:
-            monkeypatch.setenv("MNEMOLOG_STORE", str(store))
         monkeypatch.setattr(sys, "argv", ["mnemolog", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         capsys.readouterr()
-        with pytest.raises(SystemExit) as exited:
-            main()
+        with monkeypatch.context() as only_here:
+            if store is not None:
+                only_here.setenv("MNEMOLOG_STORE", str(store))
+            with pytest.raises(SystemExit) as exited:
+                main()
         return Ran(exited.value.code or 0, *capsys.readouterr())
 
     return run

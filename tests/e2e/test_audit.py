@@ -13,7 +13,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
 from mnemolog.infra.log import LOG_FILE
 from mnemolog.projections.narration import told
-from tests.e2e.test_cli import refused, run
+from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store
 from tests.golden.make_store import counted_ids, live
 from tests.support import FakeClock, HashEncoder, in_thread
@@ -277,7 +277,7 @@ def memory(store, folder):
     return folder
 
 
-def test_replay_prints_a_timeline_and_what_was_held(memory):
+def test_replay_prints_a_timeline_and_what_was_held(memory, run):
     """A line for each event; then each session as it was, and the digest that pins it."""
     lines = run("replay", memory, "--to", "6").stdout.splitlines()
     assert [line.split()[0] for line in lines[:6]] == [f"@{n}" for n in range(1, 7)]
@@ -286,7 +286,7 @@ def test_replay_prints_a_timeline_and_what_was_held(memory):
     assert lines[8].startswith("6 events up to position 6, digest ")
 
 
-def test_replay_as_json_lines_has_an_object_for_each_event(store, folder):
+def test_replay_as_json_lines_has_an_object_for_each_event(store, folder, run):
     """Filters included."""
     since, until = (moment.at.replace(tzinfo=None).isoformat() for moment in list(store.timeline(after=4, upto=8))[::3])
     store.close()
@@ -298,7 +298,7 @@ def test_replay_as_json_lines_has_an_object_for_each_event(store, folder):
     assert [json.loads(line)["position"] for line in ran.stdout.splitlines()] == [5, 6, 7]
 
 
-def test_show_takes_a_position_or_a_session(memory):
+def test_show_takes_a_position_or_a_session(memory, run):
     """A whole number is a position, unless it is said to be a session."""
     assert "link         holds" in run("show", memory, "2").stdout
     assert json.loads(run("show", memory, "2", "--json").stdout)["event"]["text"] == "I moved to Lisbon in March."
@@ -310,7 +310,7 @@ def test_show_takes_a_position_or_a_session(memory):
     assert "Lisbon" in run("show", memory, "2").stdout
 
 
-def test_diff_prints_what_changed(memory):
+def test_diff_prints_what_changed(memory, run):
     """With signs for what came, went and changed."""
     said = run("diff", memory, "9", "20").stdout
     assert "~ value city" not in run("diff", memory, "0", "3").stdout
@@ -320,7 +320,7 @@ def test_diff_prints_what_changed(memory):
     assert "comes before" in refused(run("diff", memory, "9", "3"), 1)
 
 
-def test_heads_are_appended_and_asked(memory, tmp_path):
+def test_heads_are_appended_and_asked(memory, tmp_path, run):
     """`head --append` and `verify --heads`; exit status 3 when one of them knows better."""
     heads = tmp_path / "heads.jsonl"
     for _ in range(2):
@@ -336,7 +336,7 @@ def test_heads_are_appended_and_asked(memory, tmp_path):
     assert "heads.jsonl:1: " in refused(run("verify", memory, "--heads", heads), 1)
 
 
-def test_export_and_import_go_round(memory, tmp_path):
+def test_export_and_import_go_round(memory, tmp_path, run):
     """To a file or to standard output, and into a new store; a name that is taken needs --force."""
     file, new = tmp_path / "log.jsonl", tmp_path / "new"
     assert json.loads(run("export", memory, file, "--json").stdout)["events"] == 36

@@ -10,7 +10,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.infra.log import LOG_FILE
-from tests.e2e.test_cli import refused, run
+from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import HashEncoder, Picky
 
@@ -34,14 +34,14 @@ def damage(memory):
 
 
 @pytest.mark.parametrize("command", [("doctor",), ("quarantine", "list"), ("quarantine", "purge")])
-def test_every_command_has_help_with_an_example(command):
+def test_every_command_has_help_with_an_example(command, run):
     """One screen that shows how it is used."""
     ran = run(*command, "--help")
     assert ran.returncode == 0
     assert f"Example: mnemolog {' '.join(command)}" in ran.stdout
 
 
-def test_status_says_what_is_wrong_and_the_command_to_copy(memory):
+def test_status_says_what_is_wrong_and_the_command_to_copy(memory, run):
     """In words with the store's own folder, and in JSON with the same fields."""
     assert "Nothing to do" not in run("status", memory).stdout
     damage(memory)
@@ -55,7 +55,7 @@ def test_status_says_what_is_wrong_and_the_command_to_copy(memory):
     assert [segment["state"] for segment in vectors["unused"]] == ["damaged"]
 
 
-def test_status_tells_of_turns_that_the_model_refused(folder):
+def test_status_tells_of_turns_that_the_model_refused(folder, run):
     """How many in words, which and why in JSON."""
     with MemoryStore.open(folder, model=Picky(), background=False) as store:
         store.start_session("trip", session_id="trip-1")
@@ -69,7 +69,7 @@ def test_status_tells_of_turns_that_the_model_refused(folder):
     assert "not this" in refused_turn["why"]
 
 
-def test_doctor_goes_from_one_to_zero(memory):
+def test_doctor_goes_from_one_to_zero(memory, run):
     """Looks, says what it would do, does it, finds nothing; text and JSON agree."""
     assert run("doctor", memory).returncode == 0
     segment = damage(memory)
@@ -92,7 +92,7 @@ def test_doctor_goes_from_one_to_zero(memory):
     assert json.loads(again.stdout)["healthy"]
 
 
-def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory, tmp_path):
+def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory, tmp_path, run):
     """An older copy of log.db under newer vectors: loud everywhere, also after the vectors were set aside."""
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         older = copy_store(store._log, tmp_path / "older")
@@ -109,7 +109,7 @@ def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory,
     assert run("doctor", older).returncode == 0
 
 
-def test_doctor_exits_with_three_when_the_log_was_changed(memory, tmp_path):
+def test_doctor_exits_with_three_when_the_log_was_changed(memory, tmp_path, run):
     """Found by reading it; --fix does not touch it."""
     with MemoryStore.open(memory, model=None) as store:
         copy = copy_store(store._log, tmp_path / "copy")
@@ -123,13 +123,13 @@ def test_doctor_exits_with_three_when_the_log_was_changed(memory, tmp_path):
         assert "THE LOG IS DAMAGED" in ran.stdout
 
 
-def test_a_folder_that_is_no_store_is_refused(tmp_path):
+def test_a_folder_that_is_no_store_is_refused(tmp_path, run):
     """With a hint, and without making one there."""
     refused(run("doctor", tmp_path / "nothing"), 1)
     refused(run("quarantine", "list", tmp_path / "nothing"), 1)
 
 
-def test_the_quarantine_is_listed_and_purged_only_with_yes(memory):
+def test_the_quarantine_is_listed_and_purged_only_with_yes(memory, run):
     """Names as listed; nothing goes without --yes, and nothing unnamed."""
     damage(memory)
     run("doctor", memory, "--fix")
