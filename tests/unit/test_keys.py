@@ -18,6 +18,7 @@ from mnemolog.infra.sealing import Sealer
 from tests.support import FakeClock, append, read_all, start, texts_of
 
 ROOT = Node(0, 0, bytes(range(32)))
+MEMORY = sqlite3.connect(":memory:", check_same_thread=False)
 """A tree to look at."""
 
 
@@ -75,12 +76,12 @@ def keyring(tmp_path):
 
 def never(_query, _parameters):
     """A log that has no content of any stream."""
-    return sqlite3.connect(":memory:").execute("SELECT 0")
+    return MEMORY.execute("SELECT 0")
 
 
 def always(_query, _parameters):
     """A log that has content of every stream."""
-    return sqlite3.connect(":memory:").execute("SELECT 1")
+    return MEMORY.execute("SELECT 1")
 
 
 def erasure(number=1):
