@@ -29,7 +29,7 @@ AMID = "amid-"
 def play_all(seeds: list[str], folder: str, play: Play, *, workers: int) -> tuple[int, list[str]]:
     """Play the scripts of all seeds in some processes. Return how many were played, and what is told of failures.
 
-    A process that dies, as of a fault in native code, ends the run: what it was at is among what is told.
+    It is told on stderr as well, at once. A process that dies, as of a fault in native code, ends the run: what it was at is among what is told.
     """
     done, failures = 0, list[str]()
     began = time.monotonic()
@@ -37,7 +37,9 @@ def play_all(seeds: list[str], folder: str, play: Play, *, workers: int) -> tupl
         try:
             for played, failed in _played(seeds[at : at + LIFE], folder, play, workers):
                 done += played
-                failures += map(told, failed)
+                for failure in failed:
+                    failures.append(told(failure))
+                    print(failures[-1], file=sys.stderr, flush=True)
                 if len(failures) >= FAILURES_MAX:
                     return done, failures
         except BrokenProcessPool:
