@@ -29,7 +29,8 @@ AMID = "amid-"
 def play_all(seeds: list[str], folder: str, play: Play, *, workers: int) -> tuple[int, list[str]]:
     """Play the scripts of all seeds in some processes. Return how many were played, and what is told of failures.
 
-    It is told on stderr as well, at once. A process that dies, as of a fault in native code, ends the run: what it was at is among what is told.
+    It is told on stderr as well, at once. A process that dies, as of a fault in native code, ends the run: what it was
+    at is among what is told.
     """
     done, failures = 0, list[str]()
     began = time.monotonic()
