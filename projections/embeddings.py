@@ -26,6 +26,8 @@ SCATTERED_MAX: Final = 2
 """
 _STORED: Final = np.dtype("<f4")
 _xxh3: Final = xxhash.xxh3_128_digest
+FORMAT: Final = 2
+"""What rows are, in `user_version`: from 2 on the checksum covers the fingerprint. Older ones are made anew."""
 DELETED_TOGETHER_MAX: Final = 2_000
 """Texts that are deleted in one transaction."""
 _METADATA: Final = sa.MetaData()
@@ -67,6 +69,9 @@ class EmbeddingCache:
         self._next: int | None = None
         """Where the rows of the next look-up may begin: a rebuild asks for them in the order they lie in."""
         with database.writing() as connection:
+            if not is_current(connection):
+                _METADATA.drop_all(connection)
+                connection.exec_driver_sql(f"PRAGMA user_version = {FORMAT}")
             _METADATA.create_all(connection)
 
     def look_up(self, contents: Iterable[bytes]) -> dict[bytes, Vectors]:
@@ -108,7 +113,7 @@ class EmbeddingCache:
         if not vectors_by_content:
             return
         rows: Sequence[tuple[object, ...]] = [
-            (self._fingerprint, content, len(vectors), blob, checksum(content, blob))
+            (self._fingerprint, content, len(vectors), blob, checksum(self._fingerprint, content, blob))
             for content, vectors in vectors_by_content.items()
             for blob in [np.ascontiguousarray(vectors, dtype="<f4").tobytes()]
         ]
@@ -125,14 +130,22 @@ class EmbeddingCache:
 
     def _whole(self, rows: list[_Row]) -> dict[bytes, Vectors]:
         """Return the vectors of the rows whose bytes fit their checksum, as parts of one array."""
-        size = self._dimension * _STORED.itemsize
-        rows = [row for row in rows if len(row[2]) == row[1] * size and checksum(row[0], row[2]) == row[3]]
+        rows = [row for row in rows if self._is_whole(row)]
         vectors = np.frombuffer(b"".join([row[2] for row in rows]), dtype=_STORED).reshape(-1, self._dimension)
         found, start = dict[bytes, Vectors](), 0
         for content, chunks, *_ in rows:
             found[content] = vectors[start : start + chunks]
             start += chunks
         return found
+
+    def _is_whole(self, row: _Row) -> bool:
+        """Whether a row is what was stored for our model: a damaged index may lead to the row of another."""
+        content, chunks, blob, stored, _ = row
+        try:
+            shaped = len(blob) == chunks * self._dimension * _STORED.itemsize
+            return shaped and checksum(self._fingerprint, content, blob) == stored
+        except TypeError:  # A flipped bit can turn a value into one of another type.
+            return False
 
 
 def _behind(rows: Sequence[_Row]) -> int | None:
@@ -179,9 +192,15 @@ def _begins(fingerprint: str) -> sa.ColumnElement[bool]:
     return sa.and_(EMBEDDINGS.c.fingerprint >= fingerprint, EMBEDDINGS.c.fingerprint < fingerprint + "g")
 
 
-def checksum(content: bytes, blob: bytes) -> bytes:
-    """Return the checksum of a row: vectors under another content are as wrong as other vectors.
+def is_current(connection: sa.Connection) -> bool:
+    """Whether the rows of a cache are such as are used now."""
+    version: int = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+    return version == FORMAT
+
+
+def checksum(fingerprint: str, content: bytes, blob: bytes) -> bytes:
+    """Return the checksum of a row: vectors under another content, or of another model, are as wrong as other vectors.
 
     Against damage, not against forgers: XXH3 is as quick as reading.
     """
-    return _xxh3(content + blob)
+    return _xxh3(fingerprint.encode() + content + blob)

@@ -50,7 +50,7 @@ def sweep(
             ).fetchall()
             if not rows:
                 break
-            doomed = [(rowid,) for rowid, content in rows if bytes(content) not in alive]
+            doomed = [(rowid,) for rowid, content in rows if content not in alive]
             if doomed:
                 connection.exec_driver_sql("DELETE FROM embeddings WHERE rowid = ?", doomed)
         deleted, after = deleted + len(doomed), rows[-1][0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mnemolog import bootstrap
-from mnemolog.projections import embeddings
+from mnemolog.projections import embeddings, rows_audit
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.embeddings import EmbeddingCache, content_hash
 
@@ -85,3 +85,41 @@ def test_a_damaged_row_is_unknown_however_it_is_found(cache, database):
         assert all(
             made.any() or n == 0 for n in range(TEXTS) if (made := found.get(content_hash(f"text {n}"))) is not None
         )
+
+
+def test_the_row_of_another_model_is_of_no_use_wherever_an_index_leads(cache, database):
+    """A damaged index may say that it is ours. The same text, and whole: only the model is another."""
+    with database.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM embeddings WHERE fingerprint = 'one'")
+        connection.exec_driver_sql("UPDATE embeddings SET fingerprint = 'one'")
+    assert cache.look_up([content_hash("text 3")]) == {}
+    assert len(rows_audit.misfits(database)) == TEXTS // 10
+
+
+@pytest.mark.parametrize(
+    "change", ["vectors = 'x'", "chunks = 7", "checksum = x'00'", "content = 'x'", "vectors = x''"]
+)
+def test_a_row_that_was_changed_is_unknown_whatever_it_is_now(cache, database, change):
+    """Also of another type, as a flipped bit makes it; the others are found, and it is found to be deleted."""
+    content = content_hash("text 5")
+    with database.writing() as connection:
+        connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+        connection.exec_driver_sql("ALTER TABLE embeddings RENAME TO strict")
+        connection.exec_driver_sql("CREATE TABLE embeddings AS SELECT * FROM strict")
+        where = "WHERE fingerprint = 'one' AND content = ?"
+        connection.exec_driver_sql(f"UPDATE embeddings SET {change} {where}", (content,))
+    assert content not in cache.look_up([content])
+    look_up(cache, [4, 6, 3_000])
+    assert len(rows_audit.misfits(database)) == 1
+
+
+def test_a_cache_of_an_earlier_format_is_begun_anew(cache, database):
+    """Its checksums say nothing of the model; until then it is not damaged, only of no use."""
+    with database.writing() as connection:
+        connection.exec_driver_sql("PRAGMA user_version = 0")
+        connection.exec_driver_sql("UPDATE embeddings SET checksum = zeroblob(16)")
+    assert rows_audit.misfits(database) == []
+    anew = EmbeddingCache(database, fingerprint="one", dimension=DIMENSION)
+    assert anew.look_up([content_hash("text 3")]) == {}
+    anew.store({content_hash("text 3"): vector(3)})
+    look_up(EmbeddingCache(database, fingerprint="one", dimension=DIMENSION), [3])
