@@ -18,6 +18,7 @@ from tests.faults.simulation.workers import play_all
 
 pytestmark = pytest.mark.promise("P20")
 SHORT_MAX = 8
+FOUND = Path(__file__).parent / "simulation" / "found"
 
 
 def simulate(*arguments):
@@ -33,6 +34,14 @@ def test_store_and_model_agree_after_every_script(request, seed, tries):
     ran = simulate("--seed", seed, "--scripts", tries, "--workers", request.config.option.workers)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     print(ran.stdout)
+
+
+def test_scripts_that_have_failed_agree_now():
+    """Each was a fault of the store or of the simulation, as its name says; they are kept as short as they could be."""
+    found = sorted(FOUND.glob("*.txt"))
+    assert found
+    ran = simulate("--script", *found)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_the_simulation_sees_a_store_that_is_wrong_and_makes_the_script_short(tmp_path, monkeypatch, seed):

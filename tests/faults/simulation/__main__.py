@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", help="one script of many, by the seed that was printed, as 17/230")
-    parser.add_argument("--script", type=Path, help="one script from a file, as it was printed")
+    parser.add_argument("--script", type=Path, nargs="+", help="scripts from files, as they were printed")
     asked = parser.parse_args()
     # In memory: no script asks whether what was synced survives a power cut.
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -39,9 +39,9 @@ def simulate(asked: argparse.Namespace, folder: str) -> int:
     """Run what was asked for with stores below a folder; return the exit status."""
     if asked.script is not None:
         work_below(folder)
-        why = run(read(asked.script.read_text()))
-        print(why or "store and model agree")
-        return int(why is not None)
+        failures = [failure for path in asked.script if (failure := why_it_fails(path)) is not None]
+        print("\n".join(failures) or "store and model agree")
+        return int(bool(failures))
     seed = random.SystemRandom().randrange(2**32) if asked.seed is None else asked.seed
     seeds = seeds_of(seed, asked.scripts) if asked.only is None else [asked.only]
     began = time.monotonic()
@@ -52,6 +52,16 @@ def simulate(asked: argparse.Namespace, folder: str) -> int:
     seconds = time.monotonic() - began
     print(f"{done} scripts of {asked.steps} steps, {len(failures)} failed; seed {seed}; {seconds:.0f} s")
     return int(bool(failures))
+
+
+def why_it_fails(path: Path) -> str | None:
+    """Play the script in a file, whose first line may be `from STORE`: a golden one to begin with."""
+    text, start = path.read_text(), None
+    if text.startswith("from "):
+        first, _, text = text.partition("\n")
+        start = GOLDEN / first.removeprefix("from ")
+    why = run(read(text), start=start)
+    return None if why is None else f"{path.name}: {why}"
 
 
 def golden_stores() -> list[Path]:
