@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -26,9 +26,16 @@ def _snapshot_fits(row: dict[str, Any]) -> bool:
     return bool(row["checksum"] == snapshots.checksum(row))
 
 
-AUDITED: Final[dict[str, tuple[sa.Table, _Fits]]] = {
-    "embeddings.db": (embeddings.EMBEDDINGS, _embedding_fits),
-    "snapshots.db": (snapshots.SNAPSHOTS, _snapshot_fits),
+class _Audited(NamedTuple):
+    table: sa.Table
+    fits: _Fits
+    in_use: Callable[[sa.Connection], bool] = lambda _: True
+    """Whether anybody uses the rows: those of an earlier format are no damage, and made anew when it is next opened."""
+
+
+AUDITED: Final = {
+    "embeddings.db": _Audited(embeddings.EMBEDDINGS, _embedding_fits, embeddings.is_current),
+    "snapshots.db": _Audited(snapshots.SNAPSHOTS, _snapshot_fits),
 }
 """By the name of the file."""
 
@@ -40,13 +47,11 @@ def misfits(database: ProjectionDatabase, *, progress: Progress | None = None) -
 
     Raises `ProjectionUnreadable` where the file itself is damaged.
     """
-    table, fits = AUDITED[database.path.name]
+    table, fits, in_use = AUDITED[database.path.name]
     found: Keys = []
     with database.reading() as connection:
-        if not sa.inspect(connection).has_table(table.name):
+        if not (sa.inspect(connection).has_table(table.name) and in_use(connection)):
             return found
-        if table is embeddings.EMBEDDINGS and not embeddings.is_current(connection):
-            return found  # Rows of an earlier format, which nobody uses: they are made anew when it is next opened.
         total = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
         rows = connection.execution_options(yield_per=READ_BATCH).execute(sa.select(table))
         for done, row in enumerate(rows, 1):
@@ -60,7 +65,7 @@ def misfits(database: ProjectionDatabase, *, progress: Progress | None = None) -
 
 def delete(database: ProjectionDatabase, keys: Sequence[tuple[Any, ...]]) -> int:
     """Delete the rows of those keys that still do not fit, and return how many. Raises `ProjectionUnreadable`."""
-    table, fits = AUDITED[database.path.name]
+    table, fits, _ = AUDITED[database.path.name]
     deleted = 0
     with database.writing() as connection:
         for key in keys:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -275,3 +276,9 @@ def decided_on(store: MemoryStore, *sessions: str) -> list[dict[str, str]]:
 
     store._log.transact(work)  # It appends nothing, so it is run twice: once more under the lock.
     return found
+
+
+def open_files(name: str) -> list[str]:
+    """Paths of the files that this process has open and whose paths contain `name`."""
+    paths = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
+    return [path for path in paths if name in path]

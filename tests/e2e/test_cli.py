@@ -15,6 +15,7 @@ from mnemolog import MemoryStore
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched, ValueSet
 from mnemolog.domain.session import session_stream
+from tests.e2e.conftest import Ran
 
 COMMANDS = "init import record recall sessions show status project rebuild replay diff export verify head".split()  # noqa: SIM905
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample.jsonl"
@@ -37,7 +38,7 @@ def memory(folder):
     return folder
 
 
-def refused(ran: subprocess.CompletedProcess[str], code: int) -> str:
+def refused(ran: Ran | subprocess.CompletedProcess[str], code: int) -> str:
     """The one line that an error is, after checking that it is one, with a hint and no traceback."""
     assert ran.returncode == code, ran.stderr
     assert ran.stdout == ""

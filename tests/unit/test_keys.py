@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
 import sqlite3
@@ -15,7 +16,7 @@ from mnemolog.infra.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near
 from mnemolog.infra.keyring import Doomed, Erasure, Keyring
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.sealing import Sealer
-from tests.support import FakeClock, append, read_all, start, texts_of
+from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
 ROOT = Node(0, 0, bytes(range(32)))
 MEMORY = sqlite3.connect(":memory:", check_same_thread=False)
@@ -325,3 +326,14 @@ def test_random_destruction_reads_as_a_list_would_say(log, seed):
             gone |= set(range(first, last + 1))
         lost = {item.version for item in read_all(log) if isinstance(item.event, Forgotten)}
         assert lost == gone
+
+
+def test_keys_that_are_refused_are_not_left_open(tmp_path, request):
+    """At once, not when they are collected: each try would hold a descriptor."""
+    keys_file.create(tmp_path, created_at=1)
+    keyring = Keyring(tmp_path / "keys.db", log_id="f" * 32)
+    request.addfinalizer(gc.enable)
+    gc.disable()
+    with pytest.raises(KeysMissing, match="belongs to log"):
+        keyring.secret()
+    assert open_files("keys.db") == []

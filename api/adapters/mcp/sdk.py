@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
 from typing import Any
@@ -34,9 +34,8 @@ class _Package(ModuleType):
 def _put_off(name: str) -> None:
     """Have the `__init__` of a package wait: those of the SDK import clients, frameworks and command lines."""
     if name not in sys.modules and (spec := find_spec(name)) is not None:
-        module = sys.modules[name] = _Package(name)
-        module.__spec__, module.__file__, module.__package__ = spec, spec.origin, name
-        module.__path__ = list(spec.submodule_search_locations or ())
+        module = sys.modules[name] = module_from_spec(spec)
+        module.__class__ = _Package
         parent, _, own = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], own, module)
