@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, Required, TypedDict, Unpack
 
 from mnemolog import commands
+from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, session, undone
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
@@ -28,7 +29,6 @@ from mnemolog.results import NewTurn
 Decision = Callable[[SessionState | None, Micros], list[Event]]
 """Says which events follow from the state of a session at a moment, or raises."""
 
-DEFAULT_AGENT: Final = "agent"
 AGENTS_KEPT_MAX: Final = 1_000
 
 Work = Callable[[Transaction], commands.Switched]

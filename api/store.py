@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Self, Unpack
 
 from mnemolog import bootstrap, previews
 from mnemolog.audit_face import Auditing
 from mnemolog.commands import Switched
+from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain import errors, journal
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
@@ -44,11 +45,9 @@ from mnemolog.recall_face import Recalling
 from mnemolog.recalling import Recalls
 from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
-from mnemolog.sessions import DEFAULT_AGENT, Sessions, SwitchHow
+from mnemolog.sessions import Sessions, SwitchHow
 from mnemolog.telemetry import NO_TELEMETRY, Telemetry
 from mnemolog.tickets import Moment, Request
-
-DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 
 
 class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):

@@ -13,13 +13,13 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 from mnemolog.aio.face import Face, chores, gives, reads, recalls, writes
 from mnemolog.aio.lanes import Lanes
 from mnemolog.aio.session import AsyncSession
+from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.timeline import Moment
-from mnemolog.sessions import DEFAULT_AGENT
 from mnemolog.store import MemoryStore
 
 EVENTS_PER_CALL: Final = 500

@@ -20,8 +20,9 @@ from mnemolog.cli.app import (
 )
 from mnemolog.cli.naming import store_with_model
 from mnemolog.cli.progress import bar
+from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.maintenance import Rebuildable
-from mnemolog.store import DEFAULT_MODEL, MemoryStore
+from mnemolog.store import MemoryStore
 
 
 @app.command("rebuild", cls=StoreCommand)

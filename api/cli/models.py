@@ -11,7 +11,8 @@ from mnemolog.cli.app import EXIT_FAILED, AsJson, RetainEvery, Store, StoreComma
 from mnemolog.cli.naming import DryRun
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
-from mnemolog.store import DEFAULT_MODEL, MemoryStore
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.store import MemoryStore
 
 models = typer.Typer(no_args_is_help=True, help="Change the embedding model while readers go on.")
 app.add_typer(models, name="model")

@@ -15,9 +15,9 @@ from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model, refuse
 from mnemolog.cli.naming import store_with_model
 from mnemolog.cli.progress import bar
+from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.projector_state import ProjectorStatus
-from mnemolog.store import DEFAULT_MODEL
 
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 

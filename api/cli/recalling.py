@@ -12,11 +12,11 @@ from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, RetainEvery, Store, Sto
 from mnemolog.cli.messages import moment
 from mnemolog.cli.naming import store_with_model
 from mnemolog.cli.progress import bar
+from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX, NEIGHBOURS_MAX
 from mnemolog.projections.question import Mode
 from mnemolog.receipt_audit import LIMIT
-from mnemolog.store import DEFAULT_MODEL
 
 audit = typer.Typer(no_args_is_help=True, help="Ask again what was asked, and compare.")
 app.add_typer(audit, name="audit")

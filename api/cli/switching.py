@@ -9,10 +9,11 @@ import typer
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
 from mnemolog.cli.naming import SESSIONS_PANEL, DryRun, Named, opened_session, session_called
+from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.session import Session
-from mnemolog.sessions import DEFAULT_AGENT, SwitchHow
+from mnemolog.sessions import SwitchHow
 from mnemolog.store import MemoryStore
 
 Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by so many of the turns it sees.")]

@@ -16,9 +16,10 @@ from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.messages import moment, standard_input
 from mnemolog.cli.naming import store_with_model
 from mnemolog.cli.progress import bar
+from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.log_copies import import_log
-from mnemolog.store import DEFAULT_MODEL, MemoryStore
+from mnemolog.store import MemoryStore
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False, help="Files to read.")]
 

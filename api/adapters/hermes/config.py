@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.limits import RECALL_K_MAX
-from mnemolog.store import DEFAULT_MODEL
 
 NAME: Final = "mnemolog"
 

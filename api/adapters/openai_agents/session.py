@@ -13,12 +13,12 @@ from agents.memory.session_settings import SessionSettings, coerce_session_setti
 
 from mnemolog.adapters.openai_agents.items import item_of, turn_of
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import SessionExists, UnknownSession
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.session import checked_session_id, new_session
 from mnemolog.seam import in_lanes, sessions_of
-from mnemolog.sessions import DEFAULT_AGENT
 from mnemolog.store import MemoryStore
 
 
