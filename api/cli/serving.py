@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Annotated, Final
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from mnemolog.cli.app import Model, RetainEvery, Store, StoreCommand, app, chosen_model
-from mnemolog.sessions import DEFAULT_AGENT
-from mnemolog.store import DEFAULT_MODEL
+from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from mnemolog.tools import Memory
 
 HTTP_PANEL: Final = "HTTP"
 TOKEN_VARIABLE: Final = "MNEMOLOG_MCP_TOKEN"
@@ -57,16 +60,23 @@ def mcp(
 
     Example: claude mcp add memory -- mnemolog mcp memory/
     """
-    from mnemolog.adapters.mcp import Door, Memory, serve_http, serve_stdio
-    from mnemolog.aio.store import AsyncMemoryStore
+    from mnemolog.adapters.mcp.pending import PendingMemory
+    from mnemolog.adapters.mcp.server import serve_stdio
+    from mnemolog.door import Door
+
+    def memory() -> AbstractAsyncContextManager[Memory]:
+        from mnemolog.tools.memory import opened
+
+        how = {"model": chosen_model(model), "retain_every_n_turns": retain_every}
+        return opened(store, agent=agent, read_only=read_only, **how)
 
     async def serve() -> None:
-        opening = AsyncMemoryStore.open(
-            store, model=chosen_model(model), create=not read_only, retain_every_n_turns=retain_every
-        )
-        async with opening as opened:
-            memory = Memory(opened, agent=agent, read_only=read_only)
-            await (serve_http(memory, door) if http else serve_stdio(memory))
+        if not http:
+            return await serve_stdio(PendingMemory(memory, read_only=read_only))
+        from mnemolog.adapters.mcp.http import serve_http
+
+        async with memory() as served:
+            return await serve_http(served, door)
 
     door = Door(host=host, port=port, token=token, hosts=allow_host or (), origins=allow_origin or ())
     if http:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import MnemologError
 from mnemolog.projector import START_DELAY_S
-from mnemolog.sessions import DEFAULT_AGENT
 
 
 class Memory:
@@ -38,3 +40,10 @@ class Memory:
             self.model = "ready"
         except Exception as error:  # Whatever it is, it is told in every answer, and words are found all the same.
             self.model = str(error) if isinstance(error, MnemologError) else repr(error)
+
+
+@asynccontextmanager
+async def opened(folder: Path, *, agent: str, read_only: bool, **how: Any) -> AsyncIterator[Memory]:
+    """Give the memory of a store, which is created if it is not there and may be. `how` as `MemoryStore.open`."""
+    async with AsyncMemoryStore.open(folder, create=not read_only, **how) as store:
+        yield Memory(store, agent=agent, read_only=read_only)

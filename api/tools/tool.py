@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -59,6 +59,11 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     hint: str
 
+    @classmethod
+    def of(cls, error: MnemologError) -> Self:
+        """Return what an error of the library is to a client."""
+        return cls(what=f"{type(error).__name__}: {error}", hint=error.hint)
+
     def __str__(self) -> str:
         return f"{self.what}\nhint: {self.hint}" if self.hint else self.what
 
@@ -81,7 +86,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.ValidationError as error:
             return Refusal(what=f"InvalidArguments: {error}", hint=NOTHING_DONE)
         except MnemologError as error:
-            return Refusal(what=f"{type(error).__name__}: {error}", hint=error.hint)
+            return Refusal.of(error)
         except Exception as error:
             _log.exception("tool %s failed", self.name)
             return Refusal(what=f"internal error: {error!r}", hint=LOOK_UP)

@@ -7,13 +7,10 @@ async with AsyncMemoryStore.open("memory/") as store:
     await serve_stdio(Memory(store))
 """
 
+from lazy_loader import attach_stub
+
 from mnemolog.adapters.extras import require
 
 require("mcp", "mcp", "uvicorn")
 
-from mnemolog.adapters.mcp.http import serve_http  # noqa: E402
-from mnemolog.adapters.mcp.server import make_server, serve_stdio  # noqa: E402
-from mnemolog.door import Door  # noqa: E402
-from mnemolog.tools import Memory  # noqa: E402
-
-__all__ = ["Door", "Memory", "make_server", "serve_http", "serve_stdio"]
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

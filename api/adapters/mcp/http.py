@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from mnemolog.adapters.mcp.sdk import AccessToken, BearerAuthBackend, TransportSecuritySettings
 from mnemolog.adapters.mcp.server import make_server
-from mnemolog.door import Door, bracketed
-from mnemolog.tools import Memory
+from mnemolog.door import Door as Door
+from mnemolog.door import bracketed
+from mnemolog.tools import Memory as Memory
 
 PATH: Final = "/mcp"
 CLOSE_TIMEOUT_S: Final = 2

@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+import pydantic
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+Checked = TypeVar("Checked")
 
 
 class _Package(ModuleType):
@@ -41,15 +44,26 @@ def _put_off(name: str) -> None:
             setattr(sys.modules[parent], own, module)
 
 
+class _AdapterMadeWhenUsed(TypeAdapter[Checked]):
+    """A validator of a union of models that waits like those of the models do."""
+
+    def __init__(self, type_: Any, *, config: ConfigDict | None = None, _parent_depth: int = 2, **rest: Any) -> None:
+        if config is None and not isinstance(type_, type):
+            config = ConfigDict(defer_build=True)
+        super().__init__(type_, config=config, _parent_depth=_parent_depth + 1, **rest)
+
+
 @contextmanager
 def _models_made_when_used() -> Iterator[None]:
     """Leave the validators of the SDK's five hundred pydantic models to their first use, which most never see."""
     config = BaseModel.model_config
     BaseModel.model_config = ConfigDict(defer_build=True)
+    pydantic.TypeAdapter = _AdapterMadeWhenUsed
     try:
         yield
     finally:
         BaseModel.model_config = config
+        pydantic.TypeAdapter = TypeAdapter
 
 
 _put_off("mcp")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
 from anyio import BrokenResourceError, ClosedResourceError
 
+from mnemolog.adapters.mcp.offer import OfferedTool, read_offer
+from mnemolog.adapters.mcp.pending import PendingMemory
 from mnemolog.adapters.mcp.sdk import MCPError, Server, stdio_server, types
 from mnemolog.domain.errors import MnemologError, SessionError
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.tools import INSTRUCTIONS, TOOLS, Memory, Refusal, Tool, offered
-from mnemolog.tools.answers import TURNS_MAX, session_whole
+
+if TYPE_CHECKING:  # They bring the store along, for which the greeting does not wait.
+    from mnemolog.tools import Memory
 
 RESOURCES: Final = "mnemolog://sessions"
 RESOURCES_PER_PAGE: Final = 100
@@ -21,13 +24,13 @@ RESOURCES_PER_PAGE: Final = 100
 _log = logging.getLogger(__name__)
 
 
-def make_server(memory: Memory) -> Any:
+def make_server(memory: Memory | PendingMemory) -> Any:
     """Return a server of the SDK (`mcp.server.lowlevel.Server`) for any of its transports."""
-    speaker = _Speaker(memory)
+    speaker = _Speaker(memory if isinstance(memory, PendingMemory) else _Present(memory))
     return Server(
         "mnemolog",
         title="mnemolog memory",
-        instructions=INSTRUCTIONS,
+        instructions=speaker.instructions,
         on_list_tools=speaker.list_tools,
         on_call_tool=speaker.call_tool,
         on_list_resources=speaker.list_resources,
@@ -37,46 +40,81 @@ def make_server(memory: Memory) -> Any:
     )
 
 
-async def serve_stdio(memory: Memory) -> None:
-    """Serve one client over standard input and output until it hangs up. All else that prints goes to stderr."""
+async def serve_stdio(memory: Memory | PendingMemory) -> None:
+    """Serve one client over standard input and output until it hangs up. All else that prints goes to stderr.
+
+    What keeps a pending memory from being opened is an error of every call, which tries again. It is raised when the
+    client has hung up.
+    """
     server = make_server(memory)
     try:
-        async with memory.loading(), stdio_server() as (incoming, outgoing):
+        present = memory if isinstance(memory, PendingMemory) else memory.loading()
+        async with present, stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
     except* (ConnectionError, BrokenResourceError, ClosedResourceError):
         _log.info("the client has gone before it read its answer")
 
 
-class _Speaker:
-    """Answers requests."""
+class _Present:
+    """A memory that is there, as a `PendingMemory` is asked for it."""
 
     def __init__(self, memory: Memory) -> None:
+        self._memory, self.read_only = memory, memory.read_only
+
+    def greeted(self) -> None:
+        pass
+
+    async def memory(self) -> Memory:
+        return self._memory
+
+
+class _Speaker:
+    """Answers requests, those that need the memory when it is there."""
+
+    def __init__(self, memory: PendingMemory | _Present) -> None:
         self._memory = memory
-        self._tools = offered(memory)
+        offer = read_offer()
+        self.instructions = offer.instructions
+        self._all = {tool.name for tool in offer.tools}
+        self._tools = {tool.name: tool for tool in offer.tools if tool.effect == "reads" or not memory.read_only}
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return self._tools[name].input_schema if name in self._tools else None
 
     async def list_tools(self, _ctx: Any, _params: Any) -> Any:
+        self._memory.greeted()
         return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
 
     async def call_tool(self, _ctx: Any, params: Any) -> Any:
-        tool = self._tools.get(params.name)
-        if tool is None:
-            why = "this server is read-only" if params.name in TOOLS else "there is no such tool"
+        if params.name not in self._tools:
+            why = "this server is read-only" if params.name in self._all else "there is no such tool"
             raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; tools/list shows what there is")
-        answer = await tool.ask(self._memory, params.arguments or {})
-        failed = isinstance(answer, Refusal)
-        text = str(answer) if failed else msgspec.json.encode(answer).decode()
+        text, structured = await self._ask(params.name, params.arguments or {})
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)],
-            structured_content=None if failed else msgspec.to_builtins(answer),
-            is_error=failed,
+            structured_content=structured,
+            is_error=structured is None,
         )
+
+    async def _ask(self, tool: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        """Return an answer as text and structured, or the text of a refusal and None."""
+        try:
+            memory = await self._memory.memory()
+        except MnemologError as error:
+            from mnemolog.tools import Refusal
+
+            return str(Refusal.of(error)), None
+        from mnemolog.tools import TOOLS, Refusal
+
+        answer = await TOOLS[tool].ask(memory, arguments)
+        if isinstance(answer, Refusal):
+            return str(answer), None
+        return msgspec.json.encode(answer).decode(), msgspec.to_builtins(answer)
 
     async def list_resources(self, _ctx: Any, params: Any) -> Any:
         after = _position(params.cursor) if params is not None and params.cursor is not None else 0
-        found = [item for item in await self._memory.store.sessions() if item.started_position > after]
+        memory = await self._there()
+        found = [item for item in await memory.store.sessions() if item.started_position > after]
         page = found[:RESOURCES_PER_PAGE]
         return types.ListResourcesResult(
             resources=[
@@ -91,7 +129,16 @@ class _Speaker:
             next_cursor=str(page[-1].started_position) if len(found) > len(page) else None,
         )
 
+    async def _there(self) -> Memory:
+        try:
+            return await self._memory.memory()
+        except MnemologError as error:
+            raise MCPError(code=types.INTERNAL_ERROR, message=f"{error}; {error.hint}") from error
+
     async def list_templates(self, _ctx: Any, _params: Any) -> Any:
+        await self._there()
+        from mnemolog.tools.answers import TURNS_MAX
+
         about = f"A session: what it sees of its turns (the newest {TURNS_MAX}), and its working memory"
         shapes = {"session": ("{session}", about), "session_at": ("{session}/at/{position}", f"{about}, at a position")}
         return types.ListResourceTemplatesResult(
@@ -124,10 +171,13 @@ class _Speaker:
             case _:
                 why = f"there is no resource {uri}; resources/list shows what there is"
                 raise MCPError(code=types.INVALID_PARAMS, message=why)
-        return await session_whole(self._memory, unquote(name), as_of)
+        memory = await self._memory.memory()
+        from mnemolog.tools.answers import session_whole
+
+        return await session_whole(memory, unquote(name), as_of)
 
 
-def _described(tool: Tool) -> Any:
+def _described(tool: OfferedTool) -> Any:
     return types.Tool(
         name=tool.name,
         description=tool.description,

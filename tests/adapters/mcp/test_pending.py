@@ -1,0 +1,128 @@
+"""A memory that is opened while its client is greeted."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+from mcp import Client, MCPError
+
+from mnemolog import MemoryStore, NotAStore
+from mnemolog.adapters.mcp import Memory, PendingMemory, make_server
+from mnemolog.tools.memory import opened
+from tests.adapters.mcp.serving import MODES, answer, command, over_stdio, refusal
+from tests.support import WAIT_S
+
+
+@asynccontextmanager
+async def client_of(prepare, mode="auto"):
+    async with PendingMemory(prepare, read_only=False) as pending, Client(make_server(pending), mode=mode) as client:
+        yield client
+
+
+def ready(folder):
+    return opened(folder, agent="agent", read_only=False, model=None)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_is_greeted_and_told_the_tools_before_there_is_a_store_and_calls_wait_for_it(folder, mode):
+    """Several that wait are answered by one store."""
+    opens, asked = threading.Event(), []
+
+    def prepare():
+        asked.append(threading.current_thread())
+        assert opens.wait(WAIT_S)
+        return ready(folder)
+
+    async def main():
+        async with client_of(prepare, mode) as client:
+            assert "recall" in {tool.name for tool in (await client.list_tools()).tools}
+            calls = [asyncio.ensure_future(answer(client, "session_list")) for _ in range(3)]
+            listing = asyncio.ensure_future(client.list_resources())
+            assert not (await asyncio.wait([*calls, listing], timeout=0))[0]
+            assert not folder.exists()
+            opens.set()
+            assert {tuple((await call)["result"]) for call in calls} == {()}
+            assert (await listing).resources == []
+
+    asyncio.run(main())
+    assert len(asked) == 1
+    assert asked[0] is not threading.main_thread()
+
+
+def test_a_store_is_opened_and_closed_though_nobody_asks_for_it(folder):
+    """Its model is loaded, and what its log needs is done, while the client makes up its mind."""
+    memories: list[Memory] = []
+
+    @asynccontextmanager
+    async def noted():
+        async with ready(folder) as memory:
+            memories.append(memory)
+            yield memory
+
+    async def main():
+        async with client_of(noted):
+            while not memories:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    MemoryStore.open(folder, model=None, create=False).close()
+    assert len(memories) == 1
+
+
+def test_what_keeps_a_store_from_being_opened_is_told_to_every_call_and_tried_again(folder):
+    """By tools with a hint, by resources, and when it is over."""
+    folder.mkdir()
+    (folder / "log.db").write_text("this is no log")
+
+    async def main():
+        async with client_of(lambda: ready(folder)) as client:
+            assert (await client.list_tools()).tools
+            for _ in range(2):
+                assert (await refusal(client, "status")).startswith("NotAStore: ")
+            assert "\nhint: " in await refusal(client, "status")
+            for asking in (client.list_resources(), client.read_resource("mnemolog://sessions/s")):
+                with pytest.raises(MCPError, match=r"log\.db"):
+                    await asking
+            (folder / "log.db").unlink()
+            await answer(client, "session_start", name="trip")
+
+    asyncio.run(main())
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        assert [item.name for item in store.sessions()] == ["trip"]
+
+
+def test_what_kept_a_store_from_being_opened_to_the_end_is_raised_there(folder):
+    """Also where no call has asked for it."""
+    folder.mkdir()
+    (folder / "log.db").write_text("this is no log")
+
+    async def in_vain(*asked):
+        async with client_of(lambda: ready(folder)) as client:
+            for tool in asked:
+                await refusal(client, tool)
+
+    for asked in ([], ["status"]):
+        with pytest.raises(NotAStore):
+            asyncio.run(in_vain(*asked))
+
+
+def test_a_server_that_could_open_nothing_fails_when_its_client_has_gone(folder):
+    """It says why at once, and again by its exit code."""
+    folder.mkdir()
+    (folder / "log.db").write_text("this is no log")
+
+    async def main():
+        async with over_stdio(folder) as client:
+            return await refusal(client, "status")
+
+    assert "NotAStore" in asyncio.run(main())
+    gone = subprocess.run(
+        command(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "error: " in gone.stderr
+    assert "Traceback" not in gone.stderr
