@@ -8,7 +8,7 @@ with MemoryStore.open("memory/") as store:
     store.recall("where does she live?", scope="acme/support").hits[0].text
 """
 
-from lazy_loader import attach_stub
+from lazy_loader import attach_stub as _attach_stub
 
 # Each name brings its module along when it is first asked for (ADR 20): `__init__.pyi` says which.
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = _attach_stub(__name__, __file__)

@@ -23,6 +23,7 @@ CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubcla
 
 def test_the_public_surface_is_exactly_what_we_promise():
     """Nothing leaks, nothing is missing."""
+    assert all(hasattr(mnemolog, name) for name in mnemolog.__all__), "each is there when it is asked for"
     public = {n for n, v in vars(mnemolog).items() if not n.startswith("_") and not inspect.ismodule(v)}
     assert public == set(mnemolog.__all__)
 
