@@ -278,7 +278,7 @@ def decided_on(store: MemoryStore, *sessions: str) -> list[dict[str, str]]:
     return found
 
 
-def open_files(name: str) -> list[str]:
-    """Paths of the files that this process has open and whose paths contain `name`."""
+def open_files(folder: Path) -> list[str]:
+    """Paths of the files below `folder` that this process has open. Other tests may have left others to be collected."""
     paths = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
-    return [path for path in paths if name in path]
+    return [path for path in paths if Path(path).is_relative_to(os.path.realpath(folder))]

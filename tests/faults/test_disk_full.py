@@ -51,4 +51,4 @@ def test_a_database_that_cannot_be_begun_is_not_left_open(folder, request):
     with pytest.raises(StorageFull):
         _open_or_begin_anew(path, begin, folder / "projections" / "quarantine", busy_timeout_s=1)
     assert path.exists()
-    assert open_files("views.db") == []
+    assert open_files(folder) == []

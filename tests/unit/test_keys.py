@@ -336,4 +336,4 @@ def test_keys_that_are_refused_are_not_left_open(tmp_path, request):
     gc.disable()
     with pytest.raises(KeysMissing, match="belongs to log"):
         keyring.secret()
-    assert open_files("keys.db") == []
+    assert open_files(tmp_path) == []
