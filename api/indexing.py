@@ -164,8 +164,10 @@ class Indexing:
         try:
             if self._extend(vectors, upto, texts=RECALL_TEXTS, timeout_s=wait_s) is None and wait_s:
                 return f"another thread of this process has been embedding for over {wait_s:g} s"
-        except (errors.EncodingFailed, errors.IndexerBusy, errors.ProjectionUnreadable) as error:
-            return str(error)  # What there is can answer all the same, also where the cache is damaged.
+        except (errors.EncodingFailed, errors.IndexerBusy) as error:
+            return str(error)
+        except errors.ProjectionUnreadable as error:  # A damaged cache. What there is can answer all the same.
+            return f"{error}; {error.hint}"
         return None
 
     def write(self, *, new_since: Position | None = None) -> None:

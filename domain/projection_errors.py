@@ -26,6 +26,8 @@ class ProjectionBehind(ProjectionError):
 class ProjectionUnreadable(ProjectionError):
     """A file of a projection is damaged or belongs to something else."""
 
+    hint = "`mnemolog doctor --fix` sets aside what is damaged and makes it anew from the log"
+
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(f"{path}: {cause}")
         self.path, self.cause = path, cause

@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar, get_type_hints
 
 import msgspec
@@ -76,8 +77,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     function: Callable[..., Awaitable[Any]]
     effect: Effect
     arguments: type[msgspec.Struct]
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any]
+    answer: Any
+    """The type of what it answers."""
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments."""
+        return schema_of(self.arguments)
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its answers."""
+        return schema_of(self.answer)
 
     async def ask(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any] | Refusal:
         """Answer, or say why not, whatever goes wrong: no call of one client ends the service of others."""
@@ -137,11 +148,11 @@ def made(
         function=function,
         effect=effect,
         arguments=arguments,
-        input_schema=schema_of(arguments),
-        output_schema=schema_of(answer[known["return"] if result is None else result]),
+        answer=answer[known["return"] if result is None else result],
     )
 
 
+@cache  # Made when first asked for, which of most never is.
 def schema_of(type_: Any) -> dict[str, Any]:
     """Return the JSON Schema of a struct, that struct itself at the top, where clients look for an object."""
     (reference,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")

@@ -200,6 +200,7 @@ def test_a_damaged_cache_keeps_no_vectors_from_answering(stage):
         assert found.legs == ("text", "vector")
         assert found.vectors_to == found.head - 1
         assert "embeddings.db" in found.vectors_lag
+        assert "mnemolog doctor" in found.vectors_lag
         assert all(ailment.fixed for ailment in store.doctor(fix=True).findings)
         mended = store.recall("number7", k=20)
         assert (mended.vectors_to, mended.vectors_lag) == (mended.head, None)
