@@ -279,6 +279,6 @@ def decided_on(store: MemoryStore, *sessions: str) -> list[dict[str, str]]:
 
 
 def open_files(folder: Path) -> list[str]:
-    """Paths of the files below `folder` that this process has open. Other tests may have left others to be collected."""
+    """Paths of the files below `folder` that this process has open: other tests may have left others open."""
     paths = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
     return [path for path in paths if Path(path).is_relative_to(os.path.realpath(folder))]
