@@ -35,7 +35,7 @@ def answers(store: MemoryStore) -> list[list[tuple[int, float]]]:
 
 def _recalled(store: MemoryStore, query: str) -> tuple[Hit, ...]:
     found = store.recall(query, k=10, mode="vector")
-    if found.vectors_to < found.head:  # On a busy machine the projector may be at it when a recall does not wait for it.
+    if (found.vectors_to or 0) < found.head:  # On a busy machine the projector may be at it, and a recall not wait.
         found = store.recall(query, k=10, mode="vector", at_least=found.head)
     return found.hits
 
