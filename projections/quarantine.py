@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -85,6 +86,12 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: Position | None = None
     upto: Position | None = None
     digest: str = ""
+    sha256: str = ""
+    """Of the note without it: what a damaged one says of the log's history counts for nothing."""
+
+    def checksum(self) -> str:
+        """Return what `sha256` has to be."""
+        return sha256(msgspec.json.encode(msgspec.structs.replace(self, sha256=""))).hexdigest()
 
 
 def identity(path: Path) -> Identity | None:
@@ -224,7 +231,7 @@ class Quarantine:
         written = _note_of(target)
         belonging = {suffix: identity(path.with_name(path.name + suffix)) for suffix in parts}
         try:
-            durable.write_synced(written, msgspec.json.encode(note))
+            durable.write_synced(written, msgspec.json.encode(msgspec.structs.replace(note, sha256=note.checksum())))
             durable.sync_folder(self.folder)
             path.rename(target)
         except OSError:
@@ -327,9 +334,12 @@ def _with_parts(item: Path) -> list[Path]:
 
 def _read_note(item: Path) -> _Note:
     try:
-        return msgspec.json.decode(_note_of(item).read_bytes(), type=_Note)
+        note = msgspec.json.decode(_note_of(item).read_bytes(), type=_Note)
     except (OSError, *UNDECODABLE):
         return _Note()
+    if note.sha256 == note.checksum():
+        return note
+    return _Note(was=note.was, reason=note.reason, when=note.when, state=note.state)
 
 
 def _moment(when: str) -> datetime | None:

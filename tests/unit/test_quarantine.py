@@ -12,6 +12,7 @@ import pytest
 from mnemolog import InvalidInput
 from mnemolog.projections import durable, quarantine
 from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine, identity
+from mnemolog.projections.vectors.manifest import FORMAT, Manifest, segment_name, write_manifest
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -40,6 +41,26 @@ def test_what_is_set_aside_is_renamed_with_its_reason_beside_it(aside):
     (item,) = aside.items()
     assert (item.name, item.was, item.state, item.when) == (moved.name, note["was"], "damaged", NOON)
     assert item.bytes == len("content")
+
+
+def test_a_flipped_bit_in_a_reason_accuses_no_log(aside, tmp_path):
+    """A reason tells what a segment remembers of the history: as it was written, or not at all."""
+    segment = tmp_path / "projections" / segment_name(0, 7)
+    segment.mkdir(parents=True)
+    texts = dict.fromkeys(("fingerprint", "model", "recipe", "metric", "index", "faiss_version"), "")
+    numbers = ("dimension", "turns", "groups", "vectors", "open_turns", "probes", "candidates", "block_rows")
+    told = {"format": FORMAT, "log_id": "f" * 32, "after": 0, "upto": 7, "digest_at_upto": "ab" * 32}
+    write_manifest(segment, Manifest(skipped=(), files={}, **texts, **dict.fromkeys(numbers, 0), **told))
+    moved = aside.set_aside(segment, reason="one bit too many")
+    path = moved.parent / f"{moved.name}.reason.json"
+    (written,) = aside.items()
+    assert (written.upto, written.digest) == (7, "ab" * 32)
+    data = path.read_bytes()
+    for bit in range(8 * len(data)):
+        path.write_bytes(data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :])
+        (item,) = aside.items()
+        told = (item.log_id, item.after, item.upto, item.digest)
+        assert told in (("", None, None, ""), (written.log_id, 0, 7, written.digest))
 
 
 def test_the_same_name_may_be_set_aside_again_and_again(aside):
