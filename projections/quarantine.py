@@ -87,7 +87,10 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     upto: Position | None = None
     digest: str = ""
     sha256: str = ""
-    """Of the note without it: what a damaged one says of the log's history counts for nothing."""
+    """Of the note without it: what a damaged one says of the log's history counts for nothing.
+
+    Not the form of `checked_json`, which nothing of a damaged file is told from: a person reads what it was and why.
+    """
 
     def checksum(self) -> str:
         """Return what `sha256` has to be."""

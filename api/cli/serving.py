@@ -67,8 +67,8 @@ def mcp(
     def memory() -> AbstractAsyncContextManager[Memory]:
         from mnemolog.tools.memory import opened
 
-        how = {"model": chosen_model(model), "retain_every_n_turns": retain_every}
-        return opened(store, agent=agent, read_only=read_only, **how)
+        asked = chosen_model(model)
+        return opened(store, agent=agent, read_only=read_only, model=asked, retain_every_n_turns=retain_every)
 
     async def serve() -> None:
         if not http:

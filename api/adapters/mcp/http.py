@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mnemolog.adapters.mcp.sdk import AccessToken, BearerAuthBackend, TransportSecuritySettings
 from mnemolog.adapters.mcp.server import make_server
-from mnemolog.door import Door as Door
+from mnemolog.door import Door as Door  # The package's stub can name modules of its own alone: it has these from here.
 from mnemolog.door import bracketed
 from mnemolog.tools import Memory as Memory
 

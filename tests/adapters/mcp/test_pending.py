@@ -126,3 +126,23 @@ def test_a_server_that_could_open_nothing_fails_when_its_client_has_gone(folder)
     assert (gone.returncode, gone.stdout) == (1, "")
     assert "error: " in gone.stderr
     assert "Traceback" not in gone.stderr
+
+
+def test_what_nobody_foresaw_is_in_the_log_and_an_error_of_the_call(folder, caplog):
+    """With its traceback, and the service goes on: the next call tries again."""
+    planted = [OSError("planted"), OSError("planted")]
+
+    def prepare():
+        if planted:
+            raise planted.pop()
+        return ready(folder)
+
+    async def main():
+        async with client_of(prepare) as client:
+            while planted:
+                with pytest.raises(MCPError):
+                    await client.call_tool("status", {})
+            assert (await answer(client, "status"))["result"]["sessions"] == 0
+
+    asyncio.run(main())
+    assert caplog.text.count("OSError: planted") >= 2
