@@ -18,13 +18,15 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.sealed import SEALED, SEALED_TOPICS, misfit
 from mnemolog.projections.ports import AuditableLog, Progress
 
-BATCH_MAX: Final = 2_000
+BATCH_MAX: Final = 500
+"""Rows that are read together: more of them do not stay in the processor's caches until they are followed."""
 FINDINGS_MAX: Final = 1_000
 """Findings that are listed; the rest is counted."""
 
 _DECODERS: Final = {topic.encode(): msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 
 _SEALED: Final = bytes((SEALED,))
+_SEALED_TOPICS: Final = frozenset(topic.encode() for topic in SEALED_TOPICS)
 _FORGETTING: Final = frozenset({ForgetRequested.topic.encode(), ContentErased.topic.encode()})
 
 
@@ -165,7 +167,7 @@ class _Chain:
 
     def follow(self, rows: list[tuple[Any, ...]]) -> None:
         """Check rows that come next. One loop for everything: it runs once per event of the log."""
-        versions, decoders = self.versions, _DECODERS
+        versions, decoders, contents = self.versions, _DECODERS, self._contents
         before, digest = self.position, self.digest
         for position, stream, version, topic, state, key, recorded_at, stored in rows:
             try:
@@ -183,7 +185,8 @@ class _Chain:
             try:
                 if state[:1] == _SEALED:
                     self.sealed += 1
-                    self._look_into(position, stream, version, topic, state)
+                    if contents or topic not in _SEALED_TOPICS or misfit(state) is not None:
+                        self._look_into(position, stream, version, topic, state)
                 else:
                     event = decoders[topic].decode(state)
                     if topic in _FORGETTING:
@@ -205,10 +208,10 @@ class _Chain:
 
     def _look_into(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> None:
         name = topic.decode(errors="replace")
-        why = f"topic {name!r} is no content" if name not in SEALED_TOPICS else misfit(state)
+        why = f"topic {name!r} is no content" if topic not in _SEALED_TOPICS else misfit(state)
         if why is not None:
             self._report(Kind.UNDECODABLE, position, stream, f"{name}: {why}")
-        elif self._contents:
+        else:
             try:
                 self._log.decode(position, stream.decode(errors="replace"), version, name, state)
             except errors.UndecodableEvent as error:
