@@ -268,8 +268,8 @@ def report(figures: list[Figure], arguments: argparse.Namespace) -> None:
             "`bare` is, line by line: one INSERT in autocommit through pysqlite3 into the same table with"
             " synchronous=FULL; executemany of 100 rows in one transaction; a store with `encrypt=False`, twice; one"
             " thread of mnemolog; a loop over the rows, in the clear, with SHA-256 and msgpack decode, twice;"
-            " `python -c 'import sqlalchemy'`; both from bytecode. What a sync takes decides the ratios of threads and of"
-            " encryption: figures of a quicker disk are in"
+            " `python -c 'import sqlalchemy'`; both from bytecode. What a sync takes decides the ratios of"
+            " threads and of encryption: figures of a quicker disk are in"
             " [ADR 2](adr/0002-our-recorder-on-sqlalchemy-core.md).\n"
         )
         arguments.write.write_text(text)

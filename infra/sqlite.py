@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ BUSY_TIMEOUT_S: Final = 30.0
 WAL_RETRY_S: Final = 0.005
 WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
 FILE_MODE: Final = 0o600
+ROOM_MIN_BYTES: Final = 1 << 20
+"""Less than this may be too little for what SQLite writes beside a database."""
 CACHE_BYTES: Final = 2 << 20
 """Pages that a connection may keep in memory; SQLite's own figure."""
 
@@ -192,11 +195,23 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code == _FULL:
         return errors.StorageFull(path)
     if code == _IOERR:
-        return errors.LogWriteFailed(str(cause))
+        return errors.LogWriteFailed(f"{cause}{_for_want_of_room(path)}")
     # The driver decodes SQLite's messages, and one about a damaged schema quotes what is damaged.
     if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
+
+
+def _for_want_of_room(path: Path) -> str:
+    """Return what to add to an I/O error where there may be no room: SQLite names none for its shared memory file.
+
+    It stays an I/O error. A sync may have failed beside a full disk, and only of that one nothing is known.
+    """
+    try:
+        free = shutil.disk_usage(path.parent).free
+    except OSError:
+        return ""
+    return f"; its file system has {free:,} bytes left, free some space" if free < ROOM_MIN_BYTES else ""
 
 
 def _is_out_of_descriptors() -> bool:

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -72,6 +73,24 @@ def test_the_codes_that_callers_act_on_have_their_own_class(tmp_path, code, expe
     error = dbapi2.OperationalError("something")
     error.sqlite_errorcode = code
     assert type(sqlite.map_error(error, tmp_path)) is expected
+
+
+@pytest.mark.parametrize(("free", "said"), [(0, True), (32_000, True), (1 << 30, False), (None, False)])
+def test_an_io_error_where_no_room_is_left_says_so(tmp_path, monkeypatch, free, said):
+    """SQLite names none where its shared memory file finds no room. It stays the error that ends all writing."""
+
+    def disk_usage(folder):
+        assert folder == tmp_path
+        if free is None:
+            raise PermissionError
+        return SimpleNamespace(free=free)
+
+    monkeypatch.setattr(sqlite.shutil, "disk_usage", disk_usage)
+    error = dbapi2.OperationalError("disk I/O error")
+    error.sqlite_errorcode = 10
+    meant = sqlite.map_error(error, tmp_path / "log.db")
+    assert type(meant) is errors.LogWriteFailed
+    assert ("free some space" in str(meant)) is said
 
 
 @pytest.mark.parametrize("sample", GOLDEN, ids=lambda sample: sample["topic"])
