@@ -9,7 +9,16 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from mnemolog import AsyncMemoryStore, ContentForgotten, InvalidInput, MemoryStore, NewTurn, NoTask, UnknownSession
+from mnemolog import (
+    AsyncMemoryStore,
+    ContentForgotten,
+    InvalidInput,
+    MemoryStore,
+    NewTurn,
+    NoTask,
+    UnknownCheckpoint,
+    UnknownSession,
+)
 from mnemolog.cli.app import application
 from mnemolog.domain.events import Forgotten, TurnRecorded
 from mnemolog.receipt_audit import Verdict
@@ -170,6 +179,29 @@ def test_what_is_decided_after_forgetting_is_decided_on_what_is_left(told):
             session.set("left", 1)
             one, anew = decided_on(store, "a")
             assert one == anew
+
+
+@pytest.mark.parametrize("decision", ["look", "restore", "delete", "set"])
+def test_a_writer_that_has_not_noticed_a_forgetting_decides_anew(told, decision):
+    """What it knew, with what is left behind that, is a state that never was: nothing comes of it."""
+    with MemoryStore.open(told.path, model=None) as other:
+        other.session("a").set("k", "to be forgotten")
+        told.session("a").checkpoint("before")
+        told.forget(session="a")
+        head, a = told.head(), other.session("a")
+        if decision == "look":
+            half, anew = decided_on(other, "a")
+            assert half != anew, "nothing is tested here where it has noticed"
+        elif decision == "restore":
+            with pytest.raises(UnknownCheckpoint):
+                a.restore("before")
+        elif decision == "delete":
+            assert a.delete("k") is False
+        else:
+            a.set("left", 1)
+        assert other.head() == head or decision == "set"
+        assert a.all() == told.session("a").all() == ({"left": 1} if decision == "set" else {})
+        assert other.verify().sound
 
 
 def test_a_retry_with_the_key_of_a_forgotten_turn_is_refused(told):
