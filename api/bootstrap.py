@@ -245,5 +245,9 @@ def _is_of_no_use(error: errors.ProjectionUnreadable) -> bool:
 
 def is_damage(error: errors.ProjectionUnreadable) -> bool:
     """Whether it is the file that is damaged, and not only busy, full or not ours."""
-    cause = error.__cause__
-    return cause is not None and isinstance(sqlite.map_error(cause, error.path), errors.LogDamaged)
+    if (cause := error.__cause__) is None:
+        return False
+    meaning = sqlite.map_error(cause, error.path)
+    if isinstance(meaning, errors.StoreNotWritable):
+        return sqlite.is_marked_read_only(error.path)
+    return isinstance(meaning, errors.LogDamaged)

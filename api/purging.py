@@ -45,7 +45,7 @@ def purge(
     left: list[str] = []
     if (root / bootstrap.VIEWS_FILE).exists() and not projections.current_views().scrub():
         left.append(_READ_BY_OTHERS.format(bootstrap.VIEWS_FILE))
-    if not snapshots.forget():
+    if not _purge_snapshots(root / bootstrap.SNAPSHOTS_FILE, snapshots):
         left.append(_READ_BY_OTHERS.format(bootstrap.SNAPSHOTS_FILE))
     if not _purge_embeddings(root, log, projections, progress):
         left.append(_READ_BY_OTHERS.format(bootstrap.EMBEDDINGS_FILE))
@@ -59,6 +59,17 @@ def purge(
         path.unlink(missing_ok=True)  # It may quote what a model said about a text.
     projections.poke()
     return "; ".join(left)
+
+
+def _purge_snapshots(path: Path, snapshots: SnapshotStore) -> bool:
+    try:
+        return snapshots.forget()
+    except errors.ProjectionUnreadable as error:
+        if not bootstrap.is_damage(error):
+            raise
+        snapshots.let_go()
+        _remove(path)  # States can be folded again.
+        return True
 
 
 def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections, progress: Progress | None) -> bool:
@@ -76,8 +87,7 @@ def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections,
     except errors.ProjectionUnreadable as error:
         if not bootstrap.is_damage(error):
             raise
-        for part in ("", *DATABASE_PARTS):  # What cannot be read cannot be swept; and it is only a cache.
-            leftovers.remove(path.with_name(path.name + part))
+        _remove(path)  # What cannot be read cannot be swept; and it is only a cache.
         return True
     finally:
         engine.dispose()
@@ -99,11 +109,15 @@ def _purge_tables(path: Path, log: EventLog) -> bool:
     except errors.ProjectionUnreadable as error:
         if not bootstrap.is_damage(error):
             raise
-        for part in ("", *DATABASE_PARTS):
-            leftovers.remove(path.with_name(path.name + part))
+        _remove(path)
         return True
     finally:
         engine.dispose()
+
+
+def _remove(path: Path) -> None:
+    for part in ("", *DATABASE_PARTS):
+        leftovers.remove(path.with_name(path.name + part))
 
 
 def _everies(root: Path, log: EventLog) -> Iterator[int]:

@@ -30,6 +30,8 @@ BUSY_TIMEOUT_S: Final = 30.0
 WAL_RETRY_S: Final = 0.005
 WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
 FILE_MODE: Final = 0o600
+_WRITE_VERSION_AT: Final = 18
+_WRITE_VERSION_MAX: Final = 2
 ROOM_MIN_BYTES: Final = 1 << 20
 """Less than this may be too little for what SQLite writes beside a database."""
 CACHE_BYTES: Final = 2 << 20
@@ -200,6 +202,20 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
+
+
+def is_marked_read_only(path: Path) -> bool:
+    """Whether the header of a database keeps SQLite from writing it: a flipped bit does, whoever may write the file.
+
+    "If the write version is greater than 2, the file must be treated as read-only" (SQLite's file format, 1.3.3). Only
+    to be asked about a file that may be deleted: to open and close it lets go of the locks that this process has on it.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            header = file.read(_WRITE_VERSION_AT + 1)
+    except OSError:
+        return False
+    return len(header) > _WRITE_VERSION_AT and header[_WRITE_VERSION_AT] > _WRITE_VERSION_MAX
 
 
 def _for_want_of_room(path: Path) -> str:

@@ -21,6 +21,7 @@ from mnemolog import (
 )
 from mnemolog.cli.app import application
 from mnemolog.domain.events import Forgotten, TurnRecorded
+from mnemolog.projections import states
 from mnemolog.receipt_audit import Verdict
 from tests.support import HashEncoder, decided_on
 
@@ -179,6 +180,36 @@ def test_what_is_decided_after_forgetting_is_decided_on_what_is_left(told):
             session.set("left", 1)
             one, anew = decided_on(store, "a")
             assert one == anew
+
+
+@pytest.mark.parametrize("name", ["views.db", "snapshots.db", "embeddings.db"])
+def test_a_projection_whose_header_forbids_writing_holds_up_no_forgetting(folder, name, monkeypatch):
+    """One flipped bit there, and SQLite takes a file that anybody may write for read-only."""
+    monkeypatch.setattr(states, "SNAPSHOT_EVERY", 5)
+    with MemoryStore.open(folder, model=HashEncoder()) as store:
+        session = store.start_session("a", session_id="a")
+        for n in range(10):
+            session.record("user", f"quokka {n}")
+            session.set("k", f"quokka {n}")
+            assert session.all() == {"k": f"quokka {n}"}
+        session.checkpoint("quokka")
+        store.catch_up_views()
+        store.catch_up_vectors()
+    path = folder / "projections" / name
+    with path.open("r+b") as file:
+        file.seek(18)
+        assert file.read(1) == b"\x02"
+        file.seek(18)
+        file.write(b"\x82")
+    with MemoryStore.open(folder, model=HashEncoder()) as store:
+        assert store.forget(session="a").pending is None
+        session = store.session("a")
+        assert (list(session.turns()), session.all(), session.checkpoints()) == ([], {}, [])
+        assert store.recall("quokka").hits == ()
+        session.record("user", "a wombat")
+        assert [hit.text for hit in store.recall("wombat", mode="text").hits] == ["a wombat"]
+        assert store.verify().sound
+    assert not any(b"quokka" in file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
 
 @pytest.mark.parametrize("decision", ["look", "restore", "delete", "set"])
