@@ -12,6 +12,7 @@ from mnemolog.infra.log import EventLog
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections import leftovers
 from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.drift import Drift
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import DATABASE_PARTS, identity
 from mnemolog.projections.snapshots import SnapshotStore
@@ -73,8 +74,13 @@ def make_views_anew(patient: Patient, *, aside: bool, why: str, state: str) -> s
 
 
 def bring_views_up(patient: Patient) -> str:
-    """Let the views read up to the head."""
-    return f"read to {patient.opened.current_views(patient.progress).position()}"
+    """Let the views read up to the head. A file that can be read and not written is made anew."""
+    try:
+        return f"read to {patient.opened.current_views(patient.progress).position()}"
+    except errors.ProjectionUnreadable as error:
+        if not bootstrap.is_damage(error):
+            raise
+        return make_views_anew(patient, aside=True, why=error.cause, state=Drift.DAMAGED.value)
 
 
 def delete_rows(patient: Patient, path: Path, keys: list[tuple[Any, ...]]) -> str:

@@ -454,6 +454,23 @@ def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
             assert len(store.quarantine().items()) == round_
 
 
+def test_views_whose_header_forbids_writing_are_made_anew(memory):
+    """One flipped bit there, and SQLite reads the file and never writes it, whoever may."""
+    path = memory / "projections" / "views.db"
+    seal.path_of(path).unlink(missing_ok=True)  # As after a crash: else the seal tells.
+    with path.open("r+b") as file:
+        file.seek(18)
+        file.write(b"\x82")
+    with MemoryStore.open(memory, model=None) as store:
+        store.record("a", "user", "a wombat")
+        with pytest.raises(ProjectionUnreadable, match="readonly"):
+            store.recall("wombat")
+        (views,) = [item for item in store.doctor(fix=True).findings if item.what == "views"]
+        assert views.fixed
+        assert [hit.text for hit in store.recall("wombat").hits] == ["a wombat"]
+        assert [item.was for item in store.quarantine().items()] == ["views.db"]
+
+
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
 def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, name):
     """Busy, or not ours to read: whoever can, may find nothing wrong with it."""
