@@ -116,7 +116,8 @@ def page(report: Report) -> str:
             lines.append(f"| {name} | {title} | 0 | {NOT_TESTED} | | | |")
     lines += [
         "",
-        "`tried` counts kills, flips, cuts, scripts and the like; where a test counts nothing, its cases.",
+        "`tried` counts kills, flips, cuts, scripts and the like; where a test counts nothing, its cases. Runs of P20",
+        "that found something, of up to 20,000 scripts, and what it was: [CONTRIBUTING.md](../CONTRIBUTING.md).",
         "",
         "| | test | claim | tried | failures | seconds | scale | seed |",
         "| --- | --- | --- | ---: | ---: | ---: | --- | ---: |",
