@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -78,19 +78,12 @@ def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections,
         return True
     from mnemolog.projections.embeddings_sweep import sweep  # It needs numpy.
 
-    engine = bootstrap.open_engine(path, busy_timeout_s=log.busy_timeout_s)
-    try:
-        database = ProjectionDatabase(engine, path)
-        everies = {projections.models.every, *_everies(root, log)}
+    everies = {projections.models.every, *_everies(root, log)}
+
+    def purged(database: ProjectionDatabase) -> None:
         sweep(database, log, upto=log.head().position, everies=everies, progress=progress)
-        return database.scrub()
-    except errors.ProjectionUnreadable as error:
-        if not bootstrap.is_damage(error):
-            raise
-        _remove(path)  # What cannot be read cannot be swept; and it is only a cache.
-        return True
-    finally:
-        engine.dispose()
+
+    return _purge_database(path, log, purged)
 
 
 def _tables(root: Path) -> list[Path]:
@@ -101,15 +94,19 @@ def _tables(root: Path) -> list[Path]:
 
 def _purge_tables(path: Path, log: EventLog) -> bool:
     """Empty the tables of an adapter: it reads the log anew when it is next asked, also where it has them open."""
+    return _purge_database(path, log, empty)
+
+
+def _purge_database(path: Path, log: EventLog, purged: Callable[[ProjectionDatabase], None]) -> bool:
     engine = bootstrap.open_engine(path, busy_timeout_s=log.busy_timeout_s)
     try:
         database = ProjectionDatabase(engine, path)
-        empty(database)
+        purged(database)
         return database.scrub()
     except errors.ProjectionUnreadable as error:
         if not bootstrap.is_damage(error):
             raise
-        _remove(path)
+        _remove(path)  # What cannot be read cannot be swept; and all of it can be made again.
         return True
     finally:
         engine.dispose()

@@ -30,12 +30,12 @@ BUSY_TIMEOUT_S: Final = 30.0
 WAL_RETRY_S: Final = 0.005
 WAL_SIZE_LIMIT_BYTES: Final = 64 << 20
 FILE_MODE: Final = 0o600
-_WRITE_VERSION_AT: Final = 18
-_WRITE_VERSION_MAX: Final = 2
 ROOM_MIN_BYTES: Final = 1 << 20
 """Less than this may be too little for what SQLite writes beside a database."""
 CACHE_BYTES: Final = 2 << 20
 """Pages that a connection may keep in memory; SQLite's own figure."""
+_WRITE_VERSION_AT: Final = 18
+_WRITE_VERSION_MAX: Final = 2
 
 _LOGGING_NAME: Final = "mnemolog"
 # A program that lets everything be logged has SQLAlchemy log statements with their values and every row it reads.
