@@ -59,8 +59,8 @@ class _Uncovered(errors.ProjectionUnreadable):
         self.state = state
 
 
-class _NotAsSealed(errors.ProjectionUnreadable):
-    """A database with other bytes than those it was closed with."""
+class _NotAsWritten(errors.ProjectionUnreadable):
+    """A database with bytes that were never written to it, which SQLite need not notice."""
 
 
 def open_views(folder: Path, log: EventLog) -> Views:
@@ -222,8 +222,8 @@ def _open_or_begin_anew(
         judged = identity(path)
         engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s)
         try:
-            if sealed and (why_not := seal.misfit(path)) is not None:
-                raise _NotAsSealed(path, why_not)
+            if (why_not := _misfit(path, sealed=sealed)) is not None:
+                raise _NotAsWritten(path, why_not)
             return open_projection(ProjectionDatabase(engine, path, sealed))
         except BaseException as error:
             engine.dispose()  # Else a connection would stay open until it is collected.
@@ -239,15 +239,18 @@ def _open_or_begin_anew(
     raise AssertionError("unreachable")
 
 
+def _misfit(path: Path, *, sealed: bool) -> str | None:
+    if sqlite.is_marked_read_only(path):
+        return sqlite.MARKED_READ_ONLY
+    return seal.misfit(path) if sealed else None
+
+
 def _is_of_no_use(error: errors.ProjectionUnreadable) -> bool:
-    return isinstance(error, _Uncovered | _NotAsSealed) or is_damage(error)
+    return isinstance(error, _Uncovered | _NotAsWritten) or is_damage(error)
 
 
 def is_damage(error: errors.ProjectionUnreadable) -> bool:
     """Whether it is the file that is damaged, and not only busy, full or not ours."""
     if (cause := error.__cause__) is None:
         return False
-    meaning = sqlite.map_error(cause, error.path)
-    if isinstance(meaning, errors.StoreNotWritable):
-        return sqlite.is_marked_read_only(error.path)
-    return isinstance(meaning, errors.LogDamaged)
+    return isinstance(sqlite.map_error(cause, error.path), errors.LogDamaged)

@@ -176,7 +176,7 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) 
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
             yield
     except errors.LogDamaged as error:
-        raise errors.KeysMissing(path, f"it cannot be read: {error}") from error
+        raise errors.KeysMissing(path, f"it cannot be used: {error}") from error
 
 
 def _tables(driver: Any) -> bool:

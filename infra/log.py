@@ -299,7 +299,8 @@ class EventLog:
     def contradictions(self) -> list[str]:
         """Return what is wrong with the file beside what its rows say. Reads all of it in one transaction."""
         with self._reading() as driver:
-            return file_check.contradictions(driver)
+            found = file_check.contradictions(driver)
+        return [sqlite.MARKED_READ_ONLY, *found] if sqlite.is_marked_read_only(self.path) else found
 
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, the WAL not counted."""

@@ -35,7 +35,10 @@ ROOM_MIN_BYTES: Final = 1 << 20
 CACHE_BYTES: Final = 2 << 20
 """Pages that a connection may keep in memory; SQLite's own figure."""
 _WRITE_VERSION_AT: Final = 18
-_WRITE_VERSION_MAX: Final = 2
+_WRITE_VERSION_MAX: Final = b"\x02"
+MARKED_READ_ONLY: Final = f"byte {_WRITE_VERSION_AT} of its header makes SQLite treat it as read-only"
+"""Of a database for which `is_marked_read_only`: "if the write version is greater than 2, the file must be treated as
+read-only" (SQLite's file format, 1.3.3)."""
 
 _LOGGING_NAME: Final = "mnemolog"
 # A program that lets everything be logged has SQLAlchemy log statements with their values and every row it reads.
@@ -192,6 +195,8 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
         return errors.AppendOnly(str(cause))
     if code == _CANTOPEN and _is_out_of_descriptors():
         return errors.OutOfDescriptors(path)
+    if code == _READONLY and is_marked_read_only(path):
+        return errors.LogDamaged(f"{path}: {MARKED_READ_ONLY}; nothing was written")
     if code in (_READONLY, _CANTOPEN):
         return errors.StoreNotWritable(path, str(cause))
     if code == _FULL:
@@ -207,15 +212,15 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
 def is_marked_read_only(path: Path) -> bool:
     """Whether the header of a database keeps SQLite from writing it: a flipped bit does, whoever may write the file.
 
-    "If the write version is greater than 2, the file must be treated as read-only" (SQLite's file format, 1.3.3). Only
-    to be asked about a file that may be deleted: to open and close it lets go of the locks that this process has on it.
+    To close a file lets go of the locks that this process has on it. Those that a database in WAL mode is written and
+    read under are on its shared memory file, and the SQLite we ask for also looks there for who has it open still.
     """
     try:
         with path.open("rb", buffering=0) as file:
-            header = file.read(_WRITE_VERSION_AT + 1)
+            file.seek(_WRITE_VERSION_AT)
+            return file.read(1) > _WRITE_VERSION_MAX
     except OSError:
         return False
-    return len(header) > _WRITE_VERSION_AT and header[_WRITE_VERSION_AT] > _WRITE_VERSION_MAX
 
 
 def _for_want_of_room(path: Path) -> str:

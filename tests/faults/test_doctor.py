@@ -454,17 +454,38 @@ def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
             assert len(store.quarantine().items()) == round_
 
 
-def test_views_whose_header_forbids_writing_are_made_anew(memory):
-    """One flipped bit there, and SQLite reads the file and never writes it, whoever may."""
-    path = memory / "projections" / "views.db"
-    seal.path_of(path).unlink(missing_ok=True)  # As after a crash: else the seal tells.
+def forbid_writing(path):
+    """Set one bit in the header, and SQLite reads the file and never writes it, whoever may."""
     with path.open("r+b") as file:
         file.seek(18)
         file.write(b"\x82")
+
+
+@pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
+def test_what_may_not_be_written_for_its_header_is_made_anew_when_it_is_opened(memory, name):
+    """Also where no seal tells, as after a crash."""
+    path = memory / "projections" / name
+    seal.path_of(path).unlink(missing_ok=True)
+    forbid_writing(path)
+    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
+        session = store.session("a")
+        session.record("user", "a wombat")
+        session.set("animal", "wombat")
+        session.checkpoint("now")
+        store.catch_up_vectors()
+        assert store.recall("wombat").hits[0].text == "a wombat"
+        assert session.get("animal") == "wombat"
+        assert [item.was for item in store.quarantine().items()] == [name]
+        assert store.doctor(deep=True).healthy
+
+
+def test_views_that_may_not_be_written_for_their_header_are_made_anew_by_the_doctor(memory):
+    """It reads them without opening them, and finds them when it brings them up."""
+    path = memory / "projections" / "views.db"
+    seal.path_of(path).unlink()
+    forbid_writing(path)
     with MemoryStore.open(memory, model=None) as store:
         store.record("a", "user", "a wombat")
-        with pytest.raises(ProjectionUnreadable, match="readonly"):
-            store.recall("wombat")
         (views,) = [item for item in store.doctor(fix=True).findings if item.what == "views"]
         assert views.fixed
         assert [hit.text for hit in store.recall("wombat").hits] == ["a wombat"]

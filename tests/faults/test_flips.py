@@ -9,8 +9,9 @@ from __future__ import annotations
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import MemoryStore, MnemologError
+from mnemolog import KeysMissing, LogDamaged, MemoryStore, MnemologError
 from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.sqlite import MARKED_READ_ONLY
 from tests.faults.tamper import copy_store
 
 pytestmark = pytest.mark.promise("P6")
@@ -91,6 +92,43 @@ def test_every_flipped_bit_of_the_file_is_noticed_or_says_nothing(file, tmp_path
 def test_every_bit_of_the_header_of_the_file_is_noticed_or_says_nothing(file, tmp_path, rng, tries):
     """The first 100 bytes decide how all others are read. SQLite's own bookkeeping may change."""
     undetected(file, tmp_path / "flipped", rng.sample(range(800), tries))
+
+
+def forbid_writing(path):
+    """Set a bit in the header with which SQLite reads the file, and calls it read-only: as if leave had to be asked."""
+    data = bytearray(path.read_bytes())
+    data[18] ^= 8
+    path.write_bytes(data)
+
+
+def test_a_log_that_may_not_be_written_for_its_header_is_damaged(file):
+    """What is in it can be read, and nothing is lost."""
+    forbid_writing(file)
+    with MemoryStore.open(file.parent, model=None, create=False) as store:
+        head = store.head()
+        with pytest.raises(LogDamaged, match=r"log\.db: byte 18 of its header .* nothing was written"):
+            store.record("a", "user", "one more")
+        assert store.head() == head
+        assert store.recall("history", mode="text").hits
+        assert [(found.kind, found.detail) for found in store.verify().findings] == [("file", MARKED_READ_ONLY)]
+
+
+def test_keys_that_may_not_be_written_for_their_header_are_to_be_put_back(file):
+    """What they can open stays readable; what is to be forgotten is on record, and their turn comes."""
+    path = file.with_name("keys.db")
+    whole = path.read_bytes()
+    forbid_writing(path)
+    with MemoryStore.open(file.parent, model=None, create=False) as store:
+        with pytest.raises(KeysMissing, match=r"keys\.db: byte 18 of its header"):
+            store.start_session("new")
+        assert store.recall("history", mode="text").hits
+        report = store.forget(session="a")
+        assert "byte 18" in report.pending
+    path.write_bytes(whole)
+    with MemoryStore.open(file.parent, model=None, create=False) as store:
+        assert store.forget(session="a").complete  # Nothing of it is left.
+        assert store.turns("a") == []
+        assert store.verify(contents=True).sound
 
 
 def test_every_letter_of_the_layout_in_the_other_case_is_noticed(file, tmp_path, record_property):
