@@ -39,6 +39,7 @@ _WRITE_VERSION_MAX: Final = b"\x02"
 MARKED_READ_ONLY: Final = f"byte {_WRITE_VERSION_AT} of its header makes SQLite treat it as read-only"
 """Of a database for which `is_marked_read_only`: "if the write version is greater than 2, the file must be treated as
 read-only" (SQLite's file format, 1.3.3)."""
+REMEDY_FOR_MARK: Final = "take a backup and restore that: copies are made without it"
 
 _LOGGING_NAME: Final = "mnemolog"
 # A program that lets everything be logged has SQLAlchemy log statements with their values and every row it reads.
@@ -196,7 +197,7 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code == _CANTOPEN and _is_out_of_descriptors():
         return errors.OutOfDescriptors(path)
     if code == _READONLY and is_marked_read_only(path):
-        return errors.LogDamaged(f"{path}: {MARKED_READ_ONLY}; nothing was written")
+        return errors.LogDamaged(f"{path}: {MARKED_READ_ONLY}; nothing was written; {REMEDY_FOR_MARK}")
     if code in (_READONLY, _CANTOPEN):
         return errors.StoreNotWritable(path, str(cause))
     if code == _FULL:
@@ -221,6 +222,14 @@ def is_marked_read_only(path: Path) -> bool:
             return file.read(1) > _WRITE_VERSION_MAX
     except OSError:
         return False
+
+
+def unmark_read_only(path: Path) -> None:
+    """Have SQLite write a database whose header forbids that. Nobody may have it open. Raises `OSError`."""
+    if is_marked_read_only(path):
+        with path.open("r+b") as file:
+            file.seek(_WRITE_VERSION_AT)
+            file.write(_WRITE_VERSION_MAX)
 
 
 def _for_want_of_room(path: Path) -> str:

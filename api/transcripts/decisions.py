@@ -28,8 +28,9 @@ Steps = Iterator[Step]
 class Decisions:
     """Decides on the lines of one transcript, in their order.
 
-    `place` and `links` are what is noted of the lines before; it is noted there. `links` are lines without turns, by
-    name, with what they go on from. `scope` is that of all sessions, in place of the folder that each works in.
+    `place` and `links` are what is noted of the lines before; it is noted there. `links` are lines by name: those
+    without turns, with what they go on from, and copies, with what they are copies of. `scope` is that of all
+    sessions, in place of the folder that each works in.
     """
 
     def __init__(
@@ -89,17 +90,19 @@ class Decisions:
                 self._recent.popitem(last=False)
 
     def _stands_above(self, entry: Entry, tip: Tip | None) -> bool:
-        """Whether a line is written once more: it was recorded before the one that the transcript has come to."""
+        """Whether a line is written once more: it stands before the one that the transcript has come to."""
         if tip is None or tip.home is None or entry.name is None:
             return False
-        if entry.name in self._recent:
+        if entry.name in self._recent or entry.name in self._links:
             return True
         return self._is_above(self._known.at(tip.home, entry.turns[0].key), tip)
 
     def _is_above(self, at: Position | None, tip: Tip) -> bool:
         """Whether something lies before what a transcript has come to. What is not in the log yet comes last."""
-        if at is None or tip.anchor is None or not tip.anchor.key:
+        if at is None or tip.anchor is None:
             return False
+        if not tip.anchor.key and not tip.anchor.at:  # The end of the session: all there is lies before.
+            return True
         last = self._known.end_of_line(tip.anchor)
         return last is None or at < last
 
@@ -119,7 +122,8 @@ class Decisions:
             self._copied(entry, copied)
             return None
         if not own:
-            if anchor is None and tip is not None:  # It goes on from what nobody knows: from where the copies end.
+            if tip is not None and (anchor is None or not entry.asks):
+                # It goes on from what nobody knows, or answers one of the calls that were copied: where the copies end.
                 anchor = tip.anchor
             return (yield from self._begin(entry, anchor))
         at = None if anchor is None else self._known.end_of_line(anchor)
@@ -179,6 +183,8 @@ class Decisions:
 
     def _copied(self, entry: Entry, anchor: Anchor | None) -> None:
         self._place.tips[entry.session] = Tip(entry.name, None, anchor)
+        if entry.name is not None and anchor is not None:
+            self._links[entry.name] = anchor
 
     def _anchor(self, entry: Entry, tip: Tip | None, own: list[str]) -> Anchor | None:
         """Return the turn that a line goes on from, None where nobody knows."""
@@ -209,6 +215,8 @@ class Decisions:
 
     def _compacted(self, entry: Entry, move: Compacted, tip: Tip | None) -> None:
         """Remember a compaction. The turn after it tells whether this session goes on, or another one."""
+        if tip is not None and tip.home is not None and entry.name in self._links:
+            return  # It is written once more.
         own = self._known.of(entry.session)
         anchor = self._anchor(entry, tip, own) if tip is None else tip.anchor
         home = tip.home if tip is not None else own[0] if own else None

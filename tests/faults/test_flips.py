@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import KeysMissing, LogDamaged, MemoryStore, MnemologError
+from mnemolog import KeysMissing, LogDamaged, MemoryStore, MnemologError, restore_backup
 from mnemolog.infra.log import LOG_FILE
 from mnemolog.infra.sqlite import MARKED_READ_ONLY
 from tests.faults.tamper import copy_store
@@ -101,7 +101,7 @@ def forbid_writing(path):
     path.write_bytes(data)
 
 
-def test_a_log_that_may_not_be_written_for_its_header_is_damaged(file):
+def test_a_log_that_may_not_be_written_for_its_header_is_damaged_and_its_backup_is_not(file, tmp_path):
     """What is in it can be read, and nothing is lost."""
     forbid_writing(file)
     with MemoryStore.open(file.parent, model=None, create=False) as store:
@@ -110,7 +110,14 @@ def test_a_log_that_may_not_be_written_for_its_header_is_damaged(file):
             store.record("a", "user", "one more")
         assert store.head() == head
         assert store.recall("history", mode="text").hits
-        assert [(found.kind, found.detail) for found in store.verify().findings] == [("file", MARKED_READ_ONLY)]
+        (found,) = store.verify().findings
+        assert (found.kind, MARKED_READ_ONLY in found.detail) == ("file", True)
+        store.backup(tmp_path / "backup", keys=tmp_path / "keys")
+    restore_backup(tmp_path / "backup", tmp_path / "restored", keys=tmp_path / "keys")
+    with MemoryStore.open(tmp_path / "restored", model=None, create=False) as store:
+        assert store.head() == head
+        store.record("a", "user", "one more")
+        assert store.verify(contents=True).sound
 
 
 def test_keys_that_may_not_be_written_for_their_header_are_to_be_put_back(file):

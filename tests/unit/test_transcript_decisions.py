@@ -232,6 +232,29 @@ def test_a_fork_that_goes_on_from_what_nobody_knows_is_one_still(log, talk, foll
     assert (branch.reason, branch.to, branch.left, branch.at) == ("branch", "f", "s", log.at("s", "a1"))
 
 
+def test_a_fork_edits_what_it_was_made_of_whoever_else_has_that(log, talk):
+    """Another session has the line that is gone on from as its own, and would be found first."""
+    fork = Talk(log)
+    fork.ask("q1", session="t")
+    fork.answer("a1", session="t")
+    fork.ask("q5", session="t")
+    log.said = {"other": dict(log.said["s"]), **log.said}
+    (rewind, say) = fork.ask("q6", session="t", follows="a1")
+    assert (rewind.reason, rewind.left, rewind.at, say.session) == ("rewind", "t", log.at("s", "a1"), "t")
+
+
+def test_the_result_of_a_call_that_was_copied_is_behind_all_copies(log, talk):
+    """Calls that run side by side: the result of the first goes on from it, and the second call was copied as well."""
+    talk.answer("c1")
+    talk.answer("c2")
+    fork = Talk(log)
+    for name in ("q1", "a1", "q2", "a2", "c1", "c2"):
+        fork.line(name, session="t", role="user" if name in ("q1", "q2") else "assistant")
+    (branch, say) = fork.line("r1", session="t", role="tool", follows="c1")
+    assert (branch.reason, branch.left, branch.at, say.session) == ("branch", "s", log.at("s", "c2"), "t")
+    assert fork.line("r2", session="t", role="tool", follows="c2")[-1].session == "t"
+
+
 def test_a_copy_by_words_stands_in_the_same_place(log, talk):
     """Where keys are made of what is said, the same words elsewhere are said anew."""
     fork = Talk(log)

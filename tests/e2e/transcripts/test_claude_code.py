@@ -164,6 +164,66 @@ def test_a_fork_that_compacts_copies_nothing_again(talk, projects, read, said):
     assert said(B) == [*TALK[:2], "Is it broken?", "No."]
 
 
+@pytest.mark.parametrize("copied", [1, 2, 3])
+@pytest.mark.parametrize("compacts", [True, False])
+@pytest.mark.parametrize("between", [True, False])
+def test_copies_that_a_fork_writes_once_more_move_nothing(
+    talk, projects, read, read_anew, said, copied, compacts, between
+):
+    """What it goes on with, or edits then, goes on from where it was, not from the old session's turns."""
+    read()
+    fork = talk.fork(projects, B, upto=talk.answered[0])
+    fork.say("Is it broken?")
+    answered = fork.answer("No.")
+    fork.say("Never mind.")
+    if between:
+        read()
+    fork.put(*fork.rows[:copied])
+    if compacts:
+        fork.compact()
+        fork.say("What now?")
+    else:
+        fork.say("Sure?", after=answered)
+    report = read()
+    told = ["Is it broken?", "No.", *(["Never mind.", "What now?"] if compacts else ["Sure?"])]
+    assert said(B) == [*TALK[:2], *told]
+    assert report.switches.get("rewind", 0) == (not compacts)
+    assert read_anew().recorded == 0
+    assert said(B) == [*TALK[:2], *told]
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_copies_right_behind_a_compaction_move_nothing(talk, read, read_anew, said, between):
+    """No turn has followed it yet. An edit of what was said before it goes on from the last of them, and is one."""
+    talk.compact()
+    if between:
+        read()
+    talk.put(*talk.rows[:2])
+    talk.say("Leave it open.", after=talk.answered[0])
+    read()
+    assert said(A) == [*TALK[:2], "Leave it open."]
+    assert read_anew().recorded == 0
+    assert said(A) == [*TALK[:2], "Leave it open."]
+
+
+def test_a_compaction_that_a_fork_has_copied_is_not_its_own(talk, projects, read, said):
+    """Written once more, with a question of the old session behind it: what the fork asks then goes on from its own."""
+    talk.compact()
+    talk.say("And now?")
+    asked = talk.last
+    read()
+    fork = talk.fork(projects, B, upto=asked)
+    fork.say("Is it broken?")
+    own = fork.last
+    read()
+    fork.put(*fork.rows[:-1])
+    fork.last = own
+    fork.compact()
+    fork.say("What now?")
+    assert read().switches == {"compress": 1}
+    assert said(B) == [*TALK, "And now?", "Is it broken?", "What now?"]
+
+
 def test_a_compaction_into_a_new_file_ends_the_old_session(talk, projects, memory, read, read_anew, said):
     """Its first lines carry the old session's id; the new one goes on from the end of it."""
     read()

@@ -12,10 +12,14 @@ STEPS, SCRIPTS = 60, 4
 
 
 class ClaudeTalks:
-    """Sessions of Claude Code, and what each shows. A session shows the path to the line it was last asked on."""
+    """Sessions of Claude Code, and what each shows. A session shows the path to the line it was last asked on.
 
-    def __init__(self, folder, rng):
-        self.folder, self.rng = folder, rng
+    `read` is called before a session is forked: of two that are new to a store, the one that was written to last is
+    taken for the fork (ADR 24).
+    """
+
+    def __init__(self, folder, rng, read):
+        self.folder, self.rng, self.read = folder, rng, read
         self.talks: dict[str, Claude] = {}
         self.paths: dict[str, list[tuple[str, str, str]]] = {}
         """By session: uuid, who, text."""
@@ -66,6 +70,7 @@ class ClaudeTalks:
             self.ask(session)
 
     def fork(self, session):
+        self.read()
         path, talk = self.paths[session], self.talks[session]
         name = f"{len(self.talks):06}-claude"
         at = self.rng.randrange(len(path))
@@ -164,22 +169,24 @@ def test_sessions_are_what_the_agents_made_of_them(tmp_path, memory, rng, kind, 
     """Whenever it is read, and however often it is begun; read anew nothing is added."""
     folder = tmp_path / "talks"
     folder.mkdir()
-    talks = kind(folder, rng)
+
+    def read():
+        with Transcripts(memory) as transcripts:
+            return transcripts.catch_up(files_in(folder))
+
+    talks = kind(folder, rng, read)
     for _ in range(STEPS):
         talks.step()
         if rng.random() < 0.3:
-            with Transcripts(memory) as transcripts:
-                transcripts.catch_up(files_in(folder))
+            read()
             if rng.random() < 0.2:
                 for path in (memory.path / "projections").glob("watch.db*"):
                     path.unlink()
-    with Transcripts(memory) as transcripts:
-        assert transcripts.catch_up(files_in(folder)).refused == 0
+    assert read().refused == 0
     shown = {item.session: [turn.text for turn in memory.session(item.session).turns()] for item in memory.sessions()}
     assert shown == talks.shown()
     head = memory.head().position
     for path in (memory.path / "projections").glob("watch.db*"):
         path.unlink()
-    with Transcripts(memory) as transcripts:
-        assert transcripts.catch_up(files_in(folder)).recorded == 0
+    assert read().recorded == 0
     assert memory.head().position == head
