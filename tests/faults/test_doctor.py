@@ -19,7 +19,7 @@ from mnemolog.infra.log import LOG_FILE
 from mnemolog.projections import seal
 from mnemolog.projections.states import evolve
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
-from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
+from tests.faults.tamper import Tampering, copy_store, forbid_writing, rewrite_manifest
 from tests.support import HashEncoder
 
 pytestmark = pytest.mark.promise("P9")
@@ -452,13 +452,6 @@ def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
         assert answers == [before] * 4
         with MemoryStore.open(memory, model=None) as store:
             assert len(store.quarantine().items()) == round_
-
-
-def forbid_writing(path):
-    """Set one bit in the header, and SQLite reads the file and never writes it, whoever may."""
-    with path.open("r+b") as file:
-        file.seek(18)
-        file.write(b"\x82")
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])

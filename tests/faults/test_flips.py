@@ -12,7 +12,7 @@ from pysqlite3 import dbapi2
 from mnemolog import KeysMissing, LogDamaged, MemoryStore, MnemologError, restore_backup
 from mnemolog.infra.log import LOG_FILE
 from mnemolog.infra.sqlite import MARKED_READ_ONLY
-from tests.faults.tamper import copy_store
+from tests.faults.tamper import copy_store, forbid_writing
 
 pytestmark = pytest.mark.promise("P6")
 
@@ -92,13 +92,6 @@ def test_every_flipped_bit_of_the_file_is_noticed_or_says_nothing(file, tmp_path
 def test_every_bit_of_the_header_of_the_file_is_noticed_or_says_nothing(file, tmp_path, rng, tries):
     """The first 100 bytes decide how all others are read. SQLite's own bookkeeping may change."""
     undetected(file, tmp_path / "flipped", rng.sample(range(800), tries))
-
-
-def forbid_writing(path):
-    """Set a bit in the header with which SQLite reads the file, and calls it read-only: as if leave had to be asked."""
-    data = bytearray(path.read_bytes())
-    data[18] ^= 8
-    path.write_bytes(data)
 
 
 def test_a_log_that_may_not_be_written_for_its_header_is_damaged_and_its_backup_is_not(file, tmp_path):
