@@ -251,6 +251,5 @@ def _is_of_no_use(error: errors.ProjectionUnreadable) -> bool:
 
 def is_damage(error: errors.ProjectionUnreadable) -> bool:
     """Whether it is the file that is damaged, and not only busy, full or not ours."""
-    if (cause := error.__cause__) is None:
-        return False
-    return isinstance(sqlite.map_error(cause, error.path), errors.LogDamaged)
+    cause = error.__cause__
+    return cause is not None and isinstance(sqlite.map_error(cause, error.path), errors.LogDamaged)

@@ -74,7 +74,7 @@ def make_views_anew(patient: Patient, *, aside: bool, why: str, state: str) -> s
 
 
 def bring_views_up(patient: Patient) -> str:
-    """Let the views read up to the head. A file that can be read and not written is made anew."""
+    """Let the views read up to the head. One that is found damaged then is made anew."""
     try:
         return f"read to {patient.opened.current_views(patient.progress).position()}"
     except errors.ProjectionUnreadable as error:

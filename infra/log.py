@@ -300,10 +300,9 @@ class EventLog:
         """Return what is wrong with the file beside what its rows say. Reads all of it in one transaction."""
         with self._reading() as driver:
             found = file_check.contradictions(driver)
-        marked = (
-            [f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}"] if sqlite.is_marked_read_only(self.path) else []
-        )
-        return [*marked, *found]
+        if sqlite.is_marked_read_only(self.path):
+            found.append(f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}")
+        return found
 
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, the WAL not counted."""

@@ -282,3 +282,12 @@ def open_files(folder: Path) -> list[str]:
     """Paths of the files below `folder` that this process has open: other tests may have left others open."""
     paths = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
     return [path for path in paths if Path(path).is_relative_to(os.path.realpath(folder))]
+
+
+def forbid_writing(path: Path) -> None:
+    """Set a bit in a database's header with which SQLite reads it and calls it read-only, as if leave were needed."""
+    with path.open("r+b") as file:
+        file.seek(18)
+        assert file.read(1) == b"\x02"
+        file.seek(18)
+        file.write(b"\x0a")

@@ -23,7 +23,7 @@ from mnemolog.cli.app import application
 from mnemolog.domain.events import Forgotten, TurnRecorded
 from mnemolog.projections import states
 from mnemolog.receipt_audit import Verdict
-from tests.support import HashEncoder, decided_on
+from tests.support import HashEncoder, decided_on, forbid_writing
 
 TURN = TurnRecorded.topic
 
@@ -195,12 +195,7 @@ def test_a_projection_whose_header_forbids_writing_holds_up_no_forgetting(folder
         session.checkpoint("quokka")
         store.catch_up_views()
         store.catch_up_vectors()
-    path = folder / "projections" / name
-    with path.open("r+b") as file:
-        file.seek(18)
-        assert file.read(1) == b"\x02"
-        file.seek(18)
-        file.write(b"\x82")
+    forbid_writing(folder / "projections" / name)
     with MemoryStore.open(folder, model=HashEncoder()) as store:
         assert store.forget(session="a").pending is None
         session = store.session("a")

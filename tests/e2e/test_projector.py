@@ -479,9 +479,8 @@ def test_closing_stops_the_real_model_in_the_middle_of_a_step(folder, record_pro
     ran = run_script(REAL.format(wait=ENCODING), folder, "close")
     assert (ran.returncode, ran.stderr) == (0, "")
     record_property("close_s", ran.stdout.strip())
-    with MemoryStore.open(folder, model="all-MiniLM-L6-v2", background=False) as store:
-        projection = store.vectors().projection()
-        assert (0 if projection is None else projection.covers) < store.head().position, "it waited for all of them"
+    assert float(ran.stdout) < PROMPT_S
+    assert kept_texts(folder) < 200, "it waited for all of them"
 
 
 @pytest.mark.model

@@ -102,10 +102,3 @@ def copy_store(log: EventLog, folder: Path) -> Path:
     if segments.exists():
         shutil.copytree(segments, folder / "projections" / "vectors")
     return folder
-
-
-def forbid_writing(path: Path) -> None:
-    """Set a bit in a database's header with which SQLite reads it and calls it read-only, as if leave were needed."""
-    with path.open("r+b") as file:
-        file.seek(18)
-        file.write(b"\x0a")

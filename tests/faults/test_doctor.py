@@ -19,8 +19,8 @@ from mnemolog.infra.log import LOG_FILE
 from mnemolog.projections import seal
 from mnemolog.projections.states import evolve
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
-from tests.faults.tamper import Tampering, copy_store, forbid_writing, rewrite_manifest
-from tests.support import HashEncoder
+from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
+from tests.support import HashEncoder, forbid_writing
 
 pytestmark = pytest.mark.promise("P9")
 
@@ -473,10 +473,29 @@ def test_what_may_not_be_written_for_its_header_is_made_anew_when_it_is_opened(m
 
 
 def test_views_that_may_not_be_written_for_their_header_are_made_anew_by_the_doctor(memory):
-    """It reads them without opening them, and finds them when it brings them up."""
+    """Also where it is the first to open them."""
     path = memory / "projections" / "views.db"
     seal.path_of(path).unlink()
     forbid_writing(path)
+    with MemoryStore.open(memory, model=None) as store:
+        store.record("a", "user", "a wombat")
+        (views,) = [item for item in store.doctor(fix=True).findings if item.what == "views"]
+        assert views.fixed
+        assert [hit.text for hit in store.recall("wombat").hits] == ["a wombat"]
+        assert [item.was for item in store.quarantine().items()] == ["views.db"]
+
+
+def test_views_that_are_found_damaged_when_they_are_read_up_are_made_anew_by_the_doctor(memory):
+    """A page that nobody looks at before something is written to it, in views without a seal."""
+    path = memory / "projections" / "views.db"
+    seal.path_of(path).unlink()
+    with dbapi2.connect(path) as connection:
+        ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'turns'").fetchall()
+        ((page_bytes,),) = connection.execute("PRAGMA page_size").fetchall()
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * page_bytes)
+        file.write(b"\xff" * 64)
     with MemoryStore.open(memory, model=None) as store:
         store.record("a", "user", "a wombat")
         (views,) = [item for item in store.doctor(fix=True).findings if item.what == "views"]

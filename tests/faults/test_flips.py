@@ -12,7 +12,8 @@ from pysqlite3 import dbapi2
 from mnemolog import KeysMissing, LogDamaged, MemoryStore, MnemologError, restore_backup
 from mnemolog.infra.log import LOG_FILE
 from mnemolog.infra.sqlite import MARKED_READ_ONLY
-from tests.faults.tamper import copy_store, forbid_writing
+from tests.faults.tamper import copy_store
+from tests.support import forbid_writing
 
 pytestmark = pytest.mark.promise("P6")
 

@@ -124,14 +124,20 @@ def test_history_that_is_written_once_more_counts_once(talk, read, said):
     assert said(A) == [*TALK, "And now?", "Tea.", "With milk?"]
 
 
+@pytest.mark.parametrize("copied", [2, 3])
+@pytest.mark.parametrize("compacts", [True, False])
 @pytest.mark.parametrize("between", [True, False])
-def test_an_edit_right_behind_such_copies_is_one(talk, read, said, between):
-    """It goes on from a line that stands twice, the second time right before it."""
+def test_an_edit_right_behind_such_copies_is_one(talk, read, read_anew, said, copied, compacts, between):
+    """It goes on from a line that stands twice, the second time right before it; also where no turn came between."""
+    if compacts:
+        talk.compact()
     if between:
         read()
-    talk.put(*talk.rows[:3])
+    talk.put(*talk.rows[:copied])
     talk.say("Leave it open.", after=talk.answered[0])
     read()
+    assert said(A) == [*TALK[:2], "Leave it open."]
+    assert read_anew().recorded == 0
     assert said(A) == [*TALK[:2], "Leave it open."]
 
 
@@ -190,20 +196,6 @@ def test_copies_that_a_fork_writes_once_more_move_nothing(
     assert report.switches.get("rewind", 0) == (not compacts)
     assert read_anew().recorded == 0
     assert said(B) == [*TALK[:2], *told]
-
-
-@pytest.mark.parametrize("between", [True, False])
-def test_copies_right_behind_a_compaction_move_nothing(talk, read, read_anew, said, between):
-    """No turn has followed it yet. An edit of what was said before it goes on from the last of them, and is one."""
-    talk.compact()
-    if between:
-        read()
-    talk.put(*talk.rows[:2])
-    talk.say("Leave it open.", after=talk.answered[0])
-    read()
-    assert said(A) == [*TALK[:2], "Leave it open."]
-    assert read_anew().recorded == 0
-    assert said(A) == [*TALK[:2], "Leave it open."]
 
 
 def test_a_compaction_that_a_fork_has_copied_is_not_its_own(talk, projects, read, said):

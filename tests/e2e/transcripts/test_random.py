@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.transcripts import Transcripts
-from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex
 
 STEPS, SCRIPTS = 60, 4
@@ -165,16 +163,9 @@ class CodexTalks(ClaudeTalks):
 
 @pytest.mark.parametrize("script", range(SCRIPTS))
 @pytest.mark.parametrize("kind", [ClaudeTalks, CodexTalks])
-def test_sessions_are_what_the_agents_made_of_them(tmp_path, memory, rng, kind, script):
+def test_sessions_are_what_the_agents_made_of_them(projects, memory, read, read_anew, rng, kind, script):
     """Whenever it is read, and however often it is begun; read anew nothing is added."""
-    folder = tmp_path / "talks"
-    folder.mkdir()
-
-    def read():
-        with Transcripts(memory) as transcripts:
-            return transcripts.catch_up(files_in(folder))
-
-    talks = kind(folder, rng, read)
+    talks = kind(projects, rng, read)
     for _ in range(STEPS):
         talks.step()
         if rng.random() < 0.3:
@@ -186,7 +177,5 @@ def test_sessions_are_what_the_agents_made_of_them(tmp_path, memory, rng, kind, 
     shown = {item.session: [turn.text for turn in memory.session(item.session).turns()] for item in memory.sessions()}
     assert shown == talks.shown()
     head = memory.head().position
-    for path in (memory.path / "projections").glob("watch.db*"):
-        path.unlink()
-    assert read().recorded == 0
+    assert read_anew().recorded == 0
     assert memory.head().position == head
