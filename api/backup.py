@@ -18,7 +18,7 @@ from mnemolog import backup_manifest as manifests
 from mnemolog import bootstrap
 from mnemolog.backup_keys import copy_keys, require_keys_folder
 from mnemolog.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.position import Position
 from mnemolog.infra.backup import copy_database, look_at
 from mnemolog.infra.keys_file import KEYS_FILE
@@ -86,7 +86,7 @@ def make_backup(
             kept = None if keys is None else copy_keys(store, keys, log_id=log_id)
             manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
     except errors.MnemologError as error:
-        journal.error("backup.failed", target=target, error=error)
+        structured_log.error("backup.failed", target=target, error=error)
         raise
     report = BackupReport(
         target=str(target),
@@ -101,7 +101,9 @@ def make_backup(
         notes=(_NO_KEYS,) if manifest.needs_keys and kept is None else (),
         seconds=perf_counter() - began,
     )
-    journal.info("backup.made", target=target, head=report.head, bytes=report.bytes, left_out=len(report.left_out))
+    structured_log.info(
+        "backup.made", target=target, head=report.head, bytes=report.bytes, left_out=len(report.left_out)
+    )
     return report
 
 
@@ -174,7 +176,7 @@ class _Backup:
         return True
 
     def _leave_out(self, name: str, why: Exception) -> None:
-        journal.warning("backup.left_out", name=name, error=why)
+        structured_log.warning("backup.left_out", name=name, error=why)
         if (line := f"{name}: {why}") not in self.left_out:
             self.left_out.append(line)
 

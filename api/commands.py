@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.domain import checkpoints, errors, lineage, model, session, switching, undone
+from mnemolog.domain import checkpoints, errors, lineage, model, pending_undo, session, switching
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
 from mnemolog.domain.events import (
     Event,
@@ -23,11 +23,11 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnRecorded,
 )
-from mnemolog.domain.folding import Known, Past
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import Checkpoint, SessionState
+from mnemolog.domain.stream_fold import Known, Past
 from mnemolog.domain.switching import Switch
 from mnemolog.infra.transaction import Transaction
 from mnemolog.projections.read_models import Turn, turn_of
@@ -178,7 +178,7 @@ def settle_undone(
         resumed = decide_in(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
         if turns:
             rewind(session_id, states, to=None, turns=turns)(tx)
-        decide_in(tx, session_id, states, partial(undone.settle_undone, session_id))
+        decide_in(tx, session_id, states, partial(pending_undo.settle_undone, session_id))
         if resumed:
             decide_in(tx, session_id, states, partial(session.end, session_id, reason=LATE))
 

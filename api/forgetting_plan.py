@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from mnemolog.domain import errors
+from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
     Event,
     Forgotten,
@@ -21,10 +22,9 @@ from mnemolog.domain.events import (
 from mnemolog.domain.forgetting import ranges_of
 from mnemolog.domain.position import Version
 from mnemolog.domain.scope import Scope
-from mnemolog.domain.sealed import CONTENT_TOPICS, SEALED
 from mnemolog.domain.session import session_of, session_stream
+from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.thread_events import ThreadCopied
-from mnemolog.domain.thread_lines import copied_from, with_what_is_built_on
 from mnemolog.domain.threads import thread_of, thread_stream
 from mnemolog.infra.keyring import Keyring
 from mnemolog.infra.log import EventLog

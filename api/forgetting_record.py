@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.encrypted_content import CONTENT_TOPICS
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, RecordedEvent, Target, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
-from mnemolog.domain.sealed import CONTENT_TOPICS
 from mnemolog.forgetting_results import ForgettingStatus, ForgottenEvent
 from mnemolog.infra.log import EventLog
 

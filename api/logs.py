@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.journal import ROOT
+from mnemolog.domain.structured_log import ROOT
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 _PLAIN: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"

@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 from pysqlite3 import dbapi2
 
 from mnemolog import bootstrap, forgetting_record
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.head import NotedHead, parse_head
@@ -167,7 +167,7 @@ def rebuild(
         seconds = perf_counter() - started
         if not dry_run:
             facts = {"turns": built, "encoded": encoded, "skipped": skipped, "seconds": round(seconds, 3)}
-            journal.info("projection.rebuilt", name=name, upto=upto, **facts)
+            structured_log.info("projection.rebuilt", name=name, upto=upto, **facts)
         reports.append(
             RebuildReport(
                 projection=name,

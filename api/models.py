@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from mnemolog import bootstrap
 from mnemolog.domain import errors
-from mnemolog.domain.folding import Folded, nothing_folded
 from mnemolog.domain.model import MODELS_STREAM, Activation, evolve_active, short
 from mnemolog.domain.position import Position
+from mnemolog.domain.stream_fold import Folded, nothing_folded
 from mnemolog.infra.log import EventLog
 
 

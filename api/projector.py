@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.changes import Changes
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
@@ -220,7 +220,7 @@ class Projector:
     def _fail(self, error: Exception) -> None:
         failures = self._status.failures + 1
         delay_s = retry_delay_s(failures)
-        journal.warning("projector.backing_off", failures=failures, retry_in_s=delay_s, error=error)
+        structured_log.warning("projector.backing_off", failures=failures, retry_in_s=delay_s, error=error)
         self._retry_at = time.monotonic() + delay_s
         self._enter(
             "backing off",
@@ -232,7 +232,7 @@ class Projector:
         )
 
     def _die(self, error: BaseException) -> None:
-        journal.error("projector.died", error=error)
+        structured_log.error("projector.died", error=error)
         self._enter("dead", position=self._status.position, error=_in_words(error), failed_at=self._now())
 
     def _position(self) -> Position | None:
@@ -253,7 +253,7 @@ class Projector:
             return
         self._status = msgspec.structs.replace(fresh, since=self._now())
         if state != before.state:
-            journal.debug("projector.state", state=state, position=self._status.position)
+            structured_log.debug("projector.state", state=state, position=self._status.position)
         if state != "stopped":
             self._file.write(self._status)
         self._told(self._status)

@@ -17,7 +17,7 @@ from mnemolog import backup_manifest as manifests
 from mnemolog import maintenance
 from mnemolog.backup_keys import restore_keys
 from mnemolog.backup_manifest import BackupManifest
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.position import Position
 from mnemolog.forgetting_results import Erasure, ReapplyReport
 from mnemolog.infra.clock import SystemClock
@@ -102,7 +102,7 @@ def restore_backup(
             if not dry_run:
                 manifests.publish(temporary, folder.absolute())
     except errors.MnemologError as error:
-        journal.error("restore.failed", backup=source, path=folder, error=error)
+        structured_log.error("restore.failed", backup=source, path=folder, error=error)
         raise
     report = RestoreReport(
         backup=str(source),
@@ -120,7 +120,7 @@ def restore_backup(
         notes=(_NO_KEYS,) if manifest.needs_keys and keys is None else (),
         seconds=perf_counter() - began,
     )
-    journal.info("restore.done", backup=source, path=folder, head=report.head, check=check, dry_run=dry_run)
+    structured_log.info("restore.done", backup=source, path=folder, head=report.head, check=check, dry_run=dry_run)
     return report
 
 

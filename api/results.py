@@ -10,8 +10,8 @@ import msgspec
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
-from mnemolog.domain.original import Original
 from mnemolog.domain.position import Position
+from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.forgetting_results import ForgettingStatus
 from mnemolog.projections.quarantine import QuarantineStatus

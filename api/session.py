@@ -9,11 +9,11 @@ from typing import Any
 from mnemolog import context, previews
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.pending_undo import is_undone
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.undone import is_undone
 from mnemolog.opened import OpenedProjections
 from mnemolog.prefetch import Prefetcher
 from mnemolog.projections.question import Mode, question

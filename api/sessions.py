@@ -9,17 +9,17 @@ from typing import Final, Required, TypedDict, Unpack
 
 from mnemolog import commands
 from mnemolog.defaults import DEFAULT_AGENT
-from mnemolog.domain import errors, session, undone
+from mnemolog.domain import errors, pending_undo, session
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
-from mnemolog.domain.folding import Folded
 from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, MemoryLimits, checked_label, checked_text
 from mnemolog.domain.lineage import unhidden
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
+from mnemolog.domain.stream_fold import Folded
 from mnemolog.domain.switching import INHERITING, Switch, SwitchReason, parse_switch_reason
 from mnemolog.infra.log import EventLog
 from mnemolog.infra.transaction import Transaction
@@ -193,7 +193,7 @@ class Sessions:
     def mark_undone(self, session_id: str, *, agent: str) -> None:
         """Resume a session for its agent, whatever it is, and note that turns of it were taken back."""
         resume = self._switch(session_id, reason=SwitchReason.RESUME, session=session_id, agent=agent)
-        mark = commands.decide(session_id, self.states, partial(undone.mark_undone, session_id))
+        mark = commands.decide(session_id, self.states, partial(pending_undo.mark_undone, session_id))
         self.log.transact(lambda tx: (resume(tx), mark(tx)))
 
     def settle_undone(self, session_id: str, *, turns: int, expected: Version) -> None:

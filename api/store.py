@@ -12,7 +12,7 @@ from mnemolog import bootstrap, previews
 from mnemolog.audit_face import Auditing
 from mnemolog.commands import Switched
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
@@ -140,7 +140,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         projections = OpenedProjections(
             folder, log, model, every=every, models=models, background=background, reranker=second_look
         )
-        journal.info("store.opened", path=folder, log_id=log.log_id, background=background)
+        structured_log.info("store.opened", path=folder, log_id=log.log_id, background=background)
         store = cls(folder, log, projections, clock=clock, limits=limits, telemetry=telemetry)
         store._forgetting.resume()
         return store
@@ -158,7 +158,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         self._log.close()
         self._snapshots.close()
         self._projections.close()
-        journal.info("store.closed", path=self.path)
+        structured_log.info("store.closed", path=self.path)
 
     def __enter__(self) -> Self:
         return self

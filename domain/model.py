@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain.events import Event, ModelActivated, RecordedEvent
-from mnemolog.domain.folding import Past
 from mnemolog.domain.position import Position
+from mnemolog.domain.stream_fold import Past
 
 MODELS_STREAM: Final = "models"
 """The stream that holds the activations. Elsewhere they mean nothing."""

@@ -22,7 +22,7 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
-from mnemolog.domain.original import Original, stored_original
+from mnemolog.domain.raw_payload import Original, stored_original
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import SessionState

@@ -10,9 +10,9 @@ from __future__ import annotations
 import zlib
 from typing import Final, NamedTuple
 
+from mnemolog.domain.binary_delta import splice, spliced
 from mnemolog.domain.errors import LimitExceeded
 from mnemolog.domain.limits import BLOB_BYTES_MAX, KEY_BYTES_MAX, checked_text
-from mnemolog.domain.splice import splice, spliced
 from mnemolog.domain.thread_events import Blob, ChannelValue
 
 _STREAM_PREFIX: Final = "thread/"

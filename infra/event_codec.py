@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import Event, Forgotten, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.sealed import CONTENT_TOPICS, SEALED
 from mnemolog.infra.mapper import decode, encode
 from mnemolog.infra.sealing import Sealer
 

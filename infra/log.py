@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent
-from mnemolog.domain.folding import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
+from mnemolog.domain.stream_fold import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.infra import file_check, forks, keys_file, sqlite, wal
 from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.keyring import Keyring

@@ -1,6 +1,6 @@
 """Content under a key of its own for every event: AES-256-GCM (NIST SP 800-38D), bound to its place in its log.
 
-The form is that of `mnemolog.domain.sealed`. A nonce is random although
+The form is that of `mnemolog.domain.encrypted_content`. A nonce is random although
 a key is used for one event: the work of one append may run twice. What is authenticated along is the log's identity,
 stream, version and topic. docs/adr/0016-content-keys-and-forgetting.md.
 """
@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.sealed import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, misfit
+from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, misfit
 from mnemolog.infra.keyring import Execute, Keyring
 
 NONCES_TOGETHER: Final = 64

@@ -11,7 +11,11 @@ from eventsourcing.persistence import StoredEvent
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
-from mnemolog.domain.folding import (
+from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
+from mnemolog.domain.row import LogRow
+from mnemolog.domain.stream_fold import (
     Evolve,
     Folded,
     Known,
@@ -22,10 +26,6 @@ from mnemolog.domain.folding import (
     nothing_known,
     of_epoch,
 )
-from mnemolog.domain.forgetting import FORGETTING_STREAM
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.domain.row import LogRow
 from mnemolog.infra.event_codec import EventCodec
 from mnemolog.infra.schema import NOT_A_TURN
 from mnemolog.infra.sparse import SELECT_SPARSE, read_sparse

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pysqlite3 import dbapi2
 
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.infra import exits, forks, sqlite
 
 WARN_BYTES: Final = 32 << 20
@@ -148,7 +148,7 @@ class WalKeeper:
                 finally:
                     engine.dispose()
         except errors.MnemologError as error:
-            journal.warning("wal.not_emptied", path=self._database, error=error)
+            structured_log.warning("wal.not_emptied", path=self._database, error=error)
         finally:
             with self._mutex:
                 self._thread = None
@@ -165,11 +165,11 @@ class WalKeeper:
                         said = size
                         _warn(self._database, size, found)
                 elif not hindered and not checkpoint(driver, "TRUNCATE")[0]:
-                    journal.info("wal.emptied", path=self._database, bytes=size)
+                    structured_log.info("wal.emptied", path=self._database, bytes=size)
                     return
             self._closing.wait(pause_s)
 
 
 def _warn(database: Path, size: int, found: Checkpointed) -> None:
     readers = ",".join(map(str, readers_of(database)))
-    journal.warning("wal.held", path=database, bytes=size, waiting_frames=found.waiting, readers=readers)
+    structured_log.warning("wal.held", path=database, bytes=size, waiting_frames=found.waiting, readers=readers)

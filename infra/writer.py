@@ -10,7 +10,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from pysqlite3 import dbapi2
 
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import unfit
 from mnemolog.domain.position import Position
@@ -112,7 +112,7 @@ class LogWriter:
                     self._run([request])
             else:
                 meaning = self._meaning_of(error)
-                journal.warning("append.failed", path=self._path, error=meaning, callers=len(group))
+                structured_log.warning("append.failed", path=self._path, error=meaning, callers=len(group))
                 for request in group:
                     request.error = request.error or meaning
                     request.settled = True

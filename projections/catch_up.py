@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from mnemolog.domain import journal
+from mnemolog.domain import structured_log
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Log, Progress
@@ -49,5 +49,7 @@ def catch_up(
             progress(events[-1].position - start, upto - start)
         moved = True
     if moved:
-        journal.debug("projection.caught_up", name=projection.name, after=start, upto=upto, behind_events=upto - start)
+        structured_log.debug(
+            "projection.caught_up", name=projection.name, after=start, upto=upto, behind_events=upto - start
+        )
     return projection.position() if moved else start

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mnemolog.domain.events import Event, RecordedEvent
-from mnemolog.domain.folding import Evolve, Folded, Known, State, nothing_known
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import SessionState
+from mnemolog.domain.stream_fold import Evolve, Folded, Known, State, nothing_known
 
 if TYPE_CHECKING:  # What needs no vectors starts without numpy.
     import numpy as np

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import filelock
 import msgspec
 
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable, seal
@@ -137,14 +137,14 @@ class Quarantine:
                 if judged is not None and identity(path) != judged:
                     return None
                 if self._is_full():
-                    journal.error("quarantine.full", was=note.was, state=state)
+                    structured_log.error("quarantine.full", was=note.was, state=state)
                     return None
                 moved = self._rename(path, note, parts)
         except (OSError, filelock.Timeout) as error:
-            journal.error("quarantine.failed", was=note.was, state=state, error=error)
+            structured_log.error("quarantine.failed", was=note.was, state=state, error=error)
             return None
         if moved is not None:
-            journal.warning("quarantine.set_aside", was=note.was, name=moved.name, state=state)
+            structured_log.warning("quarantine.set_aside", was=note.was, name=moved.name, state=state)
         return moved
 
     def items(self) -> list[QuarantinedItem]:
@@ -261,7 +261,7 @@ class Quarantine:
                     with suppress(FileNotFoundError):
                         doomed.append(part.rename(removed))
                 _note_of(self.folder / item.name).unlink(missing_ok=True)
-                journal.info("quarantine.purged", name=item.name, was=item.was, bytes=item.bytes)
+                structured_log.info("quarantine.purged", name=item.name, was=item.was, bytes=item.bytes)
             durable.sync_folder(self.folder)
         for path in doomed:
             if path.is_dir() and not path.is_symlink():

@@ -18,9 +18,9 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.codec import decode_state, encode_state
-from mnemolog.domain.folding import Folded
 from mnemolog.domain.position import Position, Version
 from mnemolog.domain.state import SessionState
+from mnemolog.domain.stream_fold import Folded
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.ports import Log
 

@@ -7,13 +7,13 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import Final
 
-from mnemolog.domain import errors, fold
+from mnemolog.domain import errors, session_fold
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.folding import Folded, Past
 from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.state import SessionState
+from mnemolog.domain.stream_fold import Folded, Past
 from mnemolog.projections.ports import FoldableLog, Snapshots
 
 SESSIONS_KEPT_MAX: Final = 256
@@ -33,7 +33,7 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past[Sessi
             raise errors.LogDamaged(f"session {session!r} had not started", position=position)
         return found
 
-    return fold.evolve(state, recorded, past_of_session)
+    return session_fold.evolve(state, recorded, past_of_session)
 
 
 class _Kept:

@@ -13,9 +13,9 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.digest import link
+from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, misfit
 from mnemolog.domain.events import EVENT_TYPES, ContentErased, ForgetRequested, SessionStarted
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.sealed import SEALED, SEALED_TOPICS, misfit
 from mnemolog.projections.ports import AuditableLog, Progress
 
 BATCH_MAX: Final = 500

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
-from mnemolog.domain.fold import Histories
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.session import session_stream
+from mnemolog.domain.session_fold import Histories
 from mnemolog.domain.state import SessionState
 from mnemolog.infra.mapper import decode, encode
 from tests.support import EPOCH_2024, turn

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemolog.domain import journal
+from mnemolog.domain import structured_log
 from mnemolog.projections.durable import make_folder, publish_folder, temporary_name, write_pieces, write_synced
 from mnemolog.projections.vectors import coarse
 from mnemolog.projections.vectors.coarse import COARSE_ROWS_MIN, METRIC
@@ -126,7 +126,9 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     write_manifest(temporary, manifest)
     final = generation / segment_name(first.after, last.upto)
     publish_folder(temporary, final)
-    journal.debug("vectors.written", generation=generation.name, after=first.after, upto=last.upto, vectors=len(rows))
+    structured_log.debug(
+        "vectors.written", generation=generation.name, after=first.after, upto=last.upto, vectors=len(rows)
+    )
     exact.path = final / VECTORS_FILE
     if sketch is not None:
         sketch.path = final / SKETCH_FILE

@@ -15,8 +15,8 @@ from pysqlite3 import dbapi2
 from mnemolog.commands import decide, record_turn, start_session
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionEnded
-from mnemolog.domain.folding import nothing_known
 from mnemolog.domain.session import end, session_stream
+from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.infra.log import LOG_FILE, EventLog
 from mnemolog.infra.sqlite import settings_of
 from mnemolog.projections.states import evolve

@@ -13,7 +13,7 @@ from pysqlite3 import dbapi2
 
 import mnemolog
 from mnemolog import MemoryStore, NewTurn, restore_backup
-from mnemolog.domain import journal
+from mnemolog.domain import structured_log
 from mnemolog.logs import JsonFormatter, log_to_stderr
 from tests.support import HashEncoder, wait_until
 
@@ -121,7 +121,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
 def test_an_error_is_told_by_class_and_code_alone(caplog):
     """Its message may quote anything."""
     caplog.set_level(logging.DEBUG, logger="mnemolog")
-    journal.warning("thing.failed", error=OSError(28, f"no room for {SECRET}"), number=3, path=None)
+    structured_log.warning("thing.failed", error=OSError(28, f"no room for {SECRET}"), number=3, path=None)
     (record,) = caplog.records
     assert (record.name, record.event) == ("mnemolog.thing", "thing.failed")
     assert record.facts == {"error": "OSError/28", "number": 3, "path": None}

@@ -8,7 +8,7 @@ from mnemolog import MemoryStore
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import SessionStarted
-from mnemolog.domain.fold import fold_all
+from mnemolog.domain.session_fold import fold_all
 from tests.support import read_all
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.domain import fold
+from mnemolog.domain import session_fold
 
 
 @pytest.fixture
 def folds(monkeypatch):
     """Every event that is folded into the state of a session from now on."""
     folded = []
-    evolve = fold.evolve
+    evolve = session_fold.evolve
 
     def counted(state, recorded, past):
         folded.append(recorded.position)
         return evolve(state, recorded, past)
 
-    monkeypatch.setattr(fold, "evolve", counted)
+    monkeypatch.setattr(session_fold, "evolve", counted)
     return folded
 
 

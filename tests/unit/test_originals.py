@@ -19,7 +19,7 @@ from mnemolog import (
 )
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import BLOB_BYTES_MAX
-from mnemolog.domain.original import Original, original_of
+from mnemolog.domain.raw_payload import Original, original_of
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.thread_events import Blob
 from mnemolog.seam import sessions_of

@@ -10,8 +10,8 @@ from mnemolog import MemoryStore
 from mnemolog.cli import main
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
-from mnemolog.domain.thread_lines import copied_from, with_what_is_built_on
 from mnemolog.threads import Threads, Typed
 from mnemolog.threads.contents import Contents
 

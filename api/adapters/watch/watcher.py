@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mnemolog.adapters.extras import require
-from mnemolog.domain import errors, journal
+from mnemolog.domain import errors, structured_log
 from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 from mnemolog.transcripts import Report, Transcripts
@@ -92,7 +92,7 @@ class Watcher:
             try:
                 report = self.catch_up(paths=paths)
             except errors.LogBusy as error:  # What was read is as it was; so is where it was read to.
-                journal.warning("watch.busy", error=error)
+                structured_log.warning("watch.busy", error=error)
                 continue
             if report.is_news:
                 tell(report)
@@ -124,7 +124,7 @@ class Watcher:
                 elif changes:
                     yield sorted({Path(path) for _, path in changes})
         except OSError as error:  # No inotify, or no more of it: it is limited for each user.
-            journal.warning("watch.polls", error=error)
+            structured_log.warning("watch.polls", error=error)
             yield from self._polled(SCAN_S)
 
     def _files(self, paths: Sequence[Path] | None) -> Iterator[Path]:

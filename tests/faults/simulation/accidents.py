@@ -17,7 +17,7 @@ from mnemolog import InvalidInput, MnemologError, StorageFull
 from mnemolog.bootstrap import VIEWS_FILE
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.fold import Histories
+from mnemolog.domain.session_fold import Histories
 from mnemolog.infra.schema import forbid_rewriting
 from mnemolog.projections import seal
 from tests.faults.simulation.conversations import Conversations

@@ -11,8 +11,8 @@ import numpy as np
 from mnemolog import MemoryStore, Session
 from mnemolog.domain import errors
 from mnemolog.domain.codec import state_digest
-from mnemolog.domain.fold import fold_all
 from mnemolog.domain.position import Micros
+from mnemolog.domain.session_fold import fold_all
 from mnemolog.domain.state import SessionState
 from mnemolog.working_memory import MemoryView
 from tests.faults.simulation.failing import Crash, Failing
