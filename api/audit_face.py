@@ -15,7 +15,7 @@ from mnemolog.domain.clock import to_micros
 from mnemolog.domain.lineage import checked_position
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.events_at import event_at
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.log_export import export_log
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.timeline import Moment, timeline

@@ -20,9 +20,9 @@ from mnemolog.backup_keys import copy_keys, require_keys_folder
 from mnemolog.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.position import Position
-from mnemolog.infra.backup import copy_database, look_at
-from mnemolog.infra.keys_file import KEYS_FILE
-from mnemolog.infra.log import LOG_FILE, EventLog
+from mnemolog.infra.copy_database import copy_database, look_at
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.projections import checked_json, durable
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import size_of

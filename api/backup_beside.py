@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.store import MemoryStore
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from mnemolog import backup_manifest as manifests
 from mnemolog.backup_manifest import FORMAT, KEYS_NOTE_FILE, KeysNote
 from mnemolog.domain import errors
-from mnemolog.infra.backup import copy_database
-from mnemolog.infra.keys_file import KEYS_FILE
+from mnemolog.infra.copy_database import copy_database
+from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.projections import checked_json, durable
 
 _COPIES: Final = "keys-*.db"

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections import durable, seal
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import UNCOVERED, Drift
@@ -200,10 +200,10 @@ def make_encoder(model: Any, *, recipe: str, download: bool = True) -> Encoder:
     `recipe` says how turns become the texts that are embedded; it is part of the encoder's fingerprint.
     """
     if isinstance(model, str | Path):
-        from mnemolog.infra.encoder import SentenceTransformerEncoder
+        from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
         return SentenceTransformerEncoder(model, recipe=recipe, download=download)
-    from mnemolog.infra.object_encoder import ObjectEncoder
+    from mnemolog.infra.embedding.object_encoder import ObjectEncoder
 
     return ObjectEncoder(model, recipe=recipe)
 

@@ -29,7 +29,7 @@ from mnemolog.domain.spans import Span
 from mnemolog.domain.state import Checkpoint, SessionState
 from mnemolog.domain.stream_fold import Known, Past
 from mnemolog.domain.switching import Switch
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.read_models import Turn, turn_of
 from mnemolog.projections.states import SessionStates, evolve
 

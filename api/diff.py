@@ -19,7 +19,7 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
 from mnemolog.domain.state import Checkpoint, SessionState
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.memory_changes import note_changes, value_changes
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.read_models import Switch, turn_of

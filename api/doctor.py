@@ -10,7 +10,7 @@ import msgspec
 from mnemolog import examination
 from mnemolog.diagnosis import Ailment, Case, Diagnosis
 from mnemolog.domain import errors
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.snapshots import SnapshotStore

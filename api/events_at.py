@@ -12,7 +12,7 @@ from mnemolog.domain.events import Event
 from mnemolog.domain.lineage import checked_position
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.row import LogRow
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 
 
 def event_at(log: EventLog, position: int) -> EventAt:

@@ -11,7 +11,7 @@ from mnemolog import bootstrap, maintenance, remedies
 from mnemolog.diagnosis import Ailment, Case
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.infra.keys_file import KEYS_FILE
+from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.projections import leftovers
 from mnemolog.projections.database import ProjectionDatabase, faults_of
 from mnemolog.projections.drift import LOST_HISTORY, TABLE, Drift, action

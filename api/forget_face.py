@@ -11,7 +11,7 @@ from mnemolog.domain.scope import parse_scope
 from mnemolog.forgetting import Forgetting
 from mnemolog.forgetting_plan import Wish
 from mnemolog.forgetting_results import Erasure, ForgetReport, ForgottenEvent, ReapplyReport
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.session import Session
 

@@ -23,10 +23,10 @@ from mnemolog.forgetting_plan import Plan, Planner, Wish
 from mnemolog.forgetting_record import Request
 from mnemolog.forgetting_results import Erasure as KnownErasure
 from mnemolog.forgetting_results import ForgetReport, ReapplyReport
-from mnemolog.infra.keyring import Doomed, Erasure, Keyring
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.mapper import decode, encode
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.keys.keyring import Doomed, Erasure, Keyring
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.mapper import decode, encode
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.snapshots import SnapshotStore

@@ -26,10 +26,10 @@ from mnemolog.domain.session import session_of, session_stream
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.thread_events import ThreadCopied
 from mnemolog.domain.threads import thread_of, thread_stream
-from mnemolog.infra.keyring import Keyring
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.schema import NOT_A_TURN
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite.schema import NOT_A_TURN
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.receipts import RECALLS_STREAM
 
 _SELECT_STREAM: Final = "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ?"

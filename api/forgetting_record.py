@@ -11,7 +11,7 @@ from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequest
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
 from mnemolog.forgetting_results import ForgettingStatus, ForgottenEvent
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 
 _SELECT_CONTENT: Final = (
     "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ?"

@@ -14,9 +14,9 @@ from mnemolog.domain.events import SessionStarted
 from mnemolog.importing import ImportedTurn, read_turns
 from mnemolog.importing.fields import FieldMap
 from mnemolog.importing.turn import event_of
-from mnemolog.infra import stopping
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.states import SessionStates, evolve
 from mnemolog.results import ImportReport
 
@@ -62,7 +62,7 @@ def import_files(
 
         source = read_turns(path, format=format, fields=fields, progress=tell, on_refused=on_refused, secret=secret)
         for batch in _batches(_with_defaults(source, scope=scope, agent=agent)):
-            stopping.check()
+            cancellation.check()
             outcome = _record_batch(log, states, batch, on_refused)
             turns += len(outcome)
             recorded += sum(item is not None and not item.deduplicated for item in outcome)

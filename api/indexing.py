@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mnemolog import bootstrap
-from mnemolog.changes import Changes
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.infra import stopping
+from mnemolog.infra.runtime import cancellation
+from mnemolog.infra.runtime.condition import Changes
 from mnemolog.projections.candidates import VectorAnswer
 from mnemolog.projections.ports import Progress
 
@@ -91,10 +91,10 @@ class Indexing:
             return 0
         vectors, encoded, limit = self._vectors(), 0, upto
         refused: errors.EncodingFailed | None = None
-        with self._lock(vectors).held(wait_s=wait_s), stopping.when(stop):
+        with self._lock(vectors).held(wait_s=wait_s), cancellation.when(stop):
             moved(start)
             while (before := self.covers()) < limit:
-                stopping.check()
+                cancellation.check()
                 step = Position(min(limit, before + STEP_EVENTS))
                 try:
                     made = self._extend(vectors, step, texts=STEP_TEXTS, timeout_s=None)
@@ -124,17 +124,17 @@ class Indexing:
         end = time.monotonic() + timeout_s
         why = f"not there within {timeout_s:g} s"
         try:
-            with stopping.when(lambda: time.monotonic() >= end):
+            with cancellation.when(lambda: time.monotonic() >= end):
                 while vectors.projection().covers < upto:
-                    stopping.check()
+                    cancellation.check()
                     try:
                         self._extend(vectors, upto, texts=RECALL_TEXTS, timeout_s=max(0.0, end - time.monotonic()))
                     except errors.IndexerBusy as error:
                         why = str(error)
                         self._changes.wait_for(lambda: None, timeout_s=BUSY_POLL_S)
             return
-        except stopping.Stopped:
-            stopping.check()  # Told to stop from outside, which is another thing than being late.
+        except cancellation.Stopped:
+            cancellation.check()  # Told to stop from outside, which is another thing than being late.
             why = "; ".join(filter(None, [why, self.trouble()]))
             behind = upto - vectors.projection().covers
             raise errors.ProjectionBehind("vectors", behind_events=behind, why=why) from None

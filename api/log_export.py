@@ -11,8 +11,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.export import FORMAT, VERSION, ExportHeader, ExportLine, ExportTrailer, encoded, exported
 from mnemolog.domain.position import Position
 from mnemolog.domain.row import LogRow
-from mnemolog.infra.durable_files import new_file
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.projections.ports import Progress
 from mnemolog.results import HeadAt
 

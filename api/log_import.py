@@ -16,13 +16,13 @@ from mnemolog.audit_results import LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.importing.log_export import ExportReader, Line
-from mnemolog.importing.source import Source
 from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.durable_files import mapped_errors, sync
-from mnemolog.infra.keys_file import KEYS_FILE
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.log_file import LOG_FILE, Identity
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE, Identity
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime.atomic_files import mapped_errors, sync
+from mnemolog.infra.text_source import Source
 from mnemolog.projections.durable import temporary_name
 from mnemolog.projections.ports import Progress
 from mnemolog.results import HeadAt

@@ -18,8 +18,8 @@ from mnemolog.domain.head import NotedHead, parse_head
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.forgetting_results import ForgettingStatus
 from mnemolog.indexing import Indexing
-from mnemolog.infra.heads import append_head, read_heads
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.head_file import append_head, read_heads
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.ports import Progress

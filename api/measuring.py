@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from mnemolog import bootstrap
 from mnemolog.domain import errors
-from mnemolog.infra import wal
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite import wal_checkpointer
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.opened import OpenedProjections
 from mnemolog.telemetry import (
     APPEND_SECONDS,
@@ -86,7 +86,7 @@ def gauges_of(folder: Path, log: EventLog, projections: OpenedProjections) -> Ga
         yield log.head().position, of
 
     def wal_bytes() -> Observed:
-        yield wal.size_bytes(log.path), of
+        yield wal_checkpointer.size_bytes(log.path), of
 
     def lag() -> Observed:
         end = log.head().position

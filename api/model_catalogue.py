@@ -9,7 +9,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.model import FINGERPRINT_DIGITS, MODELS_STREAM, Activation, activation_of
 from mnemolog.domain.position import ORIGIN
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations

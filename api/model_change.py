@@ -14,7 +14,7 @@ from mnemolog.domain.events import ModelActivated, TurnRecorded
 from mnemolog.domain.model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
 from mnemolog.domain.position import ORIGIN
 from mnemolog.indexing import Indexing
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.model_catalogue import catalogue, folders_of, known_as
 from mnemolog.models import Models, opened_from_anywhere
 from mnemolog.opened import OpenedProjections

@@ -12,7 +12,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.model import MODELS_STREAM, Activation, evolve_active, short
 from mnemolog.domain.position import Position
 from mnemolog.domain.stream_fold import Folded, nothing_folded
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 
 
 class Key(NamedTuple):

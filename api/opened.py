@@ -12,7 +12,7 @@ from mnemolog import bootstrap
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
 from mnemolog.indexing import Indexing
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.models import Models
 from mnemolog.projections import queries
 from mnemolog.projections.catch_up import catch_up

@@ -9,7 +9,7 @@ from mnemolog import bootstrap, doctor, maintenance
 from mnemolog.backup import BackupReport, make_backup
 from mnemolog.diagnosis import Diagnosis
 from mnemolog.domain.position import Position
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import Quarantine

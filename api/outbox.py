@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from mnemolog.domain import errors
-from mnemolog.infra import forks
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.sharing import release
 from mnemolog.store import MemoryStore
 
@@ -45,7 +45,7 @@ class Outbox:
         self._store: MemoryStore | None = None
         self._closed = False
         self._reported = ""
-        forks.watch(self)
+        fork_guard.watch(self)
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -12,9 +12,9 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from mnemolog.changes import Changes
 from mnemolog.domain import errors
-from mnemolog.infra import exits, forks
+from mnemolog.infra.runtime import fork_guard, shutdown
+from mnemolog.infra.runtime.condition import Changes
 from mnemolog.projections.recall import Recall
 from mnemolog.tickets import HANDED_OUT, Moment, Outcome, PrefetchReason, Request, Stamp, Taken, Ticket
 
@@ -49,9 +49,9 @@ class Prefetcher:
         self._thread: threading.Thread | None = None
         self._last_number = 0
         self._closed = False
-        self._origin = forks.Origin()
-        forks.watch(self)
-        exits.watch(self)
+        self._origin = fork_guard.Origin()
+        fork_guard.watch(self)
+        shutdown.watch(self)
 
     def submit(self, request: Request) -> Ticket:
         """Ask for a recall in the background and return at once.
@@ -137,7 +137,7 @@ class Prefetcher:
         """Interrupt what still runs: the process ends."""
         self.close(timeout_s=0)
         if self._running is not None and self._thread is not None:
-            exits.interrupt(self._thread)
+            shutdown.interrupt(self._thread)
             self._thread.join(EXIT_TIMEOUT_S)
 
     def _start_thread(self) -> None:

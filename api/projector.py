@@ -17,15 +17,15 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.changes import Changes
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.indexing import Indexing
-from mnemolog.infra import exits, forks, stopping
 from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
+from mnemolog.infra.runtime.condition import Changes
 from mnemolog.projector_state import ProjectorState, ProjectorStatus, StateFile
 
 START_DELAY_S: Final = 0.25
@@ -74,9 +74,9 @@ class Projector:
         self._has_turns = False
         self._status = ProjectorStatus(state="idle", pid=os.getpid(), host=socket.gethostname(), since=self._now())
         self._retry_at = 0.0
-        self._origin = forks.Origin()
-        forks.watch(self)
-        exits.watch(self)
+        self._origin = fork_guard.Origin()
+        fork_guard.watch(self)
+        shutdown.watch(self)
         self._listener = _Listener(self)
         log.recorder.listen(self._listener)
         indexing.trouble = lambda: self.status().trouble
@@ -158,7 +158,7 @@ class Projector:
     def end(self) -> None:
         """Stop, or else interrupt what still runs: the process ends."""
         if self._origin.is_here and not self.close() and self._thread is not None:
-            exits.interrupt(self._thread)
+            shutdown.interrupt(self._thread)
             self._thread.join(EXIT_TIMEOUT_S)
 
     def _run(self) -> None:
@@ -177,7 +177,7 @@ class Projector:
         """Do what there is to do, then rest until there may be more."""
         try:
             self._catch_up(self._log.head().position)
-        except (stopping.Stopped, errors.StoreClosed, errors.StoreForked):
+        except (cancellation.Stopped, errors.StoreClosed, errors.StoreForked):
             self._closed = True
         except errors.IndexerBusy as error:
             self._enter("standing by", waits_for=error.holder)
@@ -204,7 +204,7 @@ class Projector:
         """Return whether there are turns: without any, nothing is to be loaded for them."""
         for events in () if self._has_turns else self._log.read(after=self._looked_to, upto=upto):
             if self._closed:
-                raise stopping.Stopped
+                raise cancellation.Stopped
             self._looked_to = events[-1].position
             if any(isinstance(event.event, TurnRecorded) for event in events):
                 self._has_turns = True

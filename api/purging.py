@@ -13,7 +13,7 @@ from mnemolog.domain.events import ModelActivated
 from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.forgetting_record import forgotten_turns
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections import leftovers
 from mnemolog.projections.database import ProjectionDatabase

@@ -8,8 +8,8 @@ from typing import Final
 from mnemolog import bootstrap
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.infra import wal
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.projections import item_tables, queries, seal, thread_index
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.drift import Drift, action
@@ -64,15 +64,19 @@ def tables(projections: Path, log: EventLog) -> tuple[TablesStatus, ...]:
 
 def wal_status(log: EventLog) -> WalStatus:
     """Return the state of the log's write-ahead log, and where it is large, why."""
-    size, found, readers = wal.size_bytes(log.path), log.checkpointed(), wal.readers_of(log.path)
+    size, found, readers = (
+        wal_checkpointer.size_bytes(log.path),
+        log.checkpointed(),
+        wal_checkpointer.readers_of(log.path),
+    )
     why = ""
-    if size >= wal.WARN_BYTES and found.waiting:
+    if size >= wal_checkpointer.WARN_BYTES and found.waiting:
         who = f"process {', '.join(map(str, readers))}" if readers else "a process"
         why = (
             f"{who} reads it in a transaction that does not end, so {found.waiting:,} pages cannot be moved into "
             "log.db; end that, and it is emptied within seconds"
         )
-    elif size >= wal.WARN_BYTES:
+    elif size >= wal_checkpointer.WARN_BYTES:
         why = "it was read until a moment ago; the next commits empty it"
     return WalStatus(bytes=size, waiting_frames=found.waiting, readers=readers, why=why)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from mnemolog.domain.clock import to_micros
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.question import Mode, question

@@ -17,7 +17,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.indexing import Leg
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.measuring import timed, timed_leg
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections import cursor as cursors

@@ -13,7 +13,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.candidates import VECTOR, Fixed
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.ranking import RANKING

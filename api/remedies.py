@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mnemolog import bootstrap, maintenance
 from mnemolog.domain import errors
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.opened import OpenedProjections
 from mnemolog.projections import leftovers
 from mnemolog.projections.database import ProjectionDatabase

@@ -21,9 +21,9 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.position import Position
 from mnemolog.forgetting_results import Erasure, ReapplyReport
 from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.keys_file import KEYS_FILE
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.mounts import require_local
+from mnemolog.infra.filesystems import require_local
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.verify import Finding, Witness, glance, verify
 from mnemolog.store import MemoryStore

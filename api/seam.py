@@ -9,7 +9,7 @@ from mnemolog import bootstrap
 from mnemolog.aio.lanes import Lanes
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.clock import Clock
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.tables import Tables
 from mnemolog.sessions import Sessions

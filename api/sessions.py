@@ -21,8 +21,8 @@ from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import Folded
 from mnemolog.domain.switching import INHERITING, Switch, SwitchReason, parse_switch_reason
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.states import SessionStates
 from mnemolog.results import NewTurn
 

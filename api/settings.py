@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.durable_files import new_file
+from mnemolog.infra.runtime.atomic_files import new_file
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 

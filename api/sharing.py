@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.infra import forks
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.store import MemoryStore
 
 
@@ -24,7 +24,7 @@ class _Stores:
 
     def __init__(self) -> None:
         self.mutex, self.shared = threading.Lock(), dict[Any, _Shared]()
-        forks.watch(self)
+        fork_guard.watch(self)
 
     def forked(self) -> None:
         """Begin anew: another thread of the parent may have had the mutex."""

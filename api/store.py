@@ -24,11 +24,11 @@ from mnemolog.domain.switching import SwitchReason
 from mnemolog.forget_face import Forgets
 from mnemolog.forgetting import Forgetting
 from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.mounts import require_local
-from mnemolog.infra.reranker import make_reranker
+from mnemolog.infra.embedding.reranker import make_reranker
+from mnemolog.infra.filesystems import require_local
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
-from mnemolog.infra.wal import WalKeeper
 from mnemolog.measuring import gauges_of, measure_appends
 from mnemolog.model_change import ModelChange
 from mnemolog.opened import OpenedProjections

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.changes import Changes
 from mnemolog.domain.position import Position
+from mnemolog.infra.runtime.condition import Changes
 from mnemolog.projections.question import Mode, Question, question
 from mnemolog.projections.recall import Recall
 

@@ -27,7 +27,7 @@ from benchmarks.quality.bootstrap import RESAMPLES, SEED
 from benchmarks.quality.results import Results
 from benchmarks.quality.runner import DEPTH, run
 from benchmarks.quality.shapes import read_corpus
-from mnemolog.infra.encoder import SentenceTransformerEncoder
+from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
 
 def main(argv: Sequence[str] | None = None, *, encoder: Any = None) -> None:

@@ -31,7 +31,7 @@ from pysqlite3 import dbapi2
 from benchmarks.quality.encoder import Remembering
 from mnemolog import MemoryStore
 from mnemolog.cli.progress import bar
-from mnemolog.infra.encoder import SentenceTransformerEncoder
+from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
 FIELDS: Final = "text=text,session=conversation,scope=conversation,speaker=speaker,key=turn_id,time=time"
 DIMENSION, COMPONENTS_OF_A_WORD = 384, 8

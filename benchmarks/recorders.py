@@ -15,7 +15,7 @@ from uuid import uuid4
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, StoredEvent
 
 from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 
 STATE = b"x" * 250
 

@@ -191,7 +191,7 @@ def measure_real(root: Path, messages: Path, count: int) -> list[Figure]:
     """Measure searches among real embeddings of chat messages; each query is a message that is not among them."""
     import gzip
 
-    from mnemolog.infra.encoder import SentenceTransformerEncoder
+    from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
     texts: list[str] = []
     with gzip.open(messages, "rt") as lines:

@@ -1,4 +1,4 @@
-"""What sealed content looks like from outside, and what is sealed. It is opened by `mnemolog.infra.sealing`.
+"""What sealed content looks like from outside, and what is sealed. It is opened by `mnemolog.infra.keys.encryption`.
 
 sealed = 0xC1 ‖ format 1 ‖ series ‖ nonce (12) ‖ ciphertext ‖ tag (16)
 """

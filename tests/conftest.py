@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from tests.faults.promises import SCALES
 from tests.faults.report import commit
 from tests.support import FakeClock, HashEncoder

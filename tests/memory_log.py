@@ -10,7 +10,7 @@ from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.session_fold import Histories
 from mnemolog.domain.state import SessionState
-from mnemolog.infra.mapper import decode, encode
+from mnemolog.infra.log.mapper import decode, encode
 from tests.support import EPOCH_2024, turn
 
 

@@ -20,8 +20,8 @@ from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_stream
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.states import SessionStates, evolve
 
 WAIT_S = 60.0

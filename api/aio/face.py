@@ -11,7 +11,7 @@ from inspect import signature
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from mnemolog.aio.lanes import Lanes
-from mnemolog.infra import stopping
+from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.ports import Progress
 
 Of_co = TypeVar("Of_co", covariant=True)
@@ -90,7 +90,7 @@ def _named(call: AsyncMethod[Self, P, Result], method: Callable[..., Any]) -> As
 
 def _stopping(progress: Progress | None) -> Progress:
     def told(done: int, total: int) -> None:
-        stopping.check()
+        cancellation.check()
         if progress is not None:
             progress(done, total)
 

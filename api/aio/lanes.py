@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from mnemolog.domain import errors
-from mnemolog.infra import exits, forks, stopping
+from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
 
 WRITERS_MAX: Final = 32
 """Appends that can wait for one commit together. More threads gain next to nothing (ADR 13)."""
@@ -49,7 +49,7 @@ class Job(Generic[Result]):
         """Do the work as if where it was asked for, to be stopped when `stop()` is true, and tell the outcome."""
         try:
             result = self._context.run(self._work if stop is None else partial(_stoppable, self._work, stop))
-        except stopping.Stopped:
+        except cancellation.Stopped:
             self.fail(errors.StoreClosed())
         except StopIteration as error:  # A future takes any other.
             self.fail(RuntimeError(f"the call raised {error!r}"))
@@ -77,7 +77,7 @@ class Job(Generic[Result]):
 class Lane:
     """Up to `threads_max` threads that do what comes in, first come, first begun. They start when needed.
 
-    With `stops`, work is told to stop (`mnemolog.infra.stopping`) when it is given up or the lane is shut. The
+    With `stops`, work is told to stop (`mnemolog.infra.runtime.cancellation`) when it is given up or the lane is shut. The
     queue has no limit of its own: each job in it has a task that waits.
     """
 
@@ -221,9 +221,9 @@ class Lanes:
         self._recalls = Lane("recalls", threads_max=RECALLERS_MAX, stops=True)
         self._chores = Lane("chores", threads_max=CHORES_MAX, stops=True)
         self._door = Lane("door", threads_max=1, linger_s=0.0)
-        self._origin = forks.Origin()
-        forks.watch(self)
-        exits.watch(self)
+        self._origin = fork_guard.Origin()
+        fork_guard.watch(self)
+        shutdown.watch(self)
 
     async def write(self, work: Callable[[], Result]) -> Result:
         """Do what appends to the log. It is never cut short."""
@@ -286,7 +286,7 @@ class Lanes:
         self._shut()
         if self._origin.is_here and (left := self._join(EXIT_TIMEOUT_S, EXIT_TIMEOUT_S)):
             for thread in left:
-                exits.interrupt(thread)
+                shutdown.interrupt(thread)
             for thread in left:
                 thread.join(EXIT_TIMEOUT_S)
 
@@ -311,7 +311,7 @@ class Lanes:
 
 
 def _stoppable(work: Callable[[], Result], stop: Callable[[], bool]) -> Result:
-    with stopping.when(stop):
+    with cancellation.when(stop):
         return work()
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from mnemolog.adapters.extras import require
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.durable_files import mapped_errors, new_file
+from mnemolog.infra.runtime.atomic_files import mapped_errors, new_file
 
 NAME: Final = "mnemolog"
 MARK: Final = "# Written by `mnemolog hermes install`."

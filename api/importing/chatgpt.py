@@ -8,11 +8,11 @@ from typing import Any, Final
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import Role
 from mnemolog.importing.content import content_text
-from mnemolog.importing.decoding import BrokenDocument, decode, elements
 from mnemolog.importing.roles import role_of
-from mnemolog.importing.source import Source
 from mnemolog.importing.times import parse_time
 from mnemolog.importing.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
+from mnemolog.infra.text_decoding import BrokenDocument, decode, elements
+from mnemolog.infra.text_source import Source
 
 # What the model thought, and what the user had set up once for all conversations: nobody said it here.
 _NOT_SAID: Final = frozenset(

@@ -10,10 +10,10 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.importing.content import blocks_of, calls_text, content_text, fitting_calls
 from mnemolog.importing.keys import KeyMaker
 from mnemolog.importing.roles import role_of
-from mnemolog.importing.source import Source, stem_of
 from mnemolog.importing.times import parse_time
 from mnemolog.importing.transcript import Compacted, Entry, name_of, turns_of
 from mnemolog.importing.turn import ImportedTurn, checked_turn, text_or_none
+from mnemolog.infra.text_source import Source, stem_of
 
 TYPES_READ: Final = ("user", "assistant")
 _IDS: Final = {"sessionId", "uuid"}

@@ -13,10 +13,10 @@ from typing import Any, Final
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.importing.content import calls_text, content_text, fitting_calls
 from mnemolog.importing.keys import KeyMaker
-from mnemolog.importing.source import Source, stem_of
 from mnemolog.importing.times import parse_time
 from mnemolog.importing.transcript import Compacted, Entry, Undone, name_of, turns_of
 from mnemolog.importing.turn import ImportedTurn, checked_turn, text_or_none
+from mnemolog.infra.text_source import Source, stem_of
 
 _TYPES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CALLS: Final = {

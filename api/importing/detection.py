@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.importing import claude_code, codex, openai
-from mnemolog.importing.decoding import BrokenDocument, decode, elements
 from mnemolog.importing.fields import DEFAULT_FIELDS
-from mnemolog.importing.source import Source
+from mnemolog.infra.text_decoding import BrokenDocument, decode, elements
+from mnemolog.infra.text_source import Source
 
 JSONL: Final = "jsonl"
 CLAUDE_CODE: Final = "claude-code"

@@ -11,10 +11,10 @@ from mnemolog.importing.content import calls_text, content_text
 from mnemolog.importing.fields import DEFAULT_MAP, FieldMap, Found, Lookup
 from mnemolog.importing.keys import KeyMaker
 from mnemolog.importing.roles import role_and_speaker
-from mnemolog.importing.source import Source, stem_of
 from mnemolog.importing.times import parse_time
 from mnemolog.importing.transcript import Entry
 from mnemolog.importing.turn import ImportedTurn, checked_turn, quoted, text_or_none
+from mnemolog.infra.text_source import Source, stem_of
 
 _WORDS: Final = " "
 _PATH: Final = "/"

@@ -20,7 +20,7 @@ from mnemolog.domain.export import (
     imported,
 )
 from mnemolog.domain.row import LogRow
-from mnemolog.importing.source import Source
+from mnemolog.infra.text_source import Source
 
 Line = tuple[int, LogRow]
 """An event and the number of its line."""

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.importing.content import calls_text, content_text, fitting_calls
-from mnemolog.importing.decoding import BrokenDocument, decode, elements
 from mnemolog.importing.keys import KeyMaker
 from mnemolog.importing.roles import role_of
-from mnemolog.importing.source import Source
 from mnemolog.importing.times import parse_time
 from mnemolog.importing.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
+from mnemolog.infra.text_decoding import BrokenDocument, decode, elements
+from mnemolog.infra.text_source import Source
 
 _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
 

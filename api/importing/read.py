@@ -10,8 +10,8 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.importing import chatgpt, claude_code, codex, jsonl, openai
 from mnemolog.importing.detection import CHATGPT, CLAUDE_CODE, CODEX, FORMATS, JSONL, OPENAI, format_of
 from mnemolog.importing.fields import FieldMap
-from mnemolog.importing.source import OnRefused, Progress, Source
 from mnemolog.importing.turn import ImportedTurn
+from mnemolog.infra.text_source import OnRefused, Progress, Source
 
 
 def read_turns(

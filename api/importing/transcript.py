@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from mnemolog.importing.keys import KeyMaker
-from mnemolog.importing.source import Source
 from mnemolog.importing.turn import ImportedTurn
+from mnemolog.infra.text_source import Source
 
 
 class Compacted(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from mnemolog.domain.thread_events import (
     ThreadWritten,
 )
 from mnemolog.domain.threads import ValueAt, checked_thread_id, pack, thread_stream
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
 from mnemolog.seam import log_of, open_tables
 from mnemolog.store import MemoryStore

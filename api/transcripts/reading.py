@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.importing.decoding import decode
 from mnemolog.importing.keys import KeyMaker
 from mnemolog.importing.transcript import Entry
+from mnemolog.infra.text_decoding import decode
 from mnemolog.transcripts.formats import FORMATS, format_of
 from mnemolog.transcripts.place import Anchor, Place
 from mnemolog.transcripts.places import Kept, Places

@@ -7,7 +7,7 @@ from mnemolog.domain import errors, session
 from mnemolog.import_files import BATCH_CHARACTERS_MAX, BATCH_MAX
 from mnemolog.importing.transcript import Entry
 from mnemolog.importing.turn import ImportedTurn, event_of
-from mnemolog.infra.transaction import Transaction
+from mnemolog.infra.log.transaction import Transaction
 from mnemolog.seam import sessions_of
 from mnemolog.store import MemoryStore
 from mnemolog.transcripts.decisions import Decisions

@@ -19,8 +19,8 @@ from eventsourcing.persistence import (
 from eventsourcing.tests.projection import EventCountersView
 
 from mnemolog.infra import sqlite
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.recorder import SqliteRecorder
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
 from mnemolog.projections.database import ProjectionDatabase
 from mnemolog.projections.tracking import SqliteTrackingRecorder
 from tests.support import FakeClock

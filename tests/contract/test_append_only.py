@@ -7,7 +7,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
-from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.projections.verify import verify
 from tests.support import append, read_all, start, turn
 
@@ -159,7 +159,7 @@ def test_an_event_put_in_by_hand_without_a_whole_digest_is_refused(log, unchange
 
 def test_a_log_that_lost_its_triggers_takes_no_more_events(log, folder, clock):
     """A file that anybody could change is not written to: opening it for an append says so."""
-    from mnemolog.infra.log import EventLog
+    from mnemolog.infra.log.event_log import EventLog
 
     log.close()
     foreign = dbapi2.connect(folder / LOG_FILE, isolation_level=None)

@@ -17,7 +17,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import SessionEnded
 from mnemolog.domain.session import end, session_stream
 from mnemolog.domain.stream_fold import nothing_known
-from mnemolog.infra.log import LOG_FILE, EventLog
+from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.sqlite import settings_of
 from mnemolog.projections.states import evolve
 from mnemolog.projections.verify import verify

@@ -11,7 +11,7 @@ import pytest
 from mnemolog import AsyncMemoryStore, InvalidInput, LogDamaged, MemoryStore, UnknownSession
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
-from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.projections.narration import told
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store

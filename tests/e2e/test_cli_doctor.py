@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.log.event_log import LOG_FILE
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import HashEncoder, Picky

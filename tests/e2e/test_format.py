@@ -15,8 +15,8 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore
 from mnemolog.domain import export
 from mnemolog.domain.events import EVENT_TYPES
-from mnemolog.infra.keys_file import KEYS_FILE
-from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.event_log import LOG_FILE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
 WORDS = {

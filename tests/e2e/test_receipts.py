@@ -13,7 +13,7 @@ from pysqlite3 import dbapi2
 from mnemolog import InvalidInput, MemoryStore, RecallAudit
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
-from mnemolog.infra.mapper import encode
+from mnemolog.infra.log.mapper import encode
 from mnemolog.projections import ranking
 from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky
 

@@ -11,11 +11,11 @@ import msgspec
 from pysqlite3 import dbapi2
 
 from mnemolog.domain.digest import link
-from mnemolog.infra.keyring import Keyring
-from mnemolog.infra.keys_file import KEYS_FILE
-from mnemolog.infra.log import LOG_FILE, EventLog
-from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS
-from mnemolog.infra.sealing import Sealer
+from mnemolog.infra.keys.encryption import Sealer
+from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, sealed
 
 COLUMNS = ("position", "stream", "version", "topic", "state", "key", "recorded_at", "digest")

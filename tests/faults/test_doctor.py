@@ -15,7 +15,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import Diagnosis, MemoryStore, ProjectionUnreadable
 from mnemolog.domain.session import session_stream
-from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.projections import seal
 from mnemolog.projections.states import evolve
 from mnemolog.projections.vectors.lock import Holder, IndexerLock

@@ -29,7 +29,7 @@ from mnemolog import (
 )
 from mnemolog.domain.digest import genesis, link
 from mnemolog.importing.log_export import is_log_export
-from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.log.event_log import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import wait_until
 
@@ -420,7 +420,7 @@ def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypat
     def refuse(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    where = {"export": "mnemolog.infra.durable_files.os.fsync", "import": "mnemolog.log_import.sync"}
+    where = {"export": "mnemolog.infra.runtime.atomic_files.os.fsync", "import": "mnemolog.log_import.sync"}
     calls = {
         "export": lambda: store.export(tmp_path / "another.jsonl"),
         "import": lambda: import_log(exported, tmp_path / "copy"),

@@ -10,7 +10,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import KeysMissing, LogDamaged, MemoryStore, MnemologError, restore_backup
-from mnemolog.infra.log import LOG_FILE
+from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.infra.sqlite import MARKED_READ_ONLY
 from tests.faults.tamper import copy_store
 from tests.support import forbid_writing

@@ -28,7 +28,7 @@ RECALLED_MAX = 1_000
 
 def fingerprint_of(half):
     """What a store knows this model by."""
-    from mnemolog.infra.object_encoder import ObjectEncoder
+    from mnemolog.infra.embedding.object_encoder import ObjectEncoder
     from mnemolog.projections.vectors.grouping import recipe
 
     return ObjectEncoder(HalfEncoder(half), recipe=recipe(1)).fingerprint

@@ -14,7 +14,8 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore, NewTurn, restore_backup
-from mnemolog.infra import sqlite, wal
+from mnemolog.infra import sqlite
+from mnemolog.infra.log.sqlite import wal_checkpointer
 from tests.support import HashEncoder
 
 pytestmark = pytest.mark.promise("P13")
@@ -46,7 +47,7 @@ def append_many(store, _):
 
 def checkpoint(store, _):
     with sqlite.mapped_errors(store.path), store._log._reading() as driver:
-        wal.checkpoint(driver, "TRUNCATE")
+        wal_checkpointer.checkpoint(driver, "TRUNCATE")
 
 
 def vectors(store, _):

@@ -8,9 +8,9 @@ from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.schema import CreateIndex
 
 from mnemolog import HeadAt, LogDamaged, MemoryStore, NewTurn
-from mnemolog.infra.log import LOG_FILE, EventLog
-from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS
-from mnemolog.infra.schema import EVENTS as EVENTS_TABLE
+from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
+from mnemolog.infra.log.sqlite.schema import EVENTS as EVENTS_TABLE
 from mnemolog.projections.verify import Kind, verify
 from tests.faults.tamper import COLUMNS, Tampering, copy_store
 from tests.support import FakeClock, HashEncoder

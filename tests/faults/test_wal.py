@@ -10,7 +10,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.infra import wal
+from mnemolog.infra.log.sqlite import wal_checkpointer
 from tests.support import wait_until
 
 pytestmark = pytest.mark.promise("P18")
@@ -54,20 +54,22 @@ def test_a_reader_that_never_ends_is_reported_before_64_mib_and_the_file_is_empt
         for number in range(tries):
             session.record("user", f"turn {number}")
             if told_at is None and warnings_in(caplog):
-                told_at = wal.size_bytes(store.path / "log.db")
+                told_at = wal_checkpointer.size_bytes(store.path / "log.db")
         wait_until(lambda: bool(warnings_in(caplog)), what="the warning")
         told = warnings_in(caplog)[0].facts
-        assert wal.WARN_BYTES <= told["bytes"] < 64 * MIB
+        assert wal_checkpointer.WARN_BYTES <= told["bytes"] < 64 * MIB
         assert told_at is None or told_at < 64 * MIB
         assert str(os.getpid()) in told["readers"].split(",")
         status = store.status()
-        assert status.wal.bytes >= wal.WARN_BYTES
+        assert status.wal.bytes >= wal_checkpointer.WARN_BYTES
         assert status.wal.waiting_frames > 1_000
         assert os.getpid() in status.wal.readers
         assert "does not end" in status.wal.why
         assert [line for line in status.warnings if "write-ahead log" in line]
         release()
-        wait_until(lambda: wal.size_bytes(store.path / "log.db") == 0, what="an empty file", timeout_s=RELEASED_S)
+        wait_until(
+            lambda: wal_checkpointer.size_bytes(store.path / "log.db") == 0, what="an empty file", timeout_s=RELEASED_S
+        )
         assert store.status().wal.why == ""
         assert session.record("user", "on it goes").position == tries + 2
         assert store.verify().sound
@@ -75,19 +77,19 @@ def test_a_reader_that_never_ends_is_reported_before_64_mib_and_the_file_is_empt
 
 def test_it_is_emptied_while_others_go_on_writing(folder, reader, monkeypatch):
     """Nobody who writes is held up, and nobody who writes holds it up for ever."""
-    monkeypatch.setattr(wal, "HELD_RETRY_S", 0.05)
+    monkeypatch.setattr(wal_checkpointer, "HELD_RETRY_S", 0.05)
     with MemoryStore.open(folder, model=None) as store:
         store._wal_keeper.close()
-        store._wal_keeper = wal.WalKeeper(store._log.path, store._log.recorder, warn_bytes=MIB)
+        store._wal_keeper = wal_checkpointer.WalKeeper(store._log.path, store._log.recorder, warn_bytes=MIB)
         session = store.start_session("trip")
         release = reader()
-        while wal.size_bytes(store.path / "log.db") < 2 * MIB:
+        while wal_checkpointer.size_bytes(store.path / "log.db") < 2 * MIB:
             session.record("user", "a turn")
         release()
 
         def emptied():
             session.record("user", "another")
-            return wal.size_bytes(store.path / "log.db") < MIB
+            return wal_checkpointer.size_bytes(store.path / "log.db") < MIB
 
         wait_until(emptied, what="less than it was", timeout_s=RELEASED_S)
         assert store.verify().sound
@@ -97,7 +99,7 @@ def test_a_store_that_is_closed_leaves_no_thread_behind(folder, reader):
     """However long the reader stays."""
     with MemoryStore.open(folder, model=None) as store:
         store._wal_keeper.close()
-        store._wal_keeper = keeper = wal.WalKeeper(store._log.path, store._log.recorder, warn_bytes=MIB)
+        store._wal_keeper = keeper = wal_checkpointer.WalKeeper(store._log.path, store._log.recorder, warn_bytes=MIB)
         session = store.start_session("trip")
         reader()
         while keeper._thread is None:
@@ -119,5 +121,5 @@ def test_the_readers_of_a_file_are_those_that_hold_its_read_locks(folder, monkey
             f"5: FLOCK  ADVISORY  WRITE 15 fe:00:{inode} 0 EOF\n"
             f"6: POSIX  ADVISORY  READ 9 fe:00:{inode} 126 126\n"
         )
-        monkeypatch.setattr(wal, "_LOCKS", tmp_path / "locks")
-        assert wal.readers_of(store.path / "log.db") == (9, 11)
+        monkeypatch.setattr(wal_checkpointer, "_LOCKS", tmp_path / "locks")
+        assert wal_checkpointer.readers_of(store.path / "log.db") == (9, 11)

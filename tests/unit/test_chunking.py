@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.infra.chunking import Span, chunk, spans, surely_fits
+from mnemolog.infra.embedding.chunking import Span, chunk, spans, surely_fits
 
 LIGATURE = "\ufdfa"  # One character that NFKC makes eighteen of.
 TEXTS = st.text(alphabet="ab c\n\u4e2d\u0301\u200b\uac01" + LIGATURE, max_size=400)
@@ -127,7 +127,7 @@ def test_short_texts_need_no_tokenizer():
 
 @pytest.fixture(scope="module")
 def minilm():
-    from mnemolog.infra.encoder import SentenceTransformerEncoder
+    from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
     return SentenceTransformerEncoder("all-MiniLM-L6-v2")
 
@@ -137,7 +137,7 @@ def count_tokens():
     """Tokens that the real model would read, counted by its own library without any cutting."""
     from transformers import AutoTokenizer
 
-    from mnemolog.infra.model_files import resolve_model
+    from mnemolog.infra.embedding.model_files import resolve_model
 
     tokenizer = AutoTokenizer.from_pretrained(str(resolve_model("all-MiniLM-L6-v2")))
     return lambda text: len(tokenizer(text, truncation=False, verbose=False).input_ids)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
-from mnemolog.infra.encoder import SentenceTransformerEncoder, unit_rows
-from mnemolog.infra.model_files import resolve_model
+from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder, unit_rows
+from mnemolog.infra.embedding.model_files import resolve_model
 
 NAME = "all-MiniLM-L6-v2"
 MIXED = [
@@ -137,7 +137,7 @@ def test_identity_dimension_and_pieces_need_no_torch():
     """A store opens, cuts texts and knows its model without seconds of imports."""
     program = f"""
 import sys
-from mnemolog.infra.encoder import SentenceTransformerEncoder
+from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 encoder = SentenceTransformerEncoder({NAME!r})
 assert encoder.dimension == 384 and encoder.max_tokens == 256 and len(encoder.fingerprint) == 64
 assert len(encoder.chunks(["tea " * 1000])[0]) > 3

@@ -10,9 +10,9 @@ import shutil
 import pytest
 
 from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.infra import fingerprint as module
-from mnemolog.infra.fingerprint import fingerprint
-from mnemolog.infra.model_files import read_profile
+from mnemolog.infra.embedding import fingerprint as module
+from mnemolog.infra.embedding.fingerprint import fingerprint
+from mnemolog.infra.embedding.model_files import read_profile
 
 
 def write(path, value):
@@ -210,7 +210,7 @@ def test_a_folder_of_everything_is_refused(folder, monkeypatch):
 @pytest.mark.model
 def test_the_weights_of_minilm_are_the_published_ones():
     """The packaged copy is the model that everybody knows by this name."""
-    from mnemolog.infra.model_files import resolve_model
+    from mnemolog.infra.embedding.model_files import resolve_model
 
     weights = resolve_model("all-MiniLM-L6-v2") / "model.safetensors"
     assert module._digest(weights).hex().startswith("53aa5117")

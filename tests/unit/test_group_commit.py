@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from mnemolog.domain.errors import StoreClosed
-from mnemolog.infra import group_commit
-from mnemolog.infra.group_commit import GROUP_MAX, QUEUE_MAX, GroupCommit
+from mnemolog.infra.log import group_commit
+from mnemolog.infra.log.group_commit import GROUP_MAX, QUEUE_MAX, GroupCommit
 from tests.interrupts import Interrupt, interrupted_when, line_of, trace_lines
 from tests.support import in_thread, wait_until
 

@@ -11,11 +11,11 @@ import pytest
 
 from mnemolog import InvalidInput, KeysMissing, LogDamaged, MemoryStore, NotAStore
 from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
-from mnemolog.infra import keys_file
-from mnemolog.infra.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near, without
-from mnemolog.infra.keyring import Doomed, Erasure, Keyring
-from mnemolog.infra.log import EventLog
-from mnemolog.infra.sealing import Sealer
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.encryption import Sealer
+from mnemolog.infra.keys.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near, without
+from mnemolog.infra.keys.keyring import Doomed, Erasure, Keyring
+from mnemolog.infra.log.event_log import EventLog
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
 ROOT = Node(0, 0, bytes(range(32)))

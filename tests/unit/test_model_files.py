@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.infra.model_files import read_profile, resolve_model
+from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 
 NAME = "all-MiniLM-L6-v2"
 needs_library = pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="needs mnemolog[minilm]")

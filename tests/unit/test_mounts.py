@@ -6,8 +6,8 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore, restore_backup
-from mnemolog.infra import mounts
-from mnemolog.infra.mounts import Mount, mount_of, parse
+from mnemolog.infra import filesystems
+from mnemolog.infra.filesystems import Mount, mount_of, parse
 
 SAMPLE = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
@@ -52,7 +52,7 @@ def test_the_innermost_and_last_mount_of_a_path_says_what_it_is(path, kind, is_n
 def test_lines_that_are_no_mounts_are_passed_over():
     assert len(parse(SAMPLE)) == 11
     assert parse("") == []
-    assert mount_of(mounts.MOUNTS, []) is None
+    assert mount_of(filesystems.MOUNTS, []) is None
 
 
 def test_a_link_is_followed_to_where_the_files_would_be(tmp_path):
@@ -67,7 +67,7 @@ def on_nfs(tmp_path, monkeypatch):
     (tmp_path / "mountinfo").write_text(
         f"1 0 0:1 / / rw - ext4 /dev/vda rw\n2 1 0:2 / {tmp_path}/net rw - nfs4 s:/ rw\n"
     )
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mountinfo")
+    monkeypatch.setattr(filesystems, "MOUNTS", tmp_path / "mountinfo")
     return tmp_path / "net"
 
 
@@ -82,7 +82,7 @@ def test_a_store_on_a_network_file_system_is_refused_and_nothing_is_made(on_nfs,
             call()
         assert caught.value.kind == "nfs4"
         assert "allow_network_filesystem" in caught.value.hint
-        assert mounts.ALLOW_VARIABLE in caught.value.hint
+        assert filesystems.ALLOW_VARIABLE in caught.value.hint
     assert not on_nfs.exists()
 
 
@@ -90,13 +90,13 @@ def test_whoever_knows_may_allow_it(on_nfs, monkeypatch):
     """By name in a program, by the environment on the command line. Only a 1 counts."""
     with MemoryStore.open(on_nfs / "memory", model=None, allow_network_filesystem=True) as store:
         store.start_session("trip")
-    monkeypatch.setenv(mounts.ALLOW_VARIABLE, "0")
+    monkeypatch.setenv(filesystems.ALLOW_VARIABLE, "0")
     with pytest.raises(mnemolog.NetworkFilesystem):
         MemoryStore.open(on_nfs / "memory", model=None)
-    monkeypatch.setenv(mounts.ALLOW_VARIABLE, "1")
+    monkeypatch.setenv(filesystems.ALLOW_VARIABLE, "1")
     MemoryStore.open(on_nfs / "memory", model=None).close()
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(folder, monkeypatch, tmp_path):
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "nothing")
+    monkeypatch.setattr(filesystems, "MOUNTS", tmp_path / "nothing")
     MemoryStore.open(folder, model=None).close()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mnemolog.domain.errors import EncodingFailed, InvalidInput
-from mnemolog.infra.object_encoder import ObjectEncoder
+from mnemolog.infra.embedding.object_encoder import ObjectEncoder
 
 
 class Letters:

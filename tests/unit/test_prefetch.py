@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import changes, prefetch, tickets
+from mnemolog import prefetch, tickets
 from mnemolog.domain.errors import InvalidInput, StoreClosed
 from mnemolog.domain.position import Position
+from mnemolog.infra.runtime import condition
 from mnemolog.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
 from mnemolog.projections.recall import Recall
 from mnemolog.tickets import Moment, PrefetchReason, Request
@@ -21,7 +22,7 @@ from tests.interrupts import Interrupt, interrupted_when, line_of, trace_lines
 from tests.support import WAIT_S, in_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
-SOURCES = {module.__file__ for module in (changes, prefetch, tickets)}
+SOURCES = {module.__file__ for module in (condition, prefetch, tickets)}
 
 
 class Desk:
@@ -466,7 +467,7 @@ def test_telling_those_who_were_told_already_is_no_error():
     """An interrupt may have ended the first telling halfway."""
     waiting, told = threading.Lock(), threading.Lock()
     waiting.acquire()
-    changed = changes.Changes()
+    changed = condition.Changes()
     with changed.mutex:
         changed._gates += [told, waiting]
         changed.tell()
@@ -773,7 +774,7 @@ def test_a_recall_in_python_is_interrupted_when_the_process_ends():
 ENCODING = """
 import sys, threading
 from mnemolog.domain.position import Position
-from mnemolog.infra.encoder import SentenceTransformerEncoder
+from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 from mnemolog.prefetch import Prefetcher
 from mnemolog.tickets import Moment, Request
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.infra import stopping
-from mnemolog.infra.encoder import batches
-from mnemolog.infra.object_encoder import ObjectEncoder
+from mnemolog.infra.embedding.encoder import batches
+from mnemolog.infra.embedding.object_encoder import ObjectEncoder
+from mnemolog.infra.runtime import cancellation
 from tests.support import HashEncoder, in_thread
 
 
@@ -16,7 +16,7 @@ def test_an_encoder_stops_before_its_next_batch():
     """What it was doing is finished, and nothing of it is given back."""
     model = HashEncoder()
     encoder = ObjectEncoder(model, batch_size=2)
-    with stopping.when(lambda: len(model.calls) == 2), pytest.raises(stopping.Stopped):
+    with cancellation.when(lambda: len(model.calls) == 2), pytest.raises(cancellation.Stopped):
         encoder.encode([f"tea {n}" for n in range(10)])
     assert [len(batch) for batch in model.calls] == [2, 2]
 
@@ -24,16 +24,16 @@ def test_an_encoder_stops_before_its_next_batch():
 def test_even_after_the_last_batch():
     """So that one who was abandoned writes nothing."""
     model = HashEncoder()
-    with stopping.when(lambda: bool(model.calls)), pytest.raises(stopping.Stopped):
+    with cancellation.when(lambda: bool(model.calls)), pytest.raises(cancellation.Stopped):
         ObjectEncoder(model).encode(["tea"])
 
 
 def test_only_the_work_of_that_thread_and_block_is_stopped():
     """A recall that uses the same encoder meanwhile goes on."""
     encoder = ObjectEncoder(HashEncoder())
-    with stopping.when(lambda: True):
+    with cancellation.when(lambda: True):
         assert in_thread(lambda: encoder.encode(["tea"])).result().shape == (1, 384)
-        with pytest.raises(stopping.Stopped):
+        with pytest.raises(cancellation.Stopped):
             encoder.encode(["tea"])
     assert encoder.encode(["tea"]).shape == (1, 384)
 
@@ -58,14 +58,14 @@ def test_short_texts_still_fill_a_batch():
 def test_work_inside_other_work_is_stopped_with_it():
     """Whoever says so, the inner or the outer."""
     told = []
-    with stopping.when(lambda: "outer" in told):
-        with stopping.when(lambda: "inner" in told):
-            stopping.check()
+    with cancellation.when(lambda: "outer" in told):
+        with cancellation.when(lambda: "inner" in told):
+            cancellation.check()
             told.append("inner")
-            with pytest.raises(stopping.Stopped):
-                stopping.check()
+            with pytest.raises(cancellation.Stopped):
+                cancellation.check()
             told[:] = ["outer"]
-            with pytest.raises(stopping.Stopped):
-                stopping.check()
+            with pytest.raises(cancellation.Stopped):
+                cancellation.check()
         told[:] = ["inner"]
-        stopping.check()
+        cancellation.check()

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from mnemolog import MemoryStore
-from mnemolog.infra.log import EventLog
+from mnemolog.infra.log.event_log import EventLog
 from mnemolog.transcripts import Transcripts, recording
 from mnemolog.transcripts.places import Places
 

@@ -18,7 +18,7 @@ from mnemolog.bootstrap import VIEWS_FILE
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.session_fold import Histories
-from mnemolog.infra.schema import forbid_rewriting
+from mnemolog.infra.log.sqlite.schema import forbid_rewriting
 from mnemolog.projections import seal
 from tests.faults.simulation.conversations import Conversations
 from tests.faults.simulation.failing import Crash, Failing, crash, io_error, no_space

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, misfit
-from mnemolog.infra.keyring import Execute, Keyring
+from mnemolog.infra.keys.keyring import Execute, Keyring
 
 NONCES_TOGETHER: Final = 64
 NONCE_AT: Final = HEAD_BYTES - NONCE_BYTES

@@ -10,8 +10,8 @@ import msgspec
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import Event, Forgotten, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.infra.mapper import decode, encode
-from mnemolog.infra.sealing import Sealer
+from mnemolog.infra.keys.encryption import Sealer
+from mnemolog.infra.log.mapper import decode, encode
 
 
 class EventCodec:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import Position, Version
-from mnemolog.infra.event_codec import EventCodec
-from mnemolog.infra.schema import NOT_A_TURN
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.sqlite.schema import NOT_A_TURN
 
 SELECT_SPARSE: Final = (
     "SELECT position, stream, version, topic, state, key, recorded_at FROM events INDEXED BY events_sparse "

@@ -26,10 +26,10 @@ from mnemolog.domain.stream_fold import (
     nothing_known,
     of_epoch,
 )
-from mnemolog.infra.event_codec import EventCodec
-from mnemolog.infra.schema import NOT_A_TURN
-from mnemolog.infra.sparse import SELECT_SPARSE, read_sparse
-from mnemolog.infra.turns import version_at
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.sparse import SELECT_SPARSE, read_sparse
+from mnemolog.infra.log.sqlite.schema import NOT_A_TURN
+from mnemolog.infra.log.stream_reader import version_at
 
 Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
 """The columns of a stored event as INSERT_EVENTS takes them.

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors, structured_log
-from mnemolog.infra import exits, forks, sqlite
+from mnemolog.infra import sqlite
+from mnemolog.infra.runtime import fork_guard, shutdown
 
 WARN_BYTES: Final = 32 << 20
 """From here on it is said, and worked against. Usually it stays below 5 MB (1,000 pages, SQLite's figure)."""
@@ -103,8 +104,8 @@ class WalKeeper:
         self._closing = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._origin = forks.Origin()
-        exits.watch(self)
+        self._origin = fork_guard.Origin()
+        shutdown.watch(self)
         commits.listen(self)
 
     def set(self) -> None:

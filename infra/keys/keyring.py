@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple
 from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
-from mnemolog.infra import keys_file, sqlite
-from mnemolog.infra.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
+from mnemolog.infra import sqlite
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
 
 STREAMS_KEPT_MAX: Final = 2_048
 SERIES_MAX: Final = 255

@@ -18,8 +18,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.digest import genesis
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra import sqlite
-from mnemolog.infra.durable_files import sync
-from mnemolog.infra.log_file import Identity
+from mnemolog.infra.log.sqlite.log_file import Identity
+from mnemolog.infra.runtime.atomic_files import sync
 
 PAGES_PER_STEP: Final = 512
 """Pages copied between two looks at who wants to stop it: 2 MiB of 4 KiB pages."""

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.infra.chunking import CHUNKER_VERSION
-from mnemolog.infra.model_files import ModelProfile, read_profile
+from mnemolog.infra.embedding.chunking import CHUNKER_VERSION
+from mnemolog.infra.embedding.model_files import ModelProfile, read_profile
 
 _TAG: Final = b"mnemolog/model/1\x00"
 _BLOCK_BYTES: Final = 1 << 20

@@ -47,7 +47,7 @@ NODES: Final = sa.Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
-"""The nodes of each stream's trees (`mnemolog.infra.key_tree`). A stream has one tree, a series for each time that
+"""The nodes of each stream's trees (`mnemolog.infra.keys.key_tree`). A stream has one tree, a series for each time that
 keys were needed again for versions whose keys are destroyed: when the log was restored to before that."""
 
 DESTROYED: Final = sa.Table(

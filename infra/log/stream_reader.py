@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Position, Version
-from mnemolog.infra.event_codec import EventCodec
-from mnemolog.infra.schema import NOT_A_TURN
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.sqlite.schema import NOT_A_TURN
 
 Execute = Callable[..., Any]
 

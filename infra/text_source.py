@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.importing.decoding import UTF8_BOM, decode, foreign_encoding
 from mnemolog.importing.turn import ImportedTurn
+from mnemolog.infra.text_decoding import UTF8_BOM, decode, foreign_encoding
 
 OnRefused = Callable[[ImportRefused], None]
 Progress = Callable[[int, int], None]

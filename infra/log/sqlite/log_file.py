@@ -13,9 +13,10 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.position import Micros
-from mnemolog.infra import keys_file, sqlite
-from mnemolog.infra.durable_files import sync
-from mnemolog.infra.schema import APPLICATION_ID, LOG_FORMAT, PLAIN_FORMAT, create_schema
+from mnemolog.infra import sqlite
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, LOG_FORMAT, PLAIN_FORMAT, create_schema
+from mnemolog.infra.runtime.atomic_files import sync
 
 LOG_FILE: Final = "log.db"
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from mnemolog.domain.errors import EncodingFailed, InvalidInput
 from mnemolog.domain.limits import checked_label, checked_text
-from mnemolog.infra import stopping
-from mnemolog.infra.encoder import unit_rows
+from mnemolog.infra.embedding.encoder import unit_rows
+from mnemolog.infra.runtime import cancellation
 
 _TAG: Final = b"mnemolog/object-model/1\x00"
 _PROBE: Final = "dimension"
@@ -110,7 +110,7 @@ class ObjectEncoder:
 
         Returns shape (len(texts), dimension), float32, every row of length 1, in the order given.
         `progress(done, total)` is called after every batch. Between two batches it can be stopped
-        (`mnemolog.infra.stopping`).
+        (`mnemolog.infra.runtime.cancellation`).
 
         Raises `EncodingFailed` when the object fails or gives anything that is not a finite vector of the
         right shape.
@@ -118,13 +118,13 @@ class ObjectEncoder:
         dimension = self.dimension
         rows = np.empty((len(texts), dimension), dtype=np.float32)
         for start in range(0, len(texts), self._batch_size):
-            stopping.check()
+            cancellation.check()
             batch = list(texts[start : start + self._batch_size])
             end = start + len(batch)
             rows[start:end] = unit_rows(self._call(batch), count=len(batch), dimension=dimension)
             if progress is not None:
                 progress(end, len(texts))
-        stopping.check()
+        cancellation.check()
         return rows
 
     def _call(self, texts: list[str]) -> Any:

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import NotedHead, head_line, parse_head
-from mnemolog.infra.durable_files import mapped_errors, sync
+from mnemolog.infra.runtime.atomic_files import mapped_errors, sync
 
 LINE_BYTES_MAX: Final = 4_096
 

@@ -13,17 +13,20 @@ from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.domain.stream_fold import Evolve, Folded, Known, State, fold_stream, nothing_known
-from mnemolog.infra import file_check, forks, keys_file, sqlite, wal
-from mnemolog.infra.event_codec import EventCodec
-from mnemolog.infra.keyring import Keyring
-from mnemolog.infra.log_file import LOG_FILE as LOG_FILE
-from mnemolog.infra.log_file import Identity, find_or_create
-from mnemolog.infra.recorder import SqliteRecorder
-from mnemolog.infra.schema import SELECT_TRIGGERS, forbid_rewriting, unlike_ours
-from mnemolog.infra.sealing import Sealer
-from mnemolog.infra.sparse import read_sparse
-from mnemolog.infra.transaction import Transaction
-from mnemolog.infra.turns import last_turns
+from mnemolog.infra import sqlite
+from mnemolog.infra.keys import keys_file
+from mnemolog.infra.keys.encryption import Sealer
+from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.sparse import read_sparse
+from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
+from mnemolog.infra.log.sqlite.log_file import Identity, find_or_create
+from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
+from mnemolog.infra.log.sqlite.schema import SELECT_TRIGGERS, forbid_rewriting, unlike_ours
+from mnemolog.infra.log.stream_reader import last_turns
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime import fork_guard
 
 Result = TypeVar("Result")
 
@@ -71,8 +74,8 @@ class EventLog:
         Raises what the work raises, `LogBusy`, `StorageFull`, `StoreNotWritable`, `StoreClosed`,
         `StoreForked` (nothing written), or `LogWriteFailed` (outcome unknown).
         """
-        self._origin, self._closed = forks.Origin(), False
-        forks.watch(self)
+        self._origin, self._closed = fork_guard.Origin(), False
+        fork_guard.watch(self)
 
     @classmethod
     def open(
@@ -299,7 +302,7 @@ class EventLog:
     def contradictions(self) -> list[str]:
         """Return what is wrong with the file beside what its rows say. Reads all of it in one transaction."""
         with self._reading() as driver:
-            found = file_check.contradictions(driver)
+            found = integrity.contradictions(driver)
         if sqlite.is_marked_read_only(self.path):
             found.append(f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}")
         return found
@@ -310,10 +313,10 @@ class EventLog:
             pages = driver.execute("PRAGMA page_count").fetchone()[0]
             return int(pages * driver.execute("PRAGMA page_size").fetchone()[0])
 
-    def checkpointed(self) -> wal.Checkpointed:
+    def checkpointed(self) -> wal_checkpointer.Checkpointed:
         """Return how much of the write-ahead log is in the file's pages already. Changes nothing."""
         with self._reading() as driver:
-            return wal.checkpoint(driver, "NOOP")[1]
+            return wal_checkpointer.checkpoint(driver, "NOOP")[1]
 
     @contextmanager
     def _reading(self) -> Iterator[Any]:

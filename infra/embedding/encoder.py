@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
-from mnemolog.infra import stopping
-from mnemolog.infra.chunking import Span, chunk
-from mnemolog.infra.fingerprint import fingerprint
-from mnemolog.infra.model_files import ModelProfile, read_profile, resolve_model
+from mnemolog.infra.embedding.chunking import Span, chunk
+from mnemolog.infra.embedding.fingerprint import fingerprint
+from mnemolog.infra.embedding.model_files import ModelProfile, read_profile, resolve_model
+from mnemolog.infra.runtime import cancellation
 
 BATCH_SIZE: Final = 32
 BATCH_TOKENS_MAX: Final = 1_024
@@ -110,7 +110,7 @@ class SentenceTransformerEncoder:
             return [[text] for text in texts]
         pieces: list[list[str]] = []
         for text in texts:
-            stopping.check()
+            cancellation.check()
             pieces.append(chunk(text, self._spans, window=window))
         return pieces
 
@@ -124,17 +124,17 @@ class SentenceTransformerEncoder:
 
         Raises `ModelUnavailable` when the model cannot be loaded, `EncodingFailed` for a text beyond the
         model's window (nothing is cut in silence) and for anything that is not a finite vector of the right
-        shape. Between two batches it can be stopped (`mnemolog.infra.stopping`).
+        shape. Between two batches it can be stopped (`mnemolog.infra.runtime.cancellation`).
         """
         rows = np.empty((len(texts), self.dimension), dtype=np.float32)
         done = 0
         for batch in batches(self._token_counts(texts), size_max=self._batch_size, tokens_max=BATCH_TOKENS_MAX):
-            stopping.check()
+            cancellation.check()
             rows[batch] = self._encode_batch([texts[number] for number in batch])
             done += len(batch)
             if progress is not None:
                 progress(done, len(texts))
-        stopping.check()
+        cancellation.check()
         return rows
 
     def _encode_batch(self, texts: list[str]) -> NDArray[np.float32]:
@@ -189,7 +189,7 @@ class SentenceTransformerEncoder:
             return [len(text) // CHARS_PER_TOKEN + 1 for text in texts]
         counts: list[int] = []
         for text in texts:
-            stopping.check()
+            cancellation.check()
             if (count := self._token_count(text)) > max_tokens:
                 raise EncodingFailed(
                     f"a text of {count:,} tokens is beyond the {max_tokens} that model {self.name!r} reads; "

@@ -9,7 +9,7 @@ from pysqlite3 import dbapi2
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from mnemolog.infra.schema import APPEND_ONLY_TRIGGERS, EVENTS, LOG
+from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS, EVENTS, LOG
 
 PROBLEMS_MAX: Final = 100
 """So many of the problems that SQLite finds with a file are asked for."""

@@ -19,11 +19,12 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
-from mnemolog.infra import forks, sqlite
-from mnemolog.infra.event_codec import EventCodec
-from mnemolog.infra.schema import EVENTS
-from mnemolog.infra.subscription import SqliteSubscription
-from mnemolog.infra.writer import LogWriter
+from mnemolog.infra import sqlite
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.sqlite.schema import EVENTS
+from mnemolog.infra.log.sqlite.subscription import SqliteSubscription
+from mnemolog.infra.log.sqlite.writer import LogWriter
+from mnemolog.infra.runtime import fork_guard
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class SqliteRecorder(ApplicationRecorder):
         self._path = path
         self.busy_timeout_s = busy_timeout_s
         """How long to wait for who holds a lock of the log, in seconds."""
-        self._origin, self._closed = forks.Origin(), False
+        self._origin, self._closed = fork_guard.Origin(), False
         self._originator_id_type = originator_id_type
         self._listeners: set[Listener] = set()
         self._listeners_lock = threading.Lock()

@@ -15,10 +15,10 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import unfit
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
-from mnemolog.infra.event_codec import EventCodec
-from mnemolog.infra.group_commit import GroupCommit, Request
-from mnemolog.infra.schema import INSERT_EVENTS, INSERT_KEYLESS, ROWS_MAX, SELECT_TRIGGERS, unlike_ours
-from mnemolog.infra.transaction import Row, Transaction
+from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.group_commit import GroupCommit, Request
+from mnemolog.infra.log.sqlite.schema import INSERT_EVENTS, INSERT_KEYLESS, ROWS_MAX, SELECT_TRIGGERS, unlike_ours
+from mnemolog.infra.log.transaction import Row, Transaction
 
 Group = Sequence[Request[Transaction]]
 

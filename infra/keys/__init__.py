@@ -1,0 +1,1 @@
+"""Content keys and encryption."""

@@ -1,0 +1,1 @@
+"""The event log: appends, reads, the digest chain."""

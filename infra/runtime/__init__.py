@@ -1,0 +1,1 @@
+"""Locks, files and process hooks. Imports the standard library and the errors only."""
