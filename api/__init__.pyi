@@ -61,15 +61,16 @@ from .domain.switching import SwitchReason
 from .domain.values import MISSING
 from .forgetting_results import Erasure, ForgetReport, ForgettingStatus, ForgottenEvent, ReapplyReport
 from .log_copies import import_log
-from .projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
-from .projections.read_models import SessionSummary, Turn
-from .projections.recall import Hit, Recall
-from .projections.replay import Replay, SessionReplay
-from .projections.timeline import Moment
+from .projections.health.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
+from .projections.health.verify import Finding, Verification
+from .projections.history.replay import Replay, SessionReplay
+from .projections.history.timeline import Moment
+from .projections.projector_status import ProjectorStatus
+from .projections.recall.answer import Hit, Recall
+from .projections.recall.prefetch_ticket import PrefetchReason, Stamp, Taken, Ticket
+from .projections.recall.read_models import SessionSummary, Turn
+from .projections.recall.weights import Weights
 from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
-from .projections.verify import Finding, Verification
-from .projections.weights import Weights
-from .projector_state import ProjectorStatus
 from .receipt_audit import AuditedRecall, RecallAudit, Verdict
 from .restore import RestoreReport, restore_backup
 from .results import (
@@ -95,7 +96,6 @@ from .results import (
 )
 from .session import Session, SessionAt
 from .store import MemoryStore
-from .tickets import PrefetchReason, Stamp, Taken, Ticket
 
 __all__ = [
     "MISSING",

@@ -17,8 +17,8 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.events_at import event_at
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.log_export import export_log
+from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.timeline import Moment, timeline
 from mnemolog.results import HeadAt
 from mnemolog.sessions import Sessions
 

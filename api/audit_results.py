@@ -9,7 +9,7 @@ import msgspec
 from mnemolog.domain.events import Event
 from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
-from mnemolog.projections.read_models import Switch, Turn
+from mnemolog.projections.recall.read_models import Switch, Turn
 from mnemolog.results import CheckpointAt, HeadAt, NoteAt, TaskAt, ValueChange
 
 

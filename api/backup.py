@@ -23,9 +23,10 @@ from mnemolog.domain.position import Position
 from mnemolog.infra.copy_database import copy_database, look_at
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
-from mnemolog.projections import checked_json, durable
+from mnemolog.projections import durable
+from mnemolog.projections.health.quarantine import size_of
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import size_of
+from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, segment_folders
 

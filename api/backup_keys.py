@@ -16,7 +16,8 @@ from mnemolog.backup_manifest import FORMAT, KEYS_NOTE_FILE, KeysNote
 from mnemolog.domain import errors
 from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.projections import checked_json, durable
+from mnemolog.projections import durable
+from mnemolog.projections.sql import checked_json
 
 _COPIES: Final = "keys-*.db"
 

@@ -16,7 +16,8 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.projections import checked_json, durable
+from mnemolog.projections import durable
+from mnemolog.projections.sql import checked_json
 
 BACKUP_FILE: Final = "backup.json"
 KEYS_NOTE_FILE: Final = "keys.json"

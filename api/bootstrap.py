@@ -12,15 +12,16 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections import durable, seal
-from mnemolog.projections.database import ProjectionDatabase
-from mnemolog.projections.drift import UNCOVERED, Drift
+from mnemolog.projections import durable
+from mnemolog.projections.health.drift import UNCOVERED, Drift
+from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.ports import Encoder
-from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine, identity
-from mnemolog.projections.snapshots import SnapshotStore, create_tables
-from mnemolog.projections.tables import Tables
+from mnemolog.projections.sql import file_checksum
+from mnemolog.projections.sql.conversation_views import Views, standing
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
 from mnemolog.projections.vectors.grouping import recipe
-from mnemolog.projections.views import Views, standing
 
 if TYPE_CHECKING:
     from mnemolog.projections.vectors.projection import VectorProjection
@@ -156,7 +157,7 @@ class Vectors:
         """Return the projection, loading FAISS and what is on disk the first time."""
         with self._lock:
             if self._projection is None:
-                from mnemolog.projections.embeddings import EmbeddingCache
+                from mnemolog.projections.sql.embeddings import EmbeddingCache
                 from mnemolog.projections.vectors.projection import VectorProjection
 
                 def open_cache(database: ProjectionDatabase) -> EmbeddingCache:
@@ -242,7 +243,7 @@ def _open_or_begin_anew(
 def _misfit(path: Path, *, sealed: bool) -> str | None:
     if sqlite.is_marked_read_only(path):
         return sqlite.MARKED_READ_ONLY
-    return seal.misfit(path) if sealed else None
+    return file_checksum.misfit(path) if sealed else None
 
 
 def _is_of_no_use(error: errors.ProjectionUnreadable) -> bool:

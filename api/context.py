@@ -9,10 +9,10 @@ import msgspec
 
 from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.domain.spans import Spans
-from mnemolog.projections.recall import Hit, Recall
-from mnemolog.recalling import Recalls
+from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request
+from mnemolog.projections.recall.service import Recalls
 from mnemolog.sessions import Sessions
-from mnemolog.tickets import PrefetchReason, Request
 
 if TYPE_CHECKING:
     from mnemolog.session import Session

@@ -21,9 +21,9 @@ from mnemolog.domain.spans import Span, Spans, cut, without
 from mnemolog.domain.state import Checkpoint, SessionState
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.memory_changes import note_changes, value_changes
+from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.read_models import Switch, turn_of
-from mnemolog.projections.states import SessionStates
+from mnemolog.projections.recall.read_models import Switch, turn_of
 from mnemolog.results import CheckpointAt, HeadAt, checkpoint_at, task_at
 
 BATCH_MAX: Final = 1_000

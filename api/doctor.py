@@ -11,9 +11,9 @@ from mnemolog import examination
 from mnemolog.diagnosis import Ailment, Case, Diagnosis
 from mnemolog.domain import errors
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.opened import OpenedProjections
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.snapshots import SnapshotStore
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.remedies import Patient
 
 

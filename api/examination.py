@@ -12,13 +12,13 @@ from mnemolog.diagnosis import Ailment, Case
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.projections import leftovers
-from mnemolog.projections.database import ProjectionDatabase, faults_of
-from mnemolog.projections.drift import LOST_HISTORY, TABLE, Drift, action
-from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.health import stale_files
+from mnemolog.projections.health.drift import LOST_HISTORY, TABLE, Drift, action
+from mnemolog.projections.health.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.health.verify import glance
+from mnemolog.projections.sql.database import ProjectionDatabase, faults_of
 from mnemolog.projections.vectors.inventory import FoundGeneration, FoundSegment, Misfit, generations, survey
 from mnemolog.projections.vectors.manifest import SegmentState, size_misfit
-from mnemolog.projections.verify import glance
 from mnemolog.quick_look import PRESENT, broken, caches, tables, views_status
 from mnemolog.remedies import Patient
 
@@ -199,7 +199,7 @@ def quarantine_cases(patient: Patient) -> Iterator[Case]:
 
 def leftover_cases(patient: Patient) -> Iterator[Case]:
     """Yield what processes that died have left."""
-    for listed, state in ((leftovers.abandoned, "abandoned"), (leftovers.stale_notes, "stale")):
+    for listed, state in ((stale_files.abandoned, "abandoned"), (stale_files.stale_notes, "stale")):
         for item in listed(patient.projections):
             ailment = Ailment(
                 what="leftover",
@@ -234,7 +234,7 @@ def _views_ailment(patient: Patient, path: Path, state: Drift, why: str, *, fixa
 
 def _compared(patient: Patient, path: Path, upto: Position, state: Drift) -> tuple[Drift, str, bool]:
     """Return the state of views by their content, why, and whether the file itself is of no use."""
-    from mnemolog.projections import views_audit
+    from mnemolog.projections.health import views_audit
 
     engine = bootstrap.open_engine(path)
     try:
@@ -248,7 +248,7 @@ def _compared(patient: Patient, path: Path, upto: Position, state: Drift) -> tup
 
 
 def _audited(patient: Patient, path: Path) -> tuple[str, str, list[tuple[Any, ...]]]:
-    from mnemolog.projections import rows_audit  # It needs numpy, which an examination of tags does not.
+    from mnemolog.projections.health import rows_audit
 
     engine = bootstrap.open_engine(path)
     database = ProjectionDatabase(engine, path)
@@ -266,9 +266,9 @@ def _audited(patient: Patient, path: Path) -> tuple[str, str, list[tuple[Any, ..
 
 def _bytes_misfit(patient: Patient) -> Misfit:
     """Return a check of every byte of a segment against its manifest."""
-    from mnemolog.projections.vectors import scrub  # It needs numpy and FAISS, as `rows_audit` needs numpy.
+    from mnemolog.projections.vectors import deep_check
 
-    return partial(scrub.bytes_misfit, progress=patient.progress)
+    return partial(deep_check.bytes_misfit, progress=patient.progress)
 
 
 def _replaced(patient: Patient, generation: FoundGeneration) -> Case:

@@ -27,9 +27,9 @@ from mnemolog.infra.keys.keyring import Doomed, Erasure, Keyring
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.mapper import decode, encode
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.opened import OpenedProjections
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.snapshots import SnapshotStore
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.sql.snapshots import SnapshotStore
 
 LOCK_FILE: Final = ".forgetting.lock"
 LOCK_WAIT_S: Final = 30.0

@@ -30,7 +30,7 @@ from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.schema import NOT_A_TURN
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.receipts import RECALLS_STREAM
+from mnemolog.projections.recall.receipts import RECALLS_STREAM
 
 _SELECT_STREAM: Final = "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ?"
 _SELECT_POSITION: Final = "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?"

@@ -17,7 +17,7 @@ from mnemolog.importing.turn import event_of
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import cancellation
-from mnemolog.projections.states import SessionStates, evolve
+from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.results import ImportReport
 
 BATCH_MAX: Final = 500

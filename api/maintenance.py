@@ -17,18 +17,18 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.head import NotedHead, parse_head
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.forgetting_results import ForgettingStatus
-from mnemolog.indexing import Indexing
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.head_file import append_head, read_heads
-from mnemolog.opened import OpenedProjections
-from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
+from mnemolog.projections.health.drift import LOST_HISTORY, UNCOVERED
+from mnemolog.projections.health.quarantine import QuarantineStatus
+from mnemolog.projections.health.verify import Kind, Verification, Witness, glance, verify
+from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import QuarantineStatus
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
-from mnemolog.projections.verify import Kind, Verification, Witness, glance, verify
-from mnemolog.projector_state import ProjectorStatus
 from mnemolog.quick_look import caches, tables, views_status, wal_status
 from mnemolog.results import RebuildReport, Status, ViewsStatus, WalStatus
 

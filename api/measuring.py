@@ -13,7 +13,7 @@ from mnemolog.domain import errors
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.opened import OpenedProjections
+from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.telemetry import (
     APPEND_SECONDS,
     APPENDS,

@@ -13,15 +13,15 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import ModelActivated, TurnRecorded
 from mnemolog.domain.model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
 from mnemolog.domain.position import ORIGIN
-from mnemolog.indexing import Indexing
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.model_catalogue import catalogue, folders_of, known_as
-from mnemolog.models import Models, opened_from_anywhere
-from mnemolog.opened import OpenedProjections
 from mnemolog.projections import durable
-from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.vectors.grouping import checked_every
+from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
 from mnemolog.results import ModelActivation, ModelAt, ModelDrop, RebuildReport
 
 CATCH_UP_PASSES_MAX: Final = 10
@@ -228,7 +228,7 @@ class ModelChange:
             raise errors.ModelRefused(found.name, why)
 
     def _forget(self, fingerprint: str, *, dry_run: bool) -> int:
-        from mnemolog.projections import embeddings
+        from mnemolog.projections.sql import embeddings
 
         with _cache(self.path / bootstrap.PROJECTIONS / bootstrap.EMBEDDINGS_FILE) as database:
             if database is None:

@@ -10,12 +10,12 @@ from mnemolog.backup import BackupReport, make_backup
 from mnemolog.diagnosis import Diagnosis
 from mnemolog.domain.position import Position
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.opened import OpenedProjections
+from mnemolog.projections.health.quarantine import Quarantine
+from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.snapshots import SnapshotStore
-from mnemolog.projections.verify import Verification
-from mnemolog.projector_state import ProjectorStatus
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projector_status import ProjectorStatus
+from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.results import RebuildReport, Status
 from mnemolog.telemetry import Telemetry
 

@@ -14,17 +14,17 @@ from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.forgetting_record import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.opened import OpenedProjections
-from mnemolog.projections import leftovers
-from mnemolog.projections.database import ProjectionDatabase
+from mnemolog.projections.health import stale_files
+from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine
-from mnemolog.projections.snapshots import SnapshotStore
-from mnemolog.projections.tables import empty
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projector_status import PROJECTORS
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.projection import empty
+from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
-from mnemolog.projector_state import PROJECTORS
 
 _READ_BY_OTHERS: Final = "another process goes on reading {}"
 
@@ -76,7 +76,7 @@ def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections,
     path = root / bootstrap.EMBEDDINGS_FILE
     if not path.exists():
         return True
-    from mnemolog.projections.embeddings_sweep import sweep  # It needs numpy.
+    from mnemolog.projections.sql.embeddings_sweep import sweep  # It needs numpy.
 
     everies = {projections.models.every, *_everies(root, log)}
 
@@ -114,7 +114,7 @@ def _purge_database(path: Path, log: EventLog, purged: Callable[[ProjectionDatab
 
 def _remove(path: Path) -> None:
     for part in ("", *DATABASE_PARTS):
-        leftovers.remove(path.with_name(path.name + part))
+        stale_files.remove(path.with_name(path.name + part))
 
 
 def _everies(root: Path, log: EventLog) -> Iterator[int]:
@@ -133,4 +133,4 @@ def _purge_quarantine(quarantine: Quarantine, log: EventLog) -> None:
     ours = [item.name for item in quarantine.items() if item.log_id in ("", log.log_id)]
     quarantine.purge(ours)
     for path in quarantine.folder.glob(".removed.*"):
-        leftovers.remove(path)
+        stale_files.remove(path)

@@ -10,12 +10,12 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
-from mnemolog.projections import item_tables, queries, seal, thread_index
-from mnemolog.projections.database import ProjectionDatabase
-from mnemolog.projections.drift import Drift, action
-from mnemolog.projections.quarantine import DATABASE_PARTS, size_of
-from mnemolog.projections.tables import Tables
-from mnemolog.projections.views import ViewsState, standing
+from mnemolog.projections.health.drift import Drift, action
+from mnemolog.projections.health.quarantine import DATABASE_PARTS, size_of
+from mnemolog.projections.sql import file_checksum, item_tables, queries, thread_index
+from mnemolog.projections.sql.conversation_views import ViewsState, standing
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.projection import Tables
 from mnemolog.results import CacheStatus, TablesStatus, ViewsStatus, WalStatus
 
 PRESENT: Final = "present"
@@ -40,7 +40,7 @@ def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
     head = log.head().position
     if not path.exists():
         return _views(Drift.MISSING, ORIGIN, head), 0, 0
-    if (why := seal.misfit(path)) is not None:
+    if (why := file_checksum.misfit(path)) is not None:
         return _views(Drift.DAMAGED, ORIGIN, head, why=why), 0, 0
     engine = bootstrap.open_engine(path)
     try:

@@ -8,12 +8,12 @@ from typing import Any
 
 from mnemolog.domain.clock import to_micros
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.opened import OpenedProjections
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.question import Mode, question
-from mnemolog.projections.recall import Recall
-from mnemolog.projections.weights import Weights
-from mnemolog.recalling import TIMEOUT_S, Recalls
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.question import Mode, question
+from mnemolog.projections.recall.service import TIMEOUT_S, Recalls
+from mnemolog.projections.recall.weights import Weights
 from mnemolog.receipt_audit import LIMIT, RecallAudit, audit_recalls
 
 

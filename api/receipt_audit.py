@@ -14,12 +14,12 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.candidates import VECTOR, Fixed
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.ranking import RANKING
-from mnemolog.projections.recall import Hit, Page
-from mnemolog.recalling import Basis, Recalls
-from mnemolog.receipts import RECALLS_STREAM, model_of, question_of
+from mnemolog.projections.recall.answer import Hit, Page
+from mnemolog.projections.recall.candidates import VECTOR, Fixed
+from mnemolog.projections.recall.ranking import RANKING
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, question_of
+from mnemolog.projections.recall.service import Basis, Recalls
 
 Gone = Mapping[Position, str]
 """Topics of what was forgotten, by position."""

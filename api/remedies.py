@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from mnemolog import bootstrap, maintenance
 from mnemolog.domain import errors
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.opened import OpenedProjections
-from mnemolog.projections import leftovers
-from mnemolog.projections.database import ProjectionDatabase
-from mnemolog.projections.drift import Drift
+from mnemolog.projections.health import stale_files
+from mnemolog.projections.health.drift import Drift
+from mnemolog.projections.health.quarantine import DATABASE_PARTS, identity
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import DATABASE_PARTS, identity
-from mnemolog.projections.snapshots import SnapshotStore
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.folders import prefix_of
 from mnemolog.projections.vectors.inventory import FoundSegment, Misfit, look
 
@@ -85,7 +85,7 @@ def bring_views_up(patient: Patient) -> str:
 
 def delete_rows(patient: Patient, path: Path, keys: list[tuple[Any, ...]]) -> str:
     """Delete rows of a cache that do not fit their checksum."""
-    from mnemolog.projections import rows_audit  # It needs numpy, which an examination of tags does not.
+    from mnemolog.projections.health import rows_audit
 
     engine = bootstrap.open_engine(path)
     try:
@@ -97,7 +97,7 @@ def delete_rows(patient: Patient, path: Path, keys: list[tuple[Any, ...]]) -> st
 
 def set_segment_aside(patient: Patient, segment: FoundSegment, *, misfit: Misfit, why: str) -> str:
     """Move a segment to quarantine, if it is still what it was found to be while nobody writes vectors."""
-    with leftovers.nobody_indexing(patient.vectors):
+    with stale_files.nobody_indexing(patient.vectors):
         judged = identity(segment.folder)
         now = look(segment.folder, patient.log, misfit)
         if now is None or now.state is not segment.state:
@@ -109,7 +109,7 @@ def set_segment_aside(patient: Patient, segment: FoundSegment, *, misfit: Misfit
 
 def set_generation_aside(patient: Patient, folder: Path, *, why: str, state: str) -> str:
     """Move a whole generation to quarantine."""
-    with leftovers.nobody_indexing(patient.vectors):
+    with stale_files.nobody_indexing(patient.vectors):
         moved = bootstrap.open_quarantine(patient.folder).set_aside(folder, reason=why, state=state)
         return _set_aside(patient, folder, moved)
 
@@ -125,10 +125,10 @@ def catch_up_vectors(patient: Patient, prefix: str) -> str:
 
 def remove_leftover(patient: Patient, path: Path, *, still: Callable[[], bool]) -> str:
     """Delete what a dead process left, if nobody writes vectors."""
-    with leftovers.nobody_indexing(patient.vectors):
+    with stale_files.nobody_indexing(patient.vectors):
         if not still():
             return "nothing was to be done: it is gone, or somebody's again"
-        leftovers.remove(path)
+        stale_files.remove(path)
     return "removed"
 
 

@@ -24,8 +24,8 @@ from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.health.verify import Finding, Witness, glance, verify
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.verify import Finding, Witness, glance, verify
 from mnemolog.store import MemoryStore
 
 Check = Literal["full", "quick"]

@@ -14,9 +14,9 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.forgetting_results import ForgettingStatus
-from mnemolog.projections.quarantine import QuarantineStatus
+from mnemolog.projections.health.quarantine import QuarantineStatus
+from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus
-from mnemolog.projector_state import ProjectorStatus
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):

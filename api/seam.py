@@ -11,7 +11,7 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.clock import Clock
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
-from mnemolog.projections.tables import Tables
+from mnemolog.projections.sql.projection import Tables
 from mnemolog.sessions import Sessions
 from mnemolog.store import MemoryStore
 

@@ -23,7 +23,7 @@ from mnemolog.domain.stream_fold import Folded
 from mnemolog.domain.switching import INHERITING, Switch, SwitchReason, parse_switch_reason
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.projections.states import SessionStates
+from mnemolog.projections.history.states import SessionStates
 from mnemolog.results import NewTurn
 
 Decision = Callable[[SessionState | None, Micros], list[Event]]

@@ -31,23 +31,23 @@ from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.measuring import gauges_of, measure_appends
 from mnemolog.model_change import ModelChange
-from mnemolog.opened import OpenedProjections
 from mnemolog.operations import Operations
-from mnemolog.prefetch import Prefetcher
-from mnemolog.projections import queries
+from mnemolog.projections.history.replay import Replay, replay
+from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.projections.recall import Recall
-from mnemolog.projections.replay import Replay, replay
-from mnemolog.projections.states import SessionStates
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.prefetch import Prefetcher
+from mnemolog.projections.recall.prefetch_ticket import Moment, Request
+from mnemolog.projections.recall.read_models import SessionSummary, Turn
+from mnemolog.projections.recall.service import Recalls
+from mnemolog.projections.sql import queries
 from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.recall_face import Recalling
-from mnemolog.recalling import Recalls
 from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
 from mnemolog.sessions import Sessions, SwitchHow
 from mnemolog.telemetry import NO_TELEMETRY, Telemetry
-from mnemolog.tickets import Moment, Request
 
 
 class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):

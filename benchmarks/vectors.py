@@ -218,11 +218,11 @@ def _bare_build_rate(rows: Array) -> float:
     """Return how many vectors a second FAISS takes into the same index, from memory."""
     import faiss
 
-    from mnemolog.projections.vectors import coarse
+    from mnemolog.projections.vectors import ann_index
 
     start = time.perf_counter()
-    index: Any = faiss.index_factory(DIMENSION, coarse.factory_for(len(rows)), faiss.METRIC_INNER_PRODUCT)
-    index.train(rows[:: max(1, len(rows) // (index.nlist * coarse.TRAINED_WITH_MAX))])
+    index: Any = faiss.index_factory(DIMENSION, ann_index.factory_for(len(rows)), faiss.METRIC_INNER_PRODUCT)
+    index.train(rows[:: max(1, len(rows) // (index.nlist * ann_index.TRAINED_WITH_MAX))])
     index.add(rows)
     return len(rows) / (time.perf_counter() - start)
 

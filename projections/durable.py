@@ -112,6 +112,6 @@ def remove_folder(folder: Path) -> None:
 
 def quarantine(path: Path, folder: Path, *, reason: str, state: str = "damaged") -> Path | None:
     """Set `path` aside in the quarantine that is `folder`, None where it stays. See `Quarantine.set_aside`."""
-    from mnemolog.projections.quarantine import Quarantine  # It is made of what is above.
+    from mnemolog.projections.health.quarantine import Quarantine  # It is made of what is above.
 
     return Quarantine(folder).set_aside(path, reason=reason, state=state)

@@ -22,7 +22,7 @@ from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.projections.states import SessionStates, evolve
+from mnemolog.projections.history.states import SessionStates, evolve
 
 WAIT_S = 60.0
 """How long a test waits for what must happen. Only a failing test waits that long."""

@@ -8,8 +8,8 @@ from typing import TypeVar
 from mnemolog.aio.face import Face, gives, reads, recalls, writes
 from mnemolog.aio.ticket import AsyncTicket
 from mnemolog.domain.position import Position
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Taken
 from mnemolog.session import Session, SessionAt
-from mnemolog.tickets import PrefetchReason, Taken
 from mnemolog.working_memory import MemoryView
 
 View_co = TypeVar("View_co", bound=MemoryView, covariant=True)

@@ -17,9 +17,9 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.projections.health.quarantine import Quarantine
+from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.timeline import Moment
 from mnemolog.store import MemoryStore
 
 EVENTS_PER_CALL: Final = 500

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from mnemolog.aio.face import Face
-from mnemolog.tickets import Outcome, PrefetchReason, Request, Stamp, Ticket
+from mnemolog.projections.recall.prefetch_ticket import Outcome, PrefetchReason, Request, Stamp, Ticket
 
 
 class AsyncTicket(Face[Ticket]):

@@ -12,9 +12,9 @@ import msgspec
 
 from mnemolog.audit_results import Diff, EventAt, LogExport, LogImport, SessionDiff
 from mnemolog.cli.output import FORGOTTEN, console, counted, dated
-from mnemolog.projections.narration import one_line, told
-from mnemolog.projections.replay import Replay, SessionReplay
-from mnemolog.projections.timeline import Moment
+from mnemolog.projections.history.event_descriptions import one_line, told
+from mnemolog.projections.history.replay import Replay, SessionReplay
+from mnemolog.projections.history.timeline import Moment
 from mnemolog.results import TaskAt
 
 LINES_PER_WRITE: Final = 500

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.projections.tree import SessionNode
-from mnemolog.projections.verify import Verification
-from mnemolog.projector_state import ProjectorStatus
+from mnemolog.projections.health.verify import Verification
+from mnemolog.projections.history.session_tree import SessionNode
+from mnemolog.projections.projector_status import ProjectorStatus
+from mnemolog.projections.recall.read_models import SessionSummary, Turn
 from mnemolog.results import ImportReport, RebuildReport
 
 if TYPE_CHECKING:

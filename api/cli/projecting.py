@@ -17,7 +17,7 @@ from mnemolog.cli.naming import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.errors import ModelUnavailable
-from mnemolog.projector_state import ProjectorStatus
+from mnemolog.projections.projector_status import ProjectorStatus
 
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 

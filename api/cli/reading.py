@@ -9,7 +9,7 @@ import typer
 
 from mnemolog.cli import output, status_output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.projections.tree import tree
+from mnemolog.projections.history.session_tree import tree
 from mnemolog.store import MemoryStore
 
 

@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from mnemolog.cli.output import console, counted, dated
-from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall import Recall
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.read_models import Turn
 from mnemolog.receipt_audit import AuditedRecall, RecallAudit, Verdict
 
 if TYPE_CHECKING:

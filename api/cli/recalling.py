@@ -15,7 +15,7 @@ from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX, NEIGHBOURS_MAX
-from mnemolog.projections.question import Mode
+from mnemolog.projections.recall.question import Mode
 from mnemolog.receipt_audit import LIMIT
 
 audit = typer.Typer(no_args_is_help=True, help="Ask again what was asked, and compare.")

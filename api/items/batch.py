@@ -12,7 +12,7 @@ from mnemolog.domain.items import SEPARATOR, items_stream, join_namespace, new_i
 from mnemolog.domain.matching import Pattern, fits
 from mnemolog.domain.position import Micros
 from mnemolog.items.item import Item, item_of
-from mnemolog.projections.item_tables import StoredItem
+from mnemolog.projections.sql.item_tables import StoredItem
 
 if TYPE_CHECKING:
     from mnemolog.items.items import Items

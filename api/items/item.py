@@ -9,7 +9,7 @@ import msgspec
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.items import SEPARATOR
-from mnemolog.projections.item_tables import StoredItem
+from mnemolog.projections.sql.item_tables import StoredItem
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.items import items_stream, join_namespace
 from mnemolog.domain.position import Position
 from mnemolog.items.batch import Batch
-from mnemolog.projections.item_tables import FILE, ItemTables, StoredItem
-from mnemolog.projections.similarity import Similarity
+from mnemolog.projections.recall.similarity import Similarity
+from mnemolog.projections.sql.item_tables import FILE, ItemTables, StoredItem
 from mnemolog.seam import clock_of, encoder_of, log_of, open_tables
 from mnemolog.store import MemoryStore
 

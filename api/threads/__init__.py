@@ -4,7 +4,7 @@ For frameworks that keep the state of a run step by step and go back to any step
 serialiser: values are bytes with the name of their form. Adapters hand them over (docs/adapters/README.md).
 """
 
-from mnemolog.projections.thread_index import CheckpointAt as CheckpointAt
+from mnemolog.projections.sql.thread_index import CheckpointAt as CheckpointAt
 from mnemolog.threads.checkpoint import Checkpoint as Checkpoint
 from mnemolog.threads.checkpoint import Typed as Typed
 from mnemolog.threads.checkpoint import Written as Written

@@ -23,7 +23,7 @@ from mnemolog.domain.thread_events import (
 )
 from mnemolog.domain.threads import ValueAt, checked_thread_id, pack, thread_stream
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.projections.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
+from mnemolog.projections.sql.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
 from mnemolog.seam import log_of, open_tables
 from mnemolog.store import MemoryStore
 from mnemolog.threads.checkpoint import Checkpoint, Typed, Written, typed

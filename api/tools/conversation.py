@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from mnemolog.domain.errors import MnemologError
-from mnemolog.projections.recall import Hit
+from mnemolog.projections.recall.answer import Hit
 from mnemolog.tools.tool import NOTHING_DONE, schema_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import MnemologError
-from mnemolog.projector import START_DELAY_S
+from mnemolog.projections.projector import START_DELAY_S
 
 
 class Memory:

@@ -14,7 +14,7 @@ from typing import Final
 
 from mnemolog.domain.position import Position
 from mnemolog.importing.transcript import Compacted, Entry, Undone
-from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.read_models import Turn
 from mnemolog.transcripts.place import SIDE, Anchor, Place, Tip
 from mnemolog.transcripts.ports import Known
 from mnemolog.transcripts.scopes import scope_of

@@ -13,10 +13,10 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.projections import tracking
-from mnemolog.projections.database import fetch
-from mnemolog.projections.tables import Tables
-from mnemolog.projections.tracking import Tracked
+from mnemolog.projections.sql import tracking
+from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.tracking import Tracked
 from mnemolog.transcripts.place import Anchor, Place
 
 Key = TypeVar("Key")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.read_models import Turn
 from mnemolog.transcripts.place import Anchor
 
 

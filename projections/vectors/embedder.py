@@ -9,8 +9,8 @@ import numpy as np
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.projections.embeddings import EmbeddingCache, Vectors, content_hash
 from mnemolog.projections.ports import Encoder
+from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors, content_hash
 from mnemolog.projections.vectors.grouping import Group
 
 _HARMLESS = "hello"

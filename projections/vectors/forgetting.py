@@ -17,9 +17,11 @@ import numpy as np
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable
-from mnemolog.projections.embeddings import Vectors
 from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.sql.embeddings import Vectors
+from mnemolog.projections.vectors.checked_rows import PIECE_ROWS, ExactRows, Rows
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders
+from mnemolog.projections.vectors.group_members import Members, Positions
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import (
     Damaged,
@@ -30,9 +32,7 @@ from mnemolog.projections.vectors.manifest import (
     segment_folders,
     state_of,
 )
-from mnemolog.projections.vectors.members import Members, Positions
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, load, publish
-from mnemolog.projections.vectors.rows import PIECE_ROWS, ExactRows, Rows
 from mnemolog.projections.vectors.segment import Segment
 
 BUILDING: Final = ".building-*"

@@ -15,8 +15,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable
-from mnemolog.projections.embeddings import Vectors
 from mnemolog.projections.ports import Encoder, Log, Progress
+from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.chain import Maker, load_chain
 from mnemolog.projections.vectors.embedder import Embedder

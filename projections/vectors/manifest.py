@@ -17,9 +17,9 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections import checked_json
 from mnemolog.projections.durable import write_synced
 from mnemolog.projections.ports import Log
+from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.folders import named
 
 Kept = TypeVar("Kept")

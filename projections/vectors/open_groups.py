@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.embeddings import Vectors
+from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors.grouping import Group
 from mnemolog.projections.vectors.segment import Segment, build
 

@@ -13,21 +13,21 @@ import numpy as np
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.projections import durable
-from mnemolog.projections.candidates import VectorAnswer
-from mnemolog.projections.embeddings import EmbeddingCache, Vectors
 from mnemolog.projections.ports import Encoder, Log, Progress
+from mnemolog.projections.recall.candidates import VectorAnswer
+from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
+from mnemolog.projections.vectors.as_of import Then, as_of
 from mnemolog.projections.vectors.chain import Maker
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
 from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation
+from mnemolog.projections.vectors.group_members import Positions
 from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
-from mnemolog.projections.vectors.members import Positions
 from mnemolog.projections.vectors.search import nearest, similarities
 from mnemolog.projections.vectors.snapshot import Snapshot
-from mnemolog.projections.vectors.then import Then, as_of
 
 REFRESH_WAIT_S: Final = 0.5
 """How long a refresh waits for another thread that is embedding."""

@@ -18,8 +18,18 @@ from numpy.typing import NDArray
 
 from mnemolog.domain import structured_log
 from mnemolog.projections.durable import make_folder, publish_folder, temporary_name, write_pieces, write_synced
-from mnemolog.projections.vectors import coarse
-from mnemolog.projections.vectors.coarse import COARSE_ROWS_MIN, METRIC
+from mnemolog.projections.vectors import ann_index
+from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
+from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, MappedRows, ReadRows, block_digest
+from mnemolog.projections.vectors.group_members import (
+    Members,
+    Positions,
+    from_table,
+    joined,
+    numbered,
+    single_turns,
+    to_table,
+)
 from mnemolog.projections.vectors.manifest import (
     FORMAT,
     NO_INDEX,
@@ -32,18 +42,8 @@ from mnemolog.projections.vectors.manifest import (
     tag_of,
     write_manifest,
 )
-from mnemolog.projections.vectors.members import (
-    Members,
-    Positions,
-    from_table,
-    joined,
-    numbered,
-    single_turns,
-    to_table,
-)
-from mnemolog.projections.vectors.rows import BLOCK_ROWS, MappedRows, ReadRows, block_digest
+from mnemolog.projections.vectors.quantized_rows import KIND, Sketch, sketched, width_of
 from mnemolog.projections.vectors.segment import NO_POSITIONS, Segment, joined_rows
-from mnemolog.projections.vectors.sketch import KIND, Sketch, sketched, width_of
 
 VECTORS_FILE: Final = "vectors.f32"
 BLOCKS_FILE: Final = "blocks.bin"
@@ -92,7 +92,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         files[MEMBERS_FILE] = _bytes(to_table(members))
     proposing, sketch = None, None
     if index and len(rows) >= COARSE_ROWS_MIN:
-        proposing = coarse.build(exact, dimension=dimension)
+        proposing = ann_index.build(exact, dimension=dimension)
         files[INDEX_FILE] = proposing.serialised()
         tags |= _write_rows(temporary, SKETCH_FILE, SKETCH_BLOCKS_FILE, sketched(exact), kind=KIND)
         sketch = _sketch(temporary, len(rows), dimension, read_bytes(temporary / SKETCH_BLOCKS_FILE))
@@ -121,7 +121,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         candidates=0 if proposing is None else proposing.effort.candidates,
         block_rows=BLOCK_ROWS,
         files=tags | {name: tag_of(data) for name, data in files.items()},
-        faiss_version=coarse.version(),
+        faiss_version=ann_index.version(),
     )
     write_manifest(temporary, manifest)
     final = generation / segment_name(first.after, last.upto)
@@ -154,8 +154,8 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     rows, open_turns = numbered(ids), _numbers(data[OPEN_FILE])
     try:
         members = from_table(_numbers(data[MEMBERS_FILE]).reshape(-1, 2)) if MEMBERS_FILE in data else _singles(ids)
-        effort = coarse.Effort(manifest.probes, manifest.candidates)
-        index = coarse.parse(data[INDEX_FILE], effort) if INDEX_FILE in data else None
+        effort = ann_index.Effort(manifest.probes, manifest.candidates)
+        index = ann_index.parse(data[INDEX_FILE], effort) if INDEX_FILE in data else None
     except ValueError as error:
         raise Damaged(folder, str(error)) from error
     counts = len(members.turns), len(members.ends), len(rows), len(open_turns)

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.embeddings import Vectors
-from mnemolog.projections.vectors.coarse import Coarse
-from mnemolog.projections.vectors.members import Positions
-from mnemolog.projections.vectors.rows import Rows, scores
+from mnemolog.projections.sql.embeddings import Vectors
+from mnemolog.projections.vectors.ann_index import Coarse
+from mnemolog.projections.vectors.checked_rows import Rows, scores
+from mnemolog.projections.vectors.group_members import Positions
+from mnemolog.projections.vectors.quantized_rows import Sketch
 from mnemolog.projections.vectors.segment import Segment, positions_of
-from mnemolog.projections.vectors.sketch import Sketch
 
 FILTERED_ROWS_MAX: Final = 12_000
 """Rows that a filter may leave to be scored one and all: as quick as asking the index for more."""

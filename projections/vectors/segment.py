@@ -16,13 +16,13 @@ from typing import Final
 import numpy as np
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.embeddings import Vectors
-from mnemolog.projections.vectors.coarse import Coarse
+from mnemolog.projections.sql.embeddings import Vectors
+from mnemolog.projections.vectors.ann_index import Coarse
+from mnemolog.projections.vectors.checked_rows import ExactRows, MemoryRows, Rows
+from mnemolog.projections.vectors.group_members import Members, Positions, joined, members_of
 from mnemolog.projections.vectors.grouping import Group
 from mnemolog.projections.vectors.manifest import Skipped
-from mnemolog.projections.vectors.members import Members, Positions, joined, members_of
-from mnemolog.projections.vectors.rows import ExactRows, MemoryRows, Rows
-from mnemolog.projections.vectors.sketch import Sketch
+from mnemolog.projections.vectors.quantized_rows import Sketch
 
 NO_POSITIONS: Final[Positions] = np.empty(0, dtype=np.int64)
 

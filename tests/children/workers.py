@@ -19,7 +19,7 @@ from mnemolog import MemoryStore, NewTurn, UnknownSession
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
-from mnemolog.projections import states
+from mnemolog.projections.history import states
 from tests.support import HalfEncoder, HashEncoder
 
 

@@ -21,8 +21,8 @@ from eventsourcing.tests.projection import EventCountersView
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
-from mnemolog.projections.database import ProjectionDatabase
-from mnemolog.projections.tracking import SqliteTrackingRecorder
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.tracking import SqliteTrackingRecorder
 from tests.support import FakeClock
 
 FOLDER = "MNEMOLOG_FOLDER"

@@ -8,7 +8,7 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import LOG_FILE
-from mnemolog.projections.verify import verify
+from mnemolog.projections.health.verify import verify
 from tests.support import append, read_all, start, turn
 
 INSERT = "INTO events (position, stream, version, topic, state, key, recorded_at, digest) "

@@ -19,8 +19,8 @@ from mnemolog.domain.session import end, session_stream
 from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.sqlite import settings_of
-from mnemolog.projections.states import evolve
-from mnemolog.projections.verify import verify
+from mnemolog.projections.health.verify import verify
+from mnemolog.projections.history.states import evolve
 from tests.support import (
     FakeClock,
     append,

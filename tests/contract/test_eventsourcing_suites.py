@@ -27,7 +27,7 @@ from mnemolog.domain.events import SessionEnded
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.mapper import EventMapper, StreamEvent
 from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
-from mnemolog.projections.tracking import SqliteTrackingRecorder
+from mnemolog.projections.sql.tracking import SqliteTrackingRecorder
 from tests.contract import factory
 from tests.support import FakeClock, append, in_thread, once, read_all, start, started, turn, wait_for_queue
 

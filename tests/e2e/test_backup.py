@@ -17,7 +17,7 @@ from pysqlite3 import dbapi2
 import mnemolog
 from mnemolog import MemoryStore, backup, backup_keys, backup_manifest, restore, restore_backup
 from mnemolog.infra import copy_database as copying
-from mnemolog.projections import checked_json
+from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
 
 

@@ -21,7 +21,7 @@ from mnemolog import (
 )
 from mnemolog.cli.app import application
 from mnemolog.domain.events import Forgotten, TurnRecorded
-from mnemolog.projections import states
+from mnemolog.projections.history import states
 from mnemolog.receipt_audit import Verdict
 from tests.support import HashEncoder, decided_on, forbid_writing
 

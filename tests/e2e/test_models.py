@@ -231,7 +231,7 @@ def test_refusals_say_what_to_do_and_change_nothing(store, both):
 @pytest.mark.parametrize("keep", [False, True])
 def test_dropping_removes_the_vectors_and_unless_kept_the_embeddings(store, both, keep, monkeypatch):
     """The dry run says the same and removes nothing; building it again is free with what was kept."""
-    monkeypatch.setattr("mnemolog.projections.embeddings.DELETED_TOGETHER_MAX", 7)
+    monkeypatch.setattr("mnemolog.projections.sql.embeddings.DELETED_TOGETHER_MAX", 7)
     store.add_model(both[1])
     second = store.activate_model(both[1]).fingerprint
     store.activate_model(both[0])

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import EncodingFailed, MemoryStore, StoreForked, projector
-from mnemolog.projector_state import PROJECTORS
+from mnemolog import EncodingFailed, MemoryStore, StoreForked
+from mnemolog.projections import projector
+from mnemolog.projections.projector_status import PROJECTORS
 from tests.support import WAIT_S, HashEncoder, in_thread, start_child, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -259,9 +260,9 @@ def test_a_text_that_the_model_refuses_stops_it_there_until_a_rebuild(folder, wh
 
 def test_a_recall_says_why_the_vectors_stay_behind_even_if_its_own_step_went_well(folder, monkeypatch):
     """The projector's trouble is told where the distance is too great for a recall."""
-    from mnemolog import indexing
+    from mnemolog.projections import indexer
 
-    monkeypatch.setattr(indexing, "RECALL_TEXTS", 2)
+    monkeypatch.setattr(indexer, "RECALL_TEXTS", 2)
     encoder = Refusing()
     with MemoryStore.open(folder, model=None) as store:
         record(store, "poison", *(f"tea {n}" for n in range(5)))
@@ -418,7 +419,8 @@ def test_it_follows_while_eight_threads_record(folder, encoder):
 
 WORKING = """
 import sys, threading, time
-from mnemolog import MemoryStore, projector
+from mnemolog import MemoryStore
+from mnemolog.projections import projector
 from tests.support import HashEncoder
 
 projector.START_DELAY_S = 0
@@ -453,7 +455,8 @@ def run_script(script, *arguments):
 
 REAL = """
 import sys, time
-from mnemolog import MemoryStore, projector
+from mnemolog import MemoryStore
+from mnemolog.projections import projector
 
 projector.START_DELAY_S = 0
 store = MemoryStore.open(sys.argv[1], model="all-MiniLM-L6-v2", synchronous="NORMAL")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionError
-from mnemolog.projections import candidates
+from mnemolog.projections.recall import candidates
 from mnemolog.projections.vectors import projection as vectors
 from tests.support import HashEncoder
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from mnemolog import projector
-from mnemolog.projections import states
+from mnemolog.projections import projector
+from mnemolog.projections.history import states
 from tests.faults.simulation.accidents import Accidents
 from tests.faults.simulation.script import NUMBER_MAX, NUMBERS, WEIGHTS, Step
 

@@ -9,7 +9,7 @@ import pytest
 from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.session import session_stream
-from mnemolog.projections.tree import tree
+from mnemolog.projections.history.session_tree import tree
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from pysqlite3 import dbapi2
 from mnemolog import Diagnosis, MemoryStore, ProjectionUnreadable
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import LOG_FILE
-from mnemolog.projections import seal
-from mnemolog.projections.states import evolve
+from mnemolog.projections.history.states import evolve
+from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
 from tests.faults.tamper import Tampering, copy_store, rewrite_manifest
 from tests.support import HashEncoder, forbid_writing
@@ -56,7 +56,7 @@ def sound(store):
 
 def execute(path, *statements):
     """Change a database from outside, and leave nothing in its WAL; without a seal, as where one was killed."""
-    seal.break_seal(path)
+    file_checksum.break_seal(path)
     with dbapi2.connect(path, isolation_level=None) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -269,7 +269,7 @@ def test_too_little_memory_is_no_damage(memory, monkeypatch):
         raise MemoryError
 
     segment = segment_of(memory / "projections")
-    monkeypatch.setattr("mnemolog.projections.vectors.scrub.load", short)
+    monkeypatch.setattr("mnemolog.projections.vectors.deep_check.load", short)
     with MemoryStore.open(memory, model=None) as store:
         with pytest.raises(ProjectionUnreadable, match="too little memory"):
             store.doctor(deep=True, fix=True)
@@ -458,7 +458,7 @@ def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
 def test_what_may_not_be_written_for_its_header_is_made_anew_when_it_is_opened(memory, name):
     """Also where no seal tells, as after a crash."""
     path = memory / "projections" / name
-    seal.path_of(path).unlink(missing_ok=True)
+    file_checksum.path_of(path).unlink(missing_ok=True)
     forbid_writing(path)
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         session = store.session("a")
@@ -475,7 +475,7 @@ def test_what_may_not_be_written_for_its_header_is_made_anew_when_it_is_opened(m
 def test_views_that_may_not_be_written_for_their_header_are_made_anew_by_the_doctor(memory):
     """Also where it is the first to open them."""
     path = memory / "projections" / "views.db"
-    seal.path_of(path).unlink()
+    file_checksum.path_of(path).unlink()
     forbid_writing(path)
     with MemoryStore.open(memory, model=None) as store:
         store.record("a", "user", "a wombat")
@@ -488,7 +488,7 @@ def test_views_that_may_not_be_written_for_their_header_are_made_anew_by_the_doc
 def test_views_that_are_found_damaged_when_they_are_read_up_are_made_anew_by_the_doctor(memory):
     """A page that nobody looks at before something is written to it, in views without a seal."""
     path = memory / "projections" / "views.db"
-    seal.path_of(path).unlink()
+    file_checksum.path_of(path).unlink()
     with dbapi2.connect(path) as connection:
         ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'turns'").fetchall()
         ((page_bytes,),) = connection.execute("PRAGMA page_size").fetchall()

@@ -11,7 +11,7 @@ import pytest
 
 from mnemolog import LogDamaged, MemoryStore, StorageFull, WitnessUnreadable
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
-from mnemolog.projections.verify import Kind, verify
+from mnemolog.projections.health.verify import Kind, verify
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import FakeClock
 

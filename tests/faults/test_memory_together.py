@@ -12,7 +12,7 @@ from mnemolog import CheckpointExists, MemoryStore, UnknownCheckpoint
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import CheckpointCreated, NoteAdded, TaskChanged
 from mnemolog.domain.session_fold import fold_all
-from mnemolog.projections import states
+from mnemolog.projections.history import states
 from tests.children.workers import add_notes, change_task, messages
 from tests.support import EPOCH_2024, FakeClock, decided_on, in_thread, once, read_all, wait_for_queue
 

@@ -15,7 +15,7 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
-from mnemolog.projections.verify import Kind, Witness, verify
+from mnemolog.projections.health.verify import Kind, Witness, verify
 from tests.children.workers import append_until_killed
 from tests.faults.test_kill import kill_at_random, whole_batches
 from tests.support import HashEncoder, in_thread, read_all, texts_of

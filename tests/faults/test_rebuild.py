@@ -10,8 +10,8 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.bootstrap import EMBEDDINGS_FILE, PROJECTIONS, VIEWS_FILE
-from mnemolog.projections import seal
-from mnemolog.projections.vectors.coarse import COARSE_ROWS_MIN
+from mnemolog.projections.sql import file_checksum
+from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN
 from tests.support import HashEncoder
 
 pytestmark = pytest.mark.promise("P7")
@@ -133,7 +133,7 @@ def test_what_the_log_does_not_tell_is_gone_after_a_rebuild(folder, rng, where):
 def plant(projections, where):
     """Put something in that replay cannot make."""
     path = projections / (VIEWS_FILE if where == "views" else EMBEDDINGS_FILE)
-    seal.break_seal(path)
+    file_checksum.break_seal(path)
     connection = dbapi2.connect(path, isolation_level=None)
     if where == "views":
         (columns,) = [

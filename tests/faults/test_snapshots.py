@@ -12,8 +12,8 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.session_fold import fold_all
-from mnemolog.projections import states
-from mnemolog.projections.snapshots import SNAPSHOT_FORMAT
+from mnemolog.projections.history import states
+from mnemolog.projections.sql.snapshots import SNAPSHOT_FORMAT
 from tests.children.workers import keep_memory_without_permission, messages
 from tests.support import read_all
 

@@ -11,7 +11,7 @@ from mnemolog import HeadAt, LogDamaged, MemoryStore, NewTurn
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
 from mnemolog.infra.log.sqlite.schema import EVENTS as EVENTS_TABLE
-from mnemolog.projections.verify import Kind, verify
+from mnemolog.projections.health.verify import Kind, verify
 from tests.faults.tamper import COLUMNS, Tampering, copy_store
 from tests.support import FakeClock, HashEncoder
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from mnemolog import bootstrap
-from mnemolog.projections import embeddings, rows_audit
-from mnemolog.projections.database import ProjectionDatabase
-from mnemolog.projections.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.health import rows_audit
+from mnemolog.projections.sql import embeddings
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 
 DIMENSION = 4
 TEXTS = 2_000

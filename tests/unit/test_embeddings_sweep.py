@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mnemolog import bootstrap
-from mnemolog.projections.database import ProjectionDatabase
-from mnemolog.projections.embeddings import EmbeddingCache, content_hash
-from mnemolog.projections.embeddings_sweep import sweep
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.sql.embeddings_sweep import sweep
 from tests.support import WAIT_S, append, in_thread, start
 
 GRACE_S = 0.3

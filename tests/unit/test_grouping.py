@@ -24,7 +24,7 @@ from mnemolog.domain.events import (
     TurnsRewound,
 )
 from mnemolog.domain.session import session_stream
-from mnemolog.projections.rendering import RECIPE
+from mnemolog.projections.history.rendering import RECIPE
 from mnemolog.projections.vectors.grouping import fold, recipe
 from mnemolog.projections.vectors.manifest import read_manifest
 from tests.faults.tamper import rewrite_manifest

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import prefetch, tickets
 from mnemolog.domain.errors import InvalidInput, StoreClosed
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import condition
-from mnemolog.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
-from mnemolog.projections.recall import Recall
-from mnemolog.tickets import Moment, PrefetchReason, Request
+from mnemolog.projections.recall import prefetch, prefetch_ticket
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.prefetch import REMEMBERED_MAX, WAITING_MAX, Prefetcher
+from mnemolog.projections.recall.prefetch_ticket import Moment, PrefetchReason, Request
 from tests.interrupts import Interrupt, interrupted_when, line_of, trace_lines
 from tests.support import WAIT_S, in_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
-SOURCES = {module.__file__ for module in (condition, prefetch, tickets)}
+SOURCES = {module.__file__ for module in (condition, prefetch, prefetch_ticket)}
 
 
 class Desk:
@@ -671,9 +671,9 @@ BLOCKED = """
 import os, sys, threading
 from mnemolog.domain.errors import StoreForked
 from mnemolog.domain.position import Position
-from mnemolog.prefetch import Prefetcher
-from mnemolog.projections.recall import Recall
-from mnemolog.tickets import Moment, Request
+from mnemolog.projections.recall.prefetch import Prefetcher
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.prefetch_ticket import Moment, Request
 
 began, free = threading.Event(), threading.Event()
 
@@ -775,8 +775,8 @@ ENCODING = """
 import sys, threading
 from mnemolog.domain.position import Position
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
-from mnemolog.prefetch import Prefetcher
-from mnemolog.tickets import Moment, Request
+from mnemolog.projections.recall.prefetch import Prefetcher
+from mnemolog.projections.recall.prefetch_ticket import Moment, Request
 
 began = threading.Event()
 encoder = SentenceTransformerEncoder("all-MiniLM-L6-v2", recipe="test")

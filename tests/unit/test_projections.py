@@ -14,12 +14,12 @@ from mnemolog import MemoryStore, ProjectionUnreadable
 from mnemolog.bootstrap import open_engine
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN
-from mnemolog.projections import text_search
 from mnemolog.projections.catch_up import catch_up
-from mnemolog.projections.database import ProjectionDatabase, fetch
-from mnemolog.projections.queries import Filters
-from mnemolog.projections.views import CREATE_TEXT_INDEX, SESSIONS, TEXT_INDEX, TURNS, Views
-from mnemolog.projections.words import stems_of, terms_of
+from mnemolog.projections.recall import text_search
+from mnemolog.projections.recall.words import stems_of, terms_of
+from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, SESSIONS, TEXT_INDEX, TURNS, Views
+from mnemolog.projections.sql.database import ProjectionDatabase, fetch
+from mnemolog.projections.sql.queries import Filters
 from tests.support import HashEncoder
 
 
@@ -64,7 +64,7 @@ def test_position_and_data_are_saved_together_or_not_at_all(views, store, log, m
     fill(store, 3, start=100)
     events = next(log.read(after=views.position(), upto=log.head().position))
     with monkeypatch.context() as patched:
-        patched.setattr("mnemolog.projections.tracking.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
+        patched.setattr("mnemolog.projections.sql.tracking.track", lambda *_: (_ for _ in ()).throw(OSError("disk")))
         with pytest.raises(OSError, match="disk"):
             views.apply(events)
     assert dump(views) == before

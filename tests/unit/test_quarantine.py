@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mnemolog import InvalidInput
-from mnemolog.projections import durable, quarantine
-from mnemolog.projections.quarantine import DATABASE_PARTS, Quarantine, identity
+from mnemolog.projections import durable
+from mnemolog.projections.health import quarantine
+from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.vectors.manifest import FORMAT, Manifest, segment_name, write_manifest
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.projections import seal
-from mnemolog.projections.views import TURNS
+from mnemolog.projections.sql import file_checksum
+from mnemolog.projections.sql.conversation_views import TURNS
 from tests.support import HashEncoder
 
 FLIPS = 300
@@ -49,7 +49,7 @@ def test_no_flipped_bit_of_closed_views_changes_an_answer(closed, tmp_path):
         data = bytearray(pristine)
         data[at] ^= 1 << bit
         views_of(folder).write_bytes(data)
-        assert seal.misfit(views_of(folder)) is not None
+        assert file_checksum.misfit(views_of(folder)) is not None
     copy = tmp_path / "copy"
     for at in random.integers(size, size=10).tolist():
         data = bytearray(pristine)
@@ -60,32 +60,32 @@ def test_no_flipped_bit_of_closed_views_changes_an_answer(closed, tmp_path):
             assert store.status().views.state == "damaged"
             assert answers(store) == told
             assert store.status().quarantined == 1
-        assert seal.misfit(views_of(copy)) is None
+        assert file_checksum.misfit(views_of(copy)) is None
         shutil.rmtree(copy)
 
 
 def test_views_that_are_sealed_are_opened_as_they_are(closed):
     """Also by one who changes nothing, and the seal stays."""
     folder, told = closed
-    before = seal.path_of(views_of(folder)).read_bytes()
+    before = file_checksum.path_of(views_of(folder)).read_bytes()
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         assert store.status().views.state == "current"
         assert answers(store) == told
         assert store.status().quarantined == 0
-    assert seal.path_of(views_of(folder)).read_bytes() == before
+    assert file_checksum.path_of(views_of(folder)).read_bytes() == before
 
 
 def test_the_seal_is_broken_by_whoever_writes_and_made_anew_at_the_end(closed):
     """Before the commit: at no moment is there a seal of other bytes."""
     folder, _ = closed
-    before = seal.path_of(views_of(folder)).read_bytes()
+    before = file_checksum.path_of(views_of(folder)).read_bytes()
     with MemoryStore.open(folder, model=None) as store:
         store.session("s").record("user", "one more")
         assert store.recall("more", mode="text").hits
-        assert not seal.path_of(views_of(folder)).exists()
+        assert not file_checksum.path_of(views_of(folder)).exists()
         assert store.status().views.state == "current"
-    assert seal.path_of(views_of(folder)).read_bytes() != before
-    assert seal.misfit(views_of(folder)) is None
+    assert file_checksum.path_of(views_of(folder)).read_bytes() != before
+    assert file_checksum.misfit(views_of(folder)) is None
 
 
 def test_a_write_that_fails_leaves_views_without_a_seal_and_not_accused(closed):
@@ -95,11 +95,11 @@ def test_a_write_that_fails_leaves_views_without_a_seal_and_not_accused(closed):
         views = store._projections.current_views()
         with suppress(RuntimeError), views.database.writing() as connection:
             connection.execute(TURNS.delete())
-            assert not seal.path_of(views_of(folder)).exists()
+            assert not file_checksum.path_of(views_of(folder)).exists()
             raise RuntimeError
-        assert seal.misfit(views_of(folder)) is None
+        assert file_checksum.misfit(views_of(folder)) is None
         assert answers(store) == told
-    assert seal.path_of(views_of(folder)).exists()
+    assert file_checksum.path_of(views_of(folder)).exists()
 
 
 def test_who_closes_while_another_writes_does_not_seal(closed):
@@ -110,19 +110,19 @@ def test_who_closes_while_another_writes_does_not_seal(closed):
         one.recall("more", mode="text")
         with one._projections.current_views().database.writing(), MemoryStore.open(folder, model=None) as two:
             assert two.recall("ferry", mode="text").hits
-        assert not seal.path_of(views_of(folder)).exists()
-    assert seal.path_of(views_of(folder)).exists()
-    assert seal.misfit(views_of(folder)) is None
+        assert not file_checksum.path_of(views_of(folder)).exists()
+    assert file_checksum.path_of(views_of(folder)).exists()
+    assert file_checksum.misfit(views_of(folder)) is None
 
 
 def test_very_large_views_and_an_unreadable_seal_are_not_judged(closed, monkeypatch):
     """A seal only ever says that a file was whole once."""
     folder, told = closed
-    seal.path_of(views_of(folder)).write_bytes(b"\xff")
-    assert seal.misfit(views_of(folder)) is None
+    file_checksum.path_of(views_of(folder)).write_bytes(b"\xff")
+    assert file_checksum.misfit(views_of(folder)) is None
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         assert answers(store) == told
-        monkeypatch.setattr(seal, "SEALED_BYTES_MAX", 1_000)
+        monkeypatch.setattr(file_checksum, "SEALED_BYTES_MAX", 1_000)
         store.session("s").record("user", "one more")
         assert store.recall("more", mode="text").hits
-    assert not seal.path_of(views_of(folder)).exists()
+    assert not file_checksum.path_of(views_of(folder)).exists()

@@ -11,12 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnemolog import EncodingFailed, IndexerBusy, MemoryStore
-from mnemolog.projections.vectors import coarse, generation, merging, publish
-from mnemolog.projections.vectors.grouping import Group
-from mnemolog.projections.vectors.lock import IndexerLock
-from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
-from mnemolog.projections.vectors.merging import run_to_merge
-from mnemolog.projections.vectors.rows import (
+from mnemolog.projections.vectors import ann_index, generation, merging, publish
+from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,
     PIECE_ROWS,
     MappedRows,
@@ -25,9 +21,13 @@ from mnemolog.projections.vectors.rows import (
     block_digest,
     scores,
 )
+from mnemolog.projections.vectors.grouping import Group
+from mnemolog.projections.vectors.lock import IndexerLock
+from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
+from mnemolog.projections.vectors.merging import run_to_merge
+from mnemolog.projections.vectors.quantized_rows import KIND, Sketch, sketched, width_of
 from mnemolog.projections.vectors.search import nearest
 from mnemolog.projections.vectors.segment import build
-from mnemolog.projections.vectors.sketch import KIND, Sketch, sketched, width_of
 from tests.support import HashEncoder, in_thread
 
 DIMENSION = 16
@@ -271,7 +271,7 @@ def test_asking_for_more_than_there_is_gives_all(indexed):
 def test_an_index_is_made_of_the_same_bytes_from_the_same_rows():
     """Nothing in it is random, so that two processes build the same."""
     rows = MemoryRows(unit_rows(2_000, dimension=64))
-    one, two = (coarse.build(rows, dimension=64) for _ in range(2))
+    one, two = (ann_index.build(rows, dimension=64) for _ in range(2))
     assert (one.serialised(), one.effort) == (two.serialised(), two.effort)
 
 
@@ -283,9 +283,9 @@ def test_rows_without_structure_get_an_index_without_lists(structured):
     if structured:
         rows = unit_rows(60, seed=2, dimension=wide)[random.integers(60, size=6_000)] + 0.3 * rows
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    made = coarse.build(MemoryRows(np.ascontiguousarray(rows)), dimension=wide)
-    assert made.kind == (coarse.factory_for(6_000) if structured else coarse.WITHOUT_LISTS)
-    read = coarse.parse(made.serialised(), made.effort)
+    made = ann_index.build(MemoryRows(np.ascontiguousarray(rows)), dimension=wide)
+    assert made.kind == (ann_index.factory_for(6_000) if structured else ann_index.WITHOUT_LISTS)
+    read = ann_index.parse(made.serialised(), made.effort)
     assert (read.kind, read.count, read.dimension) == (made.kind, 6_000, wide)
     found = 0.0
     for query in rows[random.integers(6_000, size=50)] + 0.05 * unit_rows(50, seed=3, dimension=wide):

@@ -8,8 +8,8 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore
 from mnemolog.bootstrap import open_quarantine
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.projections.database import fetch
-from mnemolog.projections.tables import Tables
+from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.projection import Tables
 from mnemolog.seam import clock_of, encoder_of, log_of, open_tables
 
 FILE = "said.db"

@@ -7,7 +7,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.items import Items
-from mnemolog.projections.item_tables import FILE
+from mnemolog.projections.sql.item_tables import FILE
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
-from mnemolog.projections import text_search, text_then
-from mnemolog.projections.queries import Filters
-from mnemolog.projections.views import TEXT_INDEX, TOKENIZER
-from mnemolog.projections.words import stems_of, terms_of
+from mnemolog.projections.recall import text_as_of, text_search
+from mnemolog.projections.recall.words import stems_of, terms_of
+from mnemolog.projections.sql.conversation_views import TEXT_INDEX, TOKENIZER
+from mnemolog.projections.sql.queries import Filters
 
 WORDS = [
     "tea",
@@ -68,8 +68,8 @@ def test_scores_are_those_of_an_index_that_ends_there(texts, upto, query):
     if not words:
         return
     with index_of(texts) as connection:
-        corpus, frequencies = text_then.count(connection, words, upto=upto)
-        found = text_then.scores(connection, corpus, list(frequencies.values()))
+        corpus, frequencies = text_as_of.count(connection, words, upto=upto)
+        found = text_as_of.scores(connection, corpus, list(frequencies.values()))
         assert connection.exec_driver_sql("SELECT count(*) FROM sqlite_temp_master").scalar() == 0
     assert found == pytest.approx(scored_by_fts5(texts[: upto // 2], query), rel=1e-12)
     assert sorted(found, key=lambda position: (-found[position], position)) == sorted(
@@ -88,7 +88,7 @@ def test_numbers_are_read_as_fts5_writes_them(number):
     else:
         high = number >> 8
         stored = bytes((high >> shift & 0x7F) | 0x80 for shift in range(49, -1, -7)) + bytes([number & 0xFF])
-    assert text_then._number(stored) == number
+    assert text_as_of._number(stored) == number
 
 
 def test_a_query_without_words_asks_nothing():

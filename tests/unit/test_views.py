@@ -30,9 +30,9 @@ from mnemolog.domain.events import (
 from mnemolog.domain.model import MODELS_STREAM, Activation, activate, evolve_active
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import session_stream
-from mnemolog.projections import queries
 from mnemolog.projections.catch_up import catch_up
-from mnemolog.projections.quarantine import DATABASE_PARTS
+from mnemolog.projections.health.quarantine import DATABASE_PARTS
+from mnemolog.projections.sql import queries
 from tests.support import turn
 
 BRANCH = SessionStarted(name="b", agent="ada", scope="acme", parent="a", branched_at=2, reason="branch")
@@ -243,7 +243,7 @@ def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
 
 def test_views_that_somebody_else_has_filled_meanwhile_are_kept(history, monkeypatch):
     """Two processes open old views at once: the second must not empty what the first one has just read."""
-    from mnemolog.projections import views as module
+    from mnemolog.projections.sql import conversation_views as module
 
     filled = history._projections.current_views()
     before = dump(filled)

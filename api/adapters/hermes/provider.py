@@ -17,7 +17,7 @@ from mnemolog.backup_beside import backup_beside
 from mnemolog.context import MESSAGE_CHARS_MAX, WAIT_S, line_of
 from mnemolog.domain.errors import UnknownSession
 from mnemolog.outbox import Outbox
-from mnemolog.projections.recall import Hit
+from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
 from mnemolog.settings import change_settings, read_settings

@@ -10,7 +10,7 @@ from agents import FunctionTool, function_tool
 
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.projections.recall import Hit
+from mnemolog.projections.recall.answer import Hit
 from mnemolog.seam import in_lanes
 from mnemolog.store import MemoryStore
 from mnemolog.tools import Memory, Refusal, Tool, offered

@@ -13,7 +13,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologStore
 from mnemolog.domain import errors
 from mnemolog.domain.item_events import ItemTouched
-from mnemolog.projections.item_tables import FILE
+from mnemolog.projections.sql.item_tables import FILE
 
 USER = ("users", "alice")
 TEA, CAKE, RAIN = {"text": "I like tea"}, {"text": "cake is fine"}, {"text": "rain again"}

@@ -19,7 +19,7 @@ from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.session_fold import Histories
 from mnemolog.infra.log.sqlite.schema import forbid_rewriting
-from mnemolog.projections import seal
+from mnemolog.projections.sql import file_checksum
 from tests.faults.simulation.conversations import Conversations
 from tests.faults.simulation.failing import Crash, Failing, crash, io_error, no_space
 from tests.faults.simulation.questions import Questions
@@ -227,8 +227,8 @@ AMID = {
 
 def _is_guarded(path: Path) -> bool:
     """Whether damage to a file can be seen. A database without its seal, as a crash leaves it, is not judged."""
-    seals = path.name.endswith(seal.PART)
-    sealed = path.name != VIEWS_FILE or seal.path_of(path).exists()
+    seals = path.name.endswith(file_checksum.PART)
+    sealed = path.name != VIEWS_FILE or file_checksum.path_of(path).exists()
     return path.stat().st_size > 0 and sealed and not seals
 
 

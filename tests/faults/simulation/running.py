@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.infra import sqlite
-from mnemolog.projections import states
+from mnemolog.projections.history import states
 from mnemolog.projections.vectors import merging, projection, publish
 from tests.faults.simulation.accidents import Accidents
 from tests.faults.simulation.adopting import adopt

@@ -1,0 +1,1 @@
+"""Whether projections match the log, and quarantine for those that do not."""

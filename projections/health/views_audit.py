@@ -1,0 +1,194 @@
+"""Do the views say what the log says? Every session, turn and switch, up to where the views have read."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from mnemolog.domain.agent import agent_of
+from mnemolog.domain.events import (
+    Forgotten,
+    RecordedEvent,
+    SessionEnded,
+    SessionResumed,
+    SessionStarted,
+    SessionSwitched,
+    TurnRecorded,
+)
+from mnemolog.domain.forgetting import was_turn
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.session import session_of
+from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.sql.conversation_views import (
+    PLACES,
+    SESSIONS,
+    SWITCHES,
+    TEXT_INDEX,
+    TURNS,
+    WORDS,
+    turn_row,
+    words_row,
+)
+from mnemolog.projections.sql.database import faults_of
+from mnemolog.projections.sql.erasing import passing_over
+from mnemolog.projections.sql.turn_metadata import TURN_METADATA, rows_of
+
+BATCH_MAX: Final = 500
+LISTED_MAX: Final = 10
+"""Disagreements that are listed; the rest is counted."""
+
+
+class Disagreements:
+    """What the views and the log tell differently: the first few, and how many."""
+
+    def __init__(self) -> None:
+        self.listed: list[str] = []
+        self.count = 0
+        self.file_damaged = False
+        """Whether SQLite itself finds the file damaged."""
+
+    def add(self, what: str) -> None:
+        """Note one more."""
+        self.count += 1
+        if len(self.listed) < LISTED_MAX:
+            self.listed.append(what)
+
+    def __str__(self) -> str:
+        more = self.count - len(self.listed)
+        return "; ".join(self.listed) + (f"; and {more} more" if more else "")
+
+
+def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Progress | None = None) -> Disagreements:
+    """Compare views that have read the log up to `upto` with it. Reads all of both; changes nothing.
+
+    The words in the text index are checked for being whole and of the right turns, not read back one by one.
+    Raises `ProjectionUnreadable` (by the connection's owner) where the file cannot be read.
+    """
+    found = Disagreements()
+    for fault in faults_of(connection):
+        found.add(fault)
+        found.file_damaged = True
+    expected = _Expected()
+    for events in log.read(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
+        expected.take(events)
+        _compare_turns(connection, events, expected, found)
+        if progress is not None:
+            progress(events[-1].position, upto)
+    _compare_rows(connection, SESSIONS, "session", expected.sessions, found)
+    _compare_rows(connection, SWITCHES, "position", expected.switches, found)
+    beyond = connection.execute(sa.select(TURNS.c.position).where(TURNS.c.position > upto)).scalars()
+    for position in beyond:
+        found.add(f"turn {position}: behind the position that the views have read to")
+    _compare_text_index(connection, found)
+    return found
+
+
+class _Expected:
+    """What the views should say, as far as the log has been read."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[Any, dict[str, Any]] = {}
+        self.switches: dict[Any, dict[str, Any]] = {}
+        self.scopes: dict[str, str] = {}
+        self.places: dict[str, int] = {}
+
+    def take(self, events: list[RecordedEvent]) -> None:
+        for recorded in events:
+            session, agent, event = session_of(recorded.stream), agent_of(recorded.stream), recorded.event
+            if isinstance(event, SessionSwitched) and agent is not None:
+                self.switches[recorded.position] = {
+                    "agent": agent,
+                    "from_session": event.from_,
+                    "to_session": event.to,
+                    "reason": event.reason,
+                }
+            if session is None:
+                continue
+            if isinstance(event, SessionStarted):
+                self.sessions[session], self.scopes[session] = _started(event), event.scope
+                self.places[session] = recorded.position * PLACES
+            self._follow(session, recorded)
+
+    def _follow(self, session: str, recorded: RecordedEvent) -> None:
+        if (row := self.sessions.get(session)) is None:
+            return
+        row["last_position"] = recorded.position
+        match recorded.event:
+            case TurnRecorded():
+                row["turns"] += 1
+            case Forgotten() if was_turn(recorded.event):
+                row["turns"] += 1
+                row["forgotten"] += 1
+            case SessionEnded():
+                row["ended_at"] = recorded.recorded_at
+            case SessionResumed():
+                row["ended_at"] = None
+
+
+def _started(event: SessionStarted) -> dict[str, Any]:
+    return {
+        "name": event.name,
+        "agent": event.agent,
+        "scope": event.scope,
+        "parent": event.parent,
+        "branched_at": event.branched_at,
+        "turns": 0,
+        "forgotten": 0,
+        "ended_at": None,
+    }
+
+
+def _compare_turns(
+    connection: sa.Connection, events: list[RecordedEvent], expected: _Expected, found: Disagreements
+) -> None:
+    told = {
+        recorded.position: turn_row(recorded, recorded.event, expected.scopes)
+        for recorded in events
+        if isinstance(recorded.event, TurnRecorded)
+    }
+    within = TURNS.c.position.between(events[0].position, events[-1].position)
+    held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(TURNS).where(within))}
+    _compare(held, told, "turn", found)
+    words = {
+        recorded.position: words_row(recorded, turn, expected.places)
+        for recorded, turn in passing_over(events, expected.places)
+    }
+    within = WORDS.c.position.between(events[0].position, events[-1].position)
+    held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(WORDS).where(within))}
+    _compare(held, words, "words of turn", found)
+    _compare_metadata(connection, events, found)
+
+
+def _compare_metadata(connection: sa.Connection, events: list[RecordedEvent], found: Disagreements) -> None:
+    within = TURN_METADATA.c.position.between(events[0].position, events[-1].position)
+    held = {tuple(row) for row in connection.execute(sa.select(TURN_METADATA).where(within))}
+    turns = ((item.position, item.event) for item in events if isinstance(item.event, TurnRecorded))
+    told = {row for position, turn in turns for row in rows_of(position, turn.metadata)}
+    for position in sorted({row[-1] for row in held ^ told}):
+        found.add(f"turn {position}: its metadata is another in the index of metadata")
+
+
+def _compare_rows(
+    connection: sa.Connection, table: sa.Table, key: str, told: dict[Any, dict[str, Any]], found: Disagreements
+) -> None:
+    held = {row._mapping[key]: dict(row._mapping) for row in connection.execute(sa.select(table))}
+    _compare(held, told, table.name.removesuffix("s").removesuffix("e") if key == "position" else key, found)
+
+
+def _compare(held: dict[Any, Any], told: dict[Any, dict[str, Any]], what: str, found: Disagreements) -> None:
+    for key in sorted(told.keys() - held.keys()):
+        found.add(f"{what} {key}: missing")
+    for key in sorted(held.keys() - told.keys()):
+        found.add(f"{what} {key}: the log tells of none")
+    for key in sorted(told.keys() & held.keys()):
+        differ = sorted(name for name, value in told[key].items() if held[key][name] != value)
+        if differ:
+            found.add(f"{what} {key}: other {', '.join(differ)}")
+
+
+def _compare_text_index(connection: sa.Connection, found: Disagreements) -> None:
+    index, turns = f"SELECT id FROM {TEXT_INDEX}_docsize", "SELECT position FROM turns"
+    for query, what in ((f"{turns} EXCEPT {index}", "not in"), (f"{index} EXCEPT {turns}", "nowhere but in")):
+        for (position,) in connection.exec_driver_sql(query):
+            found.add(f"turn {position}: {what} the text index")

@@ -1,0 +1,1 @@
+"""What the log held at a position."""

@@ -1,0 +1,109 @@
+"""What the store held at any offset, folded from the log alone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
+from mnemolog.domain.forgetting import was_turn
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.session import session_of
+from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.recall.read_models import Turn, turn_of
+
+BATCH_MAX = 1_000
+
+
+class SessionReplay(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it was at the offset: its own turns, not those it shares with its parent."""
+
+    session: str
+    name: str
+    agent: str
+    scope: str
+    parent: str | None
+    branched_at: Position | None
+    reason: str
+    """Why it was started."""
+    started_at: datetime
+    started_position: Position
+    ended_at: datetime | None
+    turns: tuple[Turn, ...]
+    forgotten: tuple[Position, ...] = ()
+    """Where turns were whose content is forgotten."""
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """The store as it was at `position`, and the digest that pins exactly this history."""
+
+    position: Position
+    digest: str
+    events: int
+    sessions: tuple[SessionReplay, ...]
+
+
+class _Session:
+    def __init__(self, recorded: RecordedEvent, started: SessionStarted) -> None:
+        self.id = str(session_of(recorded.stream))
+        self.recorded, self.started = recorded, started
+        self.ended_at: datetime | None = None
+        self.turns: list[Turn] = []
+        self.forgotten: list[Position] = []
+
+    def frozen(self) -> SessionReplay:
+        return SessionReplay(
+            session=self.id,
+            name=self.started.name,
+            agent=self.started.agent,
+            scope=self.started.scope,
+            parent=self.started.parent,
+            branched_at=None if self.started.branched_at is None else Position(self.started.branched_at),
+            reason=self.started.reason,
+            started_at=to_datetime(self.recorded.recorded_at),
+            started_position=self.recorded.position,
+            ended_at=self.ended_at,
+            turns=tuple(self.turns),
+            forgotten=tuple(self.forgotten),
+        )
+
+
+def replay(log: Log, *, to: Position, session: str | None = None, progress: Progress | None = None) -> Replay:
+    """Fold every event up to `to` (included), of one session or of all.
+
+    The state is that at the last event at or before `to`, and `Replay.position` is where that is.
+    """
+    sessions: dict[str, _Session] = {}
+    position, events = ORIGIN, 0
+    for batch in log.read(after=ORIGIN, upto=to, batch_max=BATCH_MAX):
+        for recorded in batch:
+            if session is None or session_of(recorded.stream) == session:
+                _apply(sessions, recorded)
+                events += 1
+        position = batch[-1].position
+        if progress is not None:
+            progress(position, to)
+    digest = log.digest_at(position) or b""
+    return Replay(
+        position=position,
+        digest=digest.hex(),
+        events=events,
+        sessions=tuple(found.frozen() for found in sessions.values()),
+    )
+
+
+def _apply(sessions: dict[str, _Session], recorded: RecordedEvent) -> None:
+    match recorded.event:
+        case SessionStarted() as started:
+            sessions[recorded.stream] = _Session(recorded, started)
+        case TurnRecorded():
+            known = sessions[recorded.stream]
+            known.turns.append(turn_of(recorded, session=known.id, scope=known.started.scope))
+        case Forgotten() if was_turn(recorded.event):
+            sessions[recorded.stream].forgotten.append(recorded.position)
+        case SessionEnded():
+            sessions[recorded.stream].ended_at = to_datetime(recorded.recorded_at)
+        case SessionResumed():
+            sessions[recorded.stream].ended_at = None

@@ -1,0 +1,100 @@
+"""The log as a story: event by event, each with its time, its session and what happened in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from mnemolog.domain.agent import agent_of
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.errors import LogDamaged
+from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
+from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.session import session_of
+from mnemolog.projections.history.event_descriptions import told
+from mnemolog.projections.ports import Progress, StreamLog
+
+BATCH_MAX: Final = 1_000
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the timeline."""
+
+    position: Position
+    at: datetime
+    """When it was recorded. UTC."""
+    stream: str
+    version: Version
+    topic: str
+    session: str | None
+    """None for what happened to an agent, or to the store as a whole."""
+    who: str
+    """The name of the session, or the agent, or else the stream."""
+    what: str
+    """What happened, in words, on one line; long texts are cut."""
+    key: str | None
+    event: Event
+    """All of it."""
+
+
+def timeline(
+    log: StreamLog,
+    *,
+    after: Position,
+    upto: Position,
+    session: str | None = None,
+    since: Micros | None = None,
+    until: Micros | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Moment]:
+    """Yield the events of `(after, upto]` in order, of one session or of all, a batch in memory at a time.
+
+    `since` and `until` (exclusive) are times of recording. Raises `UndecodableEvent`, naming the position.
+    """
+    names: dict[str, str] = {}
+    for batch in log.read(after=after, upto=upto, batch_max=BATCH_MAX):
+        for recorded in batch:
+            if isinstance(recorded.event, SessionStarted):
+                names[recorded.stream] = recorded.event.name
+            if _is_asked(recorded, session=session, since=since, until=until):
+                yield _moment(recorded, who=_who(log, names, recorded))
+        if progress is not None:
+            progress(batch[-1].position - after, upto - after)
+
+
+def _is_asked(recorded: RecordedEvent, *, session: str | None, since: Micros | None, until: Micros | None) -> bool:
+    return (
+        (session is None or session_of(recorded.stream) == session)
+        and (since is None or recorded.recorded_at >= since)
+        and (until is None or recorded.recorded_at < until)
+    )
+
+
+def _who(log: StreamLog, names: dict[str, str], recorded: RecordedEvent) -> str:
+    stream = recorded.stream
+    if stream not in names:  # It began before what is shown.
+        first = log.first_event(stream) if session_of(stream) is not None else None
+        names[stream] = first.event.name if first and isinstance(first.event, SessionStarted) else ""
+    return names[stream] or session_of(stream) or agent_of(stream) or stream
+
+
+def _moment(recorded: RecordedEvent, *, who: str) -> Moment:
+    try:
+        at = to_datetime(recorded.recorded_at)
+    except OverflowError as error:
+        raise LogDamaged("it was recorded at no time of the calendar", position=recorded.position) from error
+    return Moment(
+        position=recorded.position,
+        at=at,
+        stream=recorded.stream,
+        version=recorded.version,
+        topic=recorded.event.topic,
+        session=session_of(recorded.stream),
+        who=who,
+        what=told(recorded.event),
+        key=recorded.key,
+        event=recorded.event,
+    )

@@ -1,0 +1,224 @@
+"""How the vectors of a store follow its log: in small steps, one thread of this process at a time.
+
+The projector in the background, a recall that embeds the little that is new, and one that waits for a position all
+come through here. Who is next never waits behind a model that is stuck for longer than it said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mnemolog import bootstrap
+from mnemolog.domain import errors
+from mnemolog.domain.position import Position
+from mnemolog.infra.runtime import cancellation
+from mnemolog.infra.runtime.condition import Changes
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.recall.candidates import VectorAnswer
+
+if TYPE_CHECKING:
+    from mnemolog.projections.vectors.lock import IndexerLock
+
+STEP_TEXTS: Final = 128
+"""Texts a step puts through the model. A step that is stopped loses no more than these."""
+STEP_EVENTS: Final = 2_048
+"""Events a step reads, so that a log whose texts are in the cache is taken in bounded pieces too."""
+RECALL_TEXTS: Final = 64
+"""Texts a recall embeds by itself before it answers; what is beyond them is found by text until then."""
+RECALL_WAIT_S: Final = 0.5
+"""How long a recall waits for its turn to embed. After that it answers from what is embedded."""
+BUSY_POLL_S: Final = 0.05
+_PURPOSE: Final = "projector"
+
+
+class Leg(NamedTuple):
+    """The vector leg of one recall."""
+
+    indexing: Indexing
+    vectors: bootstrap.Vectors
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the model."""
+        return self.vectors.fingerprint
+
+    def search(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
+        """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
+        return self.indexing.search(self.vectors, query, k=k, allowed=allowed, upto=upto)
+
+
+class Indexing:
+    """Brings the vectors up to positions of the log. Safe for many threads."""
+
+    def __init__(self, folder: Path, vectors: Callable[[], bootstrap.Vectors]) -> None:
+        self._root, self._vectors = folder / bootstrap.PROJECTIONS / bootstrap.VECTORS, vectors
+        self._changes = Changes()
+        self._turn: object | None = None
+        """The token of who extends the vectors now."""
+        self.trouble: Callable[[], str | None] = lambda: None
+        """Asked for what is wrong with the projector, where vectors are behind."""
+
+    def leg(self, vectors: bootstrap.Vectors) -> Leg:
+        """Return what a recall asks that is to be answered by these vectors."""
+        return Leg(self, vectors)
+
+    def covers(self) -> Position:
+        """Return the position up to which every turn has its vector."""
+        return self._vectors().projection().covers
+
+    def bring_up(
+        self,
+        upto: Position,
+        *,
+        stop: Callable[[], bool],
+        wait_s: float = 0.0,
+        moved: Callable[[Position], None] = lambda _: None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Embed all that is missing up to `upto`, alone among all processes; return how many texts that were.
+
+        `moved` is called when this begins, and with the position after every step. Where the model refuses a
+        text, all before it is embedded first.
+
+        Raises `IndexerBusy` when another process is at it and does not end within `wait_s` seconds, `Stopped`
+        when `stop()` is true, `EncodingFailed` naming the position, `ProjectionBehind` when nothing moves.
+        """
+        start = self.covers()
+        if start >= upto:
+            return 0
+        vectors, encoded, limit = self._vectors(), 0, upto
+        refused: errors.EncodingFailed | None = None
+        with self._lock(vectors).held(wait_s=wait_s), cancellation.when(stop):
+            moved(start)
+            while (before := self.covers()) < limit:
+                cancellation.check()
+                step = Position(min(limit, before + STEP_EVENTS))
+                try:
+                    made = self._extend(vectors, step, texts=STEP_TEXTS, timeout_s=None)
+                except errors.EncodingFailed as error:
+                    refused = refused or error
+                    if error.position is None or error.position - 1 <= self.covers():
+                        raise refused from None
+                    limit = Position(error.position - 1)
+                    continue
+                encoded += made or 0
+                if not made and self.covers() == before:
+                    raise errors.ProjectionBehind("vectors", behind_events=limit - before, why="a step changed nothing")
+                moved(self.covers())
+                if progress is not None:
+                    progress(self.covers() - start, upto - start)
+        if refused is not None:
+            raise refused
+        return encoded
+
+    def cover(self, vectors: bootstrap.Vectors, upto: Position, *, timeout_s: float) -> None:
+        """Return when these vectors cover `upto`, embedding in the caller's thread what is missing.
+
+        Waits for no projector and no other process: what it can do it does. One call of the model is not cut
+        short, so with a slow one the time may be exceeded by that. Raises `ProjectionBehind` with the distance
+        and what was in the way.
+        """
+        end = time.monotonic() + timeout_s
+        why = f"not there within {timeout_s:g} s"
+        try:
+            with cancellation.when(lambda: time.monotonic() >= end):
+                while vectors.projection().covers < upto:
+                    cancellation.check()
+                    try:
+                        self._extend(vectors, upto, texts=RECALL_TEXTS, timeout_s=max(0.0, end - time.monotonic()))
+                    except errors.IndexerBusy as error:
+                        why = str(error)
+                        self._changes.wait_for(lambda: None, timeout_s=BUSY_POLL_S)
+            return
+        except cancellation.Stopped:
+            cancellation.check()  # Told to stop from outside, which is another thing than being late.
+            why = "; ".join(filter(None, [why, self.trouble()]))
+            behind = upto - vectors.projection().covers
+            raise errors.ProjectionBehind("vectors", behind_events=behind, why=why) from None
+        except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
+            behind = _distance(vectors, upto)
+            raise errors.ProjectionBehind("vectors", behind_events=behind, why=str(error)) from error
+
+    def search(
+        self, vectors: bootstrap.Vectors, query: str, *, k: int, allowed: list[Position] | None, upto: Position
+    ) -> VectorAnswer:
+        """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
+        projection = vectors.projection()
+        projection.refresh()
+        lag = self._embed_new(vectors, upto)
+        reached = min(projection.covers, upto)
+        answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
+        if projection.covers < reached:
+            # Searching met a damaged segment, and the cache has not all that was in it: this is new once more.
+            lag = self._embed_new(vectors, upto)
+            answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
+        return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
+
+    def _embed_new(self, vectors: bootstrap.Vectors, upto: Position) -> str | None:
+        """Embed what a recall embeds by itself. Return what was in the way, if anything was."""
+        # Who embeds an import will not be done in time, whatever this one waits.
+        wait_s = RECALL_WAIT_S if upto - vectors.projection().covers <= RECALL_TEXTS else 0.0
+        try:
+            if self._extend(vectors, upto, texts=RECALL_TEXTS, timeout_s=wait_s) is None and wait_s:
+                return f"another thread of this process has been embedding for over {wait_s:g} s"
+        except (errors.EncodingFailed, errors.IndexerBusy) as error:
+            return str(error)
+        except errors.ProjectionUnreadable as error:  # A damaged cache. What there is can answer all the same.
+            return f"{error}; {error.hint}"
+        return None
+
+    def write(self, *, new_since: Position | None = None) -> None:
+        """Write what is embedded and in memory as yet, and make few segments of what came behind `new_since`."""
+        projection = self._vectors().projection()
+
+        def written() -> int:
+            projection.write(new_since=new_since)
+            return 0
+
+        self._alone(written, needless=lambda: False, timeout_s=None)
+
+    def _extend(self, vectors: bootstrap.Vectors, upto: Position, *, texts: int, timeout_s: float | None) -> int | None:
+        """Make one step. Return how many texts were encoded, or None if it was not our turn in time."""
+        projection = vectors.projection()
+        return self._alone(
+            lambda: projection.catch_up(upto=upto, encode_max=texts).encoded,
+            needless=lambda: projection.covers >= upto,
+            timeout_s=timeout_s,
+        )
+
+    def _alone(self, work: Callable[[], int], *, needless: Callable[[], bool], timeout_s: float | None) -> int | None:
+        """Do `work` when nobody else does, 0 where it has become needless; None after `timeout_s` seconds."""
+        mine = object()
+
+        def begin() -> bool | None:
+            if self._turn is None and not needless():
+                self._turn = mine
+            return True if self._turn is mine or needless() else None
+
+        # Whose turn it is stands in a field and not in a lock: an interrupt between taking a lock and the `try`
+        # would leave it taken for ever.
+        try:
+            if self._changes.wait_for(begin, timeout_s=timeout_s) is None:
+                return None
+            return work() if self._turn is mine else 0
+        finally:
+            with self._changes.mutex:
+                if self._turn is mine:
+                    self._turn = None
+                self._changes.tell()
+
+    def _lock(self, vectors: bootstrap.Vectors) -> IndexerLock:
+        from mnemolog.projections.vectors.lock import IndexerLock
+
+        return IndexerLock(self._root, vectors.fingerprint, purpose=_PURPOSE)
+
+
+def _distance(vectors: bootstrap.Vectors, upto: Position) -> int:
+    """Return how many positions are missing; all of them when the vectors cannot even be opened."""
+    try:
+        return upto - vectors.projection().covers
+    except (errors.ModelError, errors.ProjectionError, errors.StorageFull):
+        return upto

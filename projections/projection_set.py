@@ -1,0 +1,125 @@
+"""The projections of a store, opened when they are first needed, and what is asked of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mnemolog import bootstrap
+from mnemolog.domain.position import Position
+from mnemolog.domain.spans import Spans
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.catch_up import catch_up
+from mnemolog.projections.indexer import Indexing
+from mnemolog.projections.ports import Progress, Reranker
+from mnemolog.projections.projector import Projector
+from mnemolog.projections.projector_status import ProjectorStatus, read_status
+from mnemolog.projections.recall.read_models import Turn
+from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.conversation_views import Views
+from mnemolog.projections.vectors.model_registry import Models
+
+
+class OpenedProjections:
+    """Views and vectors of one log."""
+
+    def __init__(
+        self,
+        folder: Path,
+        log: EventLog,
+        model: Any,
+        *,
+        every: int = 1,
+        models: Sequence[Any] = (),
+        background: bool = False,
+        reranker: Reranker | None = None,
+    ) -> None:
+        self._folder, self._log = folder, log
+        self.reranker = reranker
+        self._opening = threading.Lock()
+        self._views: Views | None = None
+        self.models = Models(folder, log, model, every=every, others=models)
+        self.indexing = Indexing(folder, self.vectors)
+        """The way by which the vectors follow the log."""
+        self.projector: Projector | None = None
+        """Does so in the background, where it was asked for and there is a model."""
+        if background and model is not None:
+            self.projector = Projector(folder / bootstrap.PROJECTIONS, log, self.indexing)
+
+    def views(self) -> Views:
+        """Return the views as they are, however far they have read."""
+        with self._opening:
+            if self._views is None:
+                self._views = bootstrap.open_views(self._folder, self._log)
+            return self._views
+
+    def current_views(self, progress: Progress | None = None) -> Views:
+        """Return the views, brought up to the head of the log."""
+        return self.caught_up(progress)[0]
+
+    def caught_up(self, progress: Progress | None = None) -> tuple[Views, Position]:
+        """Return the views, brought up to the head of the log, and how far they have read."""
+        views = self.views()
+        return views, catch_up(self._log, views, upto=self._log.head().position, progress=progress)
+
+    def views_position(self) -> Position | None:
+        """Return how far the views have read, None where nothing has needed them yet."""
+        return None if self._views is None else self._views.position()
+
+    def vectors(self) -> bootstrap.Vectors:
+        """Return the vectors of the active model; before any activation, of the one the store was opened with.
+
+        Raises `ModelUnavailable` when the store was opened without a model, and `ModelMismatch` when the active
+        one is none that this process has.
+        """
+        return self.models.answering(self.models.active())
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the store was opened with a model."""
+        return self.models.own is not None
+
+    def active_fingerprint(self) -> str | None:
+        """Return the fingerprint of the model that was activated last, None before any activation."""
+        active = self.models.active()
+        return None if active is None else active.fingerprint
+
+    def known_fingerprint(self) -> str | None:
+        """Return the fingerprint of the model that answers, None as long as nothing has needed it."""
+        return self.models.known_fingerprint()
+
+    def turns_in(
+        self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
+    ) -> list[Turn]:
+        """Return up to `limit` turns of the spans between two positions, both left out."""
+        with self.current_views().database.reading() as connection:
+            return queries.turns_in(
+                connection, spans, after=after, before=before, limit=limit, newest_first=newest_first
+            )
+
+    def projector_status(self) -> ProjectorStatus:
+        """Return what the own projector does, or where there is none, one of another process."""
+        if self.projector is not None:
+            return self.projector.status()
+        return read_status(self._folder / bootstrap.PROJECTIONS, now=datetime.now(UTC))
+
+    def poke(self) -> None:
+        """Have the projector look now: what kept it from its work may be gone."""
+        if self.projector is not None:
+            self.projector.poke()
+
+    def stop(self) -> None:
+        """End the projector. To be called while the log is still open."""
+        if self.projector is not None:
+            self.projector.close()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self.models.close()
+        with self._opening:
+            if self._views is not None:
+                self._views.database.close()
+            self._views = None

@@ -1,0 +1,294 @@
+"""The background projector: keeps the vectors of a store in step with its log, in a thread of its own.
+
+It never dies in silence: what goes wrong is kept, reported by `status()` and in recalls, and tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.domain import errors, structured_log
+from mnemolog.domain.clock import Clock, to_datetime
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
+from mnemolog.infra.runtime.condition import Changes
+from mnemolog.projections.indexer import Indexing
+from mnemolog.projections.projector_status import ProjectorState, ProjectorStatus, StateFile
+
+START_DELAY_S: Final = 0.25
+"""After its start it lets the program go first: one that only records a turn and ends loads no model."""
+GATHER_S: Final = 0.05
+"""How long appends are gathered after the first, so that turns recorded one by one are not embedded one by one."""
+POLL_S: Final = 0.5
+"""How late an append of another process may be seen. Those of this process wake it."""
+STANDBY_S: Final = 0.5
+"""How long it waits where another process embeds, before it looks again."""
+RETRY_S_MIN: Final = 1.0
+RETRY_S_MAX: Final = 60.0
+CLOSE_TIMEOUT_S: Final = 0.8
+EXIT_TIMEOUT_S: Final = 1.0
+"""How long the end of the process waits for a thread that was interrupted, and may be inside a long call into C."""
+
+
+def retry_delay_s(failures: int) -> float:
+    """Return how long to wait after that many failures in a row: twice as long each time, up to a minute."""
+    return float(min(RETRY_S_MAX, RETRY_S_MIN * 2 ** min(failures - 1, 30)))
+
+
+class Projector:
+    """Embeds what is recorded, whoever records it. Started by the first append, or at once where there are turns.
+
+    Safe for many threads. After a fork the child has none.
+    """
+
+    def __init__(
+        self,
+        projections: Path,
+        log: EventLog,
+        indexing: Indexing,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._log, self._indexing = log, indexing
+        self._told: Callable[[ProjectorStatus], None] = lambda _: None
+        self._clock = clock or SystemClock()
+        self._changes = Changes()
+        self._file = StateFile(projections)
+        self._thread: threading.Thread | None = None
+        self._closed = self._poked = self._grown = self._asleep = False
+        self._reached = self._looked_to = ORIGIN
+        """Up to where there is nothing left to do, and up to where the first turn was looked for."""
+        self._has_turns = False
+        self._status = ProjectorStatus(state="idle", pid=os.getpid(), host=socket.gethostname(), since=self._now())
+        self._retry_at = 0.0
+        self._origin = fork_guard.Origin()
+        fork_guard.watch(self)
+        shutdown.watch(self)
+        self._listener = _Listener(self)
+        log.recorder.listen(self._listener)
+        indexing.trouble = lambda: self.status().trouble
+        if log.head().position > ORIGIN:
+            self.start()
+
+    def status(self) -> ProjectorStatus:
+        """Return what it is doing."""
+        status, thread = self._status, self._thread
+        if status.state == "backing off":
+            left_s = max(0.0, self._retry_at - time.monotonic())
+            return msgspec.structs.replace(status, retry_in_s=round(left_s, 3))
+        if thread is not None and not thread.is_alive() and status.state not in ("dead", "stopped"):
+            return msgspec.structs.replace(status, state="dead")
+        return status
+
+    def watch(self, told: Callable[[ProjectorStatus], None]) -> None:
+        """Start at once, and have `told` called with the state as it is, then in the thread with every new one."""
+        told(self._status)
+        self._told = told
+        self.poke()
+
+    def start(self) -> None:
+        """Start the thread if there is none. One that died is started anew."""
+        with self._changes.mutex:
+            if self._closed or not self._origin.is_here or (self._thread is not None and self._thread.is_alive()):
+                return
+            # A daemon: the process may end while an encoder is at work.
+            self._thread = threading.Thread(target=self._run, name="mnemolog-projector", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # No more threads: an append that has succeeded must not fail by it.
+            self._die(error)
+
+    def poke(self) -> None:
+        """Look now, whatever it waits for: to be called when a cause of failure may be gone."""
+        self.start()
+        with self._changes.mutex:
+            self._poked = True
+            self._changes.tell()
+
+    def grew(self) -> None:
+        """Take note of an append of this process. Called for each, so it costs next to nothing and never raises."""
+        self._grown = True
+        if self._asleep:
+            with self._changes.mutex:
+                self._changes.tell()
+        elif self._thread is None:
+            self.start()
+
+    def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """Stop between two calls of the model, and wait up to `timeout_s` seconds for that.
+
+        Returns whether it has stopped. A thread that has not is abandoned: it ends after the call it is in, and
+        writes nothing. What was embedded is in the cache. May be called again.
+        """
+        if not self._origin.is_here:
+            return True
+        with self._changes.mutex:
+            self._closed = True
+            self._changes.tell()
+        self._log.recorder.unlisten(self._listener)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+        over = thread is None or not thread.is_alive()
+        if self._status.state != "stopped":
+            self._enter("stopped")
+        self._file.remove()
+        self._file.sweep()
+        return over
+
+    def forked(self) -> None:
+        """Be no projector any more: this is a child, and the thread stayed with the parent."""
+        self._thread, self._closed = None, True
+        self._changes.forked()
+        self._status = ProjectorStatus(state="off")
+
+    def end(self) -> None:
+        """Stop, or else interrupt what still runs: the process ends."""
+        if self._origin.is_here and not self.close() and self._thread is not None:
+            shutdown.interrupt(self._thread)
+            self._thread.join(EXIT_TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            self._file.sweep()
+            self._file.write(self._status)
+            self._rest(START_DELAY_S)
+            while not self._closed:
+                self._follow()
+        except BaseException as error:
+            if not self._closed:
+                self._die(error)
+                raise
+
+    def _follow(self) -> None:
+        """Do what there is to do, then rest until there may be more."""
+        try:
+            self._catch_up(self._log.head().position)
+        except (cancellation.Stopped, errors.StoreClosed, errors.StoreForked):
+            self._closed = True
+        except errors.IndexerBusy as error:
+            self._enter("standing by", waits_for=error.holder)
+            self._rest(STANDBY_S)
+        except Exception as error:  # Whatever it is, it is told, and tried again.
+            self._fail(error)
+            self._rest(retry_delay_s(self._status.failures))
+        else:
+            if self._rest(POLL_S, for_appends=True):
+                self._rest(GATHER_S)
+
+    def _catch_up(self, head: Position) -> None:
+        if head > self._reached or self._status.failures:
+            if self._any_turns(upto=head):
+                self._indexing.bring_up(head, stop=lambda: self._closed, moved=self._moved)
+                self._enter("idle", position=self._indexing.covers())
+            else:
+                self._enter("idle", position=head)
+            self._reached = head
+        elif self._status.state != "idle":
+            self._enter("idle", position=self._status.position)
+
+    def _any_turns(self, *, upto: Position) -> bool:
+        """Return whether there are turns: without any, nothing is to be loaded for them."""
+        for events in () if self._has_turns else self._log.read(after=self._looked_to, upto=upto):
+            if self._closed:
+                raise cancellation.Stopped
+            self._looked_to = events[-1].position
+            if any(isinstance(event.event, TurnRecorded) for event in events):
+                self._has_turns = True
+                break
+        return self._has_turns
+
+    def _moved(self, position: Position) -> None:
+        if self._status.state == "working":
+            self._status = msgspec.structs.replace(self._status, position=position)
+        else:
+            self._enter("working", position=position)
+
+    def _fail(self, error: Exception) -> None:
+        failures = self._status.failures + 1
+        delay_s = retry_delay_s(failures)
+        structured_log.warning("projector.backing_off", failures=failures, retry_in_s=delay_s, error=error)
+        self._retry_at = time.monotonic() + delay_s
+        self._enter(
+            "backing off",
+            position=self._position(),
+            error=_in_words(error),
+            failed_at=self._now(),
+            failures=failures,
+            retry_in_s=delay_s,
+        )
+
+    def _die(self, error: BaseException) -> None:
+        structured_log.error("projector.died", error=error)
+        self._enter("dead", position=self._status.position, error=_in_words(error), failed_at=self._now())
+
+    def _position(self) -> Position | None:
+        with suppress(Exception):  # What keeps the vectors from being opened is told already.
+            return self._indexing.covers()
+        return self._status.position
+
+    def _enter(self, state: ProjectorState, **facts: Any) -> None:
+        """Take a state and tell it. `position`, unless given, stays; an error is forgotten by success alone."""
+        if self._closed and state != "stopped":
+            return  # An abandoned thread has nothing more to say.
+        before = self._status
+        kept: dict[str, Any] = {"position": before.position}
+        if state in ("working", "standing by", "stopped"):
+            kept |= {"error": before.error, "failed_at": before.failed_at, "failures": before.failures}
+        fresh = ProjectorStatus(state=state, pid=before.pid, host=before.host, **{**kept, **facts})
+        if msgspec.structs.replace(before, since=None) == fresh:
+            return
+        self._status = msgspec.structs.replace(fresh, since=self._now())
+        if state != before.state:
+            structured_log.debug("projector.state", state=state, position=self._status.position)
+        if state != "stopped":
+            self._file.write(self._status)
+        self._told(self._status)
+
+    def _rest(self, timeout_s: float, *, for_appends: bool = False) -> bool:
+        """Wait, no longer than until this is closed or poked. Return whether appends ended it."""
+
+        def reason() -> str | None:
+            self._asleep = for_appends  # Before `_grown` is looked at: who appends looks the other way round.
+            if self._closed or self._poked:
+                self._poked = False
+                return "told"
+            if for_appends and self._grown:
+                self._grown = False
+                return "grown"
+            return None
+
+        try:
+            return self._changes.wait_for(reason, timeout_s=timeout_s) == "grown"
+        finally:
+            self._asleep = False
+
+    def _now(self) -> datetime:
+        return to_datetime(self._clock.now())
+
+
+class _Listener:
+    """What the log tells of its commits."""
+
+    def __init__(self, projector: Projector) -> None:
+        self._projector = projector
+
+    def set(self) -> None:
+        self._projector.grew()
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error) if isinstance(error, errors.MnemologError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""Search: question, candidates, ranking, answer."""

@@ -1,0 +1,205 @@
+"""What a prefetched recall was asked for with, and until when its answer may be handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from mnemolog.domain.position import Position
+from mnemolog.infra.runtime.condition import Changes
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.question import Mode, Question, question
+
+
+class PrefetchReason(StrEnum):
+    """Why there is no answer."""
+
+    NONE_ASKED = "none-asked"
+    """Nothing was asked for since the last answer, or it was discarded."""
+    NOT_READY = "not-ready"
+    """It waits for its turn, or is running."""
+    SWITCHED = "switched"
+    """The agent switched after it was asked for, in this process or another."""
+    OTHER_MODEL = "other-model"
+    """The model that answered, or was to answer, is not the one in use now."""
+    FORGOTTEN = "forgotten"
+    """Content was forgotten since: the answer might hold some of it."""
+    BEHIND = "behind"
+    """More was recorded since than the caller allows."""
+    REPLACED = "replaced"
+    """A newer prefetch of the session took its place, or too many sessions were waiting."""
+    CANCELLED = "cancelled"
+    """`Ticket.cancel` was called, or the session's prefetch was discarded."""
+    FAILED = "failed"
+    """The recall raised; see `error`."""
+    CLOSED = "closed"
+    """The store was closed, or this is a fork of the process that asked."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to recall. Fields as in `MemoryStore.recall`."""
+
+    session: str
+    query: str
+    k: int = 5
+    mode: Mode = "hybrid"
+    scope: str | None = None
+    """Ask every session at or below it; None for what the session itself sees."""
+
+    def question(self) -> Question:
+        """Return it as a recall is asked. Raises `InvalidInput` for what none can answer, instead of later."""
+        seen = self.scope is None
+        return question(
+            self.query,
+            k=self.k,
+            mode=self.mode,
+            scope=self.scope or "",
+            session=self.session if seen else None,
+            lineage=seen,
+        )
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session's agent, the log and the model are."""
+
+    generation: int
+    """Another number after every switch of the session's agent, never one it had before."""
+    head: Position
+    """The last position of the log."""
+    model: str | None = None
+    """Fingerprint of the model; None where it is not known (yet), or there is none."""
+    epoch: int = 0
+    """The forgetting epoch."""
+
+
+class Stamp(msgspec.Struct, frozen=True, kw_only=True):
+    """When, where and for whom a recall was asked for."""
+
+    number: int
+    """Number of the ticket, rising from 1 in each store object."""
+    session: str
+    query: str
+    asked: Moment
+
+    def broken(self, now: Moment, *, answered_by: str | None, max_behind: int | None) -> PrefetchReason | None:
+        """Return why an answer must not be handed out `now`, or None where the stamp holds.
+
+        `answered_by` is the fingerprint in the answer. Of the models that are known all must be the same.
+        `max_behind` is how many log positions may have been recorded since it was asked for; None for any
+        number.
+        """
+        if now.generation != self.asked.generation:
+            return PrefetchReason.SWITCHED
+        if len({self.asked.model, answered_by, now.model} - {None}) > 1:
+            return PrefetchReason.OTHER_MODEL
+        if now.epoch != self.asked.epoch:
+            return PrefetchReason.FORGOTTEN
+        if max_behind is not None and now.head - self.asked.head > max_behind:
+            return PrefetchReason.BEHIND
+        return None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a ticket ended: an answer, or why there is none, or neither once the answer was handed out."""
+
+    recall: Recall | None = None
+    reason: PrefetchReason | None = None
+    error: str | None = None
+
+
+HANDED_OUT: Final = Outcome()
+
+
+class Ticket:
+    """A recall that was asked for in the background. `MemoryStore` makes them. Safe for many threads."""
+
+    def __init__(self, stamp: Stamp, request: Request, changes: Changes) -> None:
+        self.stamp, self.request = stamp, request
+        self._changes = changes
+        self.outcome: Outcome | None = None
+        """How it ended; None as long as it has not."""
+        self._told: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        state = "not done" if self.outcome is None else self.outcome.reason or "answered"
+        return f"Ticket({self.id}, session={self.stamp.session!r}, {state})"
+
+    @property
+    def id(self) -> int:
+        """Number of the ticket, from 1."""
+        return self.stamp.number
+
+    @property
+    def done(self) -> bool:
+        """Whether it is decided: there is an answer, or there will be none."""
+        return self.outcome is not None
+
+    @property
+    def reason(self) -> PrefetchReason | None:
+        """Why there will be no answer; None as long as there may be one, and when there was."""
+        return None if self.outcome is None else self.outcome.reason
+
+    @property
+    def error(self) -> str | None:
+        """What the recall raised, when the reason is `failed`."""
+        return None if self.outcome is None else self.outcome.error
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return True once it is done, False when it is not within `timeout_s` seconds."""
+        return self._changes.wait_for(lambda: self.done or None, timeout_s=timeout_s) is not None
+
+    @contextmanager
+    def listening(self, told: Callable[[], None]) -> Iterator[None]:
+        """Have `told` called, in whichever thread, once it is done or at once. It must be quick and not raise."""
+        with self._changes.mutex:
+            self._told.append(told)
+        try:
+            if self.done:
+                told()
+            yield
+        finally:
+            with self._changes.mutex:
+                self._told.remove(told)
+
+    def cancel(self) -> None:
+        """Give it up. One that waits never runs, and an answer that was not handed out never will be."""
+        with self._changes.mutex:
+            self.give_up(PrefetchReason.CANCELLED)
+
+    def give_up(self, reason: PrefetchReason) -> None:
+        """Let there be no answer, unless that is decided or it was handed out. Needs the mutex."""
+        if self.outcome is None or self.outcome.recall is not None:
+            self.settle(Outcome(reason=reason))
+
+    def settle(self, outcome: Outcome) -> None:
+        """Decide it, and wake who waits for that. Needs the mutex."""
+        self.outcome = outcome
+        for told in self._told:
+            told()
+        self._changes.tell()
+
+    def taken(self, now: Moment, *, max_behind: int | None) -> Taken:
+        """Return what there is to hand out `now`. See `Stamp.broken`."""
+        outcome = self.outcome or Outcome(reason=PrefetchReason.NOT_READY)
+        if self.reason is None:
+            answered_by = None if outcome.recall is None else outcome.recall.model
+            broken = self.stamp.broken(now, answered_by=answered_by, max_behind=max_behind)
+            if broken is not None:
+                return Taken(reason=broken, ticket=self)
+        return Taken(recall=outcome.recall, reason=outcome.reason, error=outcome.error, ticket=self)
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """A prefetched answer, or why there is none."""
+
+    recall: Recall | None = None
+    reason: PrefetchReason | None = None
+    """None when there is an answer."""
+    error: str | None = None
+    """What the recall raised, when the reason is `failed`."""
+    ticket: Ticket | None = None
+    """What it is the answer to; None when nothing was asked for."""

@@ -1,0 +1,42 @@
+"""What a query says besides its words: who is named in it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+import sqlalchemy as sa
+
+from mnemolog.domain.position import Position
+from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.projections.recall.words import TERMS_MAX, terms_of, words_of
+from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.queries import NEXT_TO_SLASH
+
+_SELECT: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
+_NAMED: Final = re.compile(r"(\w+)(?:['\u2019]s\b)?")
+
+
+class Asked(NamedTuple):
+    """A query taken apart."""
+
+    about: str
+    """The query without the speakers it names: what the model embeds. The whole query where nothing else is in it."""
+    terms: tuple[str, ...]
+    """The stems that turns are looked up by."""
+    speakers: frozenset[str]
+    """The speakers that are named."""
+
+
+def take_apart(connection: sa.Connection, query: str, *, scope: Scope, upto: Position) -> Asked:
+    """Take a query apart by the speakers of the turns at or below `scope` up to `upto`."""
+    words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
+    query_text = _SELECT if scope == ROOT else f"{_SELECT} AND (scope = ? OR (scope >= ? AND scope < ?))"
+    under = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")
+    found = fetch(connection, query_text, listed(words), upto, *under)
+    names = {word for word, _ in found}
+    about = query
+    if names:
+        rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], query).split())
+        about = rest if words_of(rest) else query
+    return Asked(about, tuple(terms_of(about)), frozenset(speaker for _, speaker in found))

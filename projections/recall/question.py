@@ -1,0 +1,165 @@
+"""What a recall is asked: the query, and what of the store may answer it. Checked once, when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from mnemolog.domain import errors
+from mnemolog.domain.canonical import canonical
+from mnemolog.domain.clock import to_micros
+from mnemolog.domain.limits import (
+    METADATA_BYTES_MAX,
+    NEIGHBOURS_MAX,
+    QUERY_BYTES_MAX,
+    RECALL_FILTERS_MAX,
+    RECALL_K_MAX,
+    checked_json,
+    checked_label,
+    checked_text,
+)
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.role import Role, parse_role
+from mnemolog.domain.scope import ROOT, Scope, parse_scope
+from mnemolog.domain.spans import Spans
+from mnemolog.projections.recall.weights import DEFAULT, Weights, checked_weights
+from mnemolog.projections.sql.queries import Filters
+
+Mode = Literal["hybrid", "vector", "text"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
+_NO_TEXT: Final = "\ufffd"
+"""Stands for what no text can hold: U+FFFD, the replacement character."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A recall as it was asked, at whatever offset it is answered."""
+
+    query: str
+    k: int = 5
+    mode: Mode = "hybrid"
+    scope: Scope = ROOT
+    session: str | None = None
+    lineage: bool = False
+    """Whether `session` stands for all that it sees, instead of its own turns."""
+    hidden: bool = False
+    """With `lineage`, also what a rewind or a restore has hidden."""
+    roles: tuple[Role, ...] = ()
+    speakers: tuple[str, ...] = ()
+    since: Micros | None = None
+    until: Micros | None = None
+    metadata: dict[str, Any] = {}
+    neighbours: int = 0
+    weights: Weights = DEFAULT
+
+    def filters(self, spans: Spans | None) -> Filters:
+        """Return which turns may answer, where `spans` are what the session sees, with `lineage`."""
+        return Filters(
+            scope=self.scope,
+            session=None if self.lineage else self.session,
+            spans=spans,
+            roles=self.roles,
+            speakers=self.speakers,
+            since=self.since,
+            until=self.until,
+            metadata=self.metadata,
+        )
+
+    def digest(self) -> bytes:
+        """Return 32 bytes that are others for a question with another ranking: its length plays no part in it."""
+        asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, neighbours=0))
+        return sha256(canonical(asked)).digest()
+
+
+def question(
+    query: str,
+    *,
+    k: int = 5,
+    mode: Mode = "hybrid",
+    scope: str = "",
+    session: str | None = None,
+    lineage: bool = False,
+    hidden: bool = False,
+    roles: Sequence[str] = (),
+    speakers: Sequence[str] = (),
+    since: datetime | None = None,
+    until: datetime | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    neighbours: int = 0,
+    weights: Weights | None = None,
+) -> Question:
+    """Return a question, checked. Raises `InvalidInput`, `LimitExceeded`: nothing was read or written."""
+    query = checked_question(query, k=k, mode=mode)
+    if not _is_number(neighbours) or not 0 <= neighbours <= NEIGHBOURS_MAX:
+        raise errors.InvalidInput("neighbours", f"a whole number from 0 to {NEIGHBOURS_MAX}, got {neighbours!r}")
+    if lineage and session is None:
+        raise errors.InvalidInput("lineage", "say whose: give a session as well")
+    if hidden and not lineage:
+        raise errors.InvalidInput("hidden", "only a lineage hides turns; without one they are there anyway")
+    return Question(
+        query=query,
+        k=k,
+        mode=mode,
+        scope=parse_scope(scope),
+        session=session,
+        lineage=lineage,
+        hidden=hidden,
+        roles=tuple(sorted({parse_role(role) for role in _several("roles", roles)})),
+        speakers=tuple(sorted({checked_label("speakers", name) for name in _several("speakers", speakers)})),
+        since=None if since is None else to_micros("since", since),
+        until=None if until is None else to_micros("until", until),
+        metadata=_checked_metadata(metadata) if metadata else {},
+        neighbours=neighbours,
+        weights=DEFAULT if weights is None else checked_weights(weights),
+    )
+
+
+def checked_question(query: str, *, k: int, mode: str) -> str:
+    """Return the query as it is searched for: what is no text in it is replaced, so that any text may be asked.
+
+    Raises `InvalidInput` for what no recall can answer.
+    """
+    if not isinstance(query, str):
+        raise errors.InvalidInput("query", f"expected text, got {type(query).__name__}")
+    cleaned = query.replace("\x00", _NO_TEXT)
+    if not cleaned.isascii():
+        cleaned = "".join(_NO_TEXT if "\ud800" <= character <= "\udfff" else character for character in cleaned)
+    checked_text("query", cleaned, bytes_max=QUERY_BYTES_MAX)
+    if not _is_number(k) or not 1 <= k <= RECALL_K_MAX:
+        raise errors.InvalidInput("k", f"{k!r} is not between 1 and {RECALL_K_MAX}")
+    if mode not in MODES:
+        raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
+    return cleaned
+
+
+def checked_offset(field: str, value: int, *, head: Position) -> Position:
+    """Return `value` if it is an offset of a log that ends at `head`. Raises `InvalidInput`."""
+    if not _is_number(value):
+        raise errors.InvalidInput(field, f"expected a position of the log, got {type(value).__name__}")
+    if not 0 <= value <= head:
+        raise errors.InvalidInput(field, f"position {value} is not in this log, which ends at {head}")
+    return Position(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _several(field: str, values: Sequence[str]) -> Sequence[str]:
+    if isinstance(values, str):
+        raise errors.InvalidInput(field, f"expected several, as in [{values!r}], got one text")
+    if len(values) > RECALL_FILTERS_MAX:
+        raise errors.LimitExceeded(field, limit=RECALL_FILTERS_MAX, actual=len(values), unit=field)
+    return values
+
+
+def _checked_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise errors.InvalidInput("metadata", f"expected a mapping, got {type(metadata).__name__}")
+    if len(metadata) > RECALL_FILTERS_MAX:
+        raise errors.LimitExceeded("metadata", limit=RECALL_FILTERS_MAX, actual=len(metadata), unit="keys")
+    return dict(checked_json("metadata", dict(metadata), bytes_max=METADATA_BYTES_MAX))

@@ -1,0 +1,100 @@
+"""Receipts: what was asked and what was answered, as an event, and how to ask it again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog import bootstrap
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.events import RecallServed
+from mnemolog.domain.model import Activation
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.role import parse_role
+from mnemolog.domain.scope import Scope
+from mnemolog.projections.recall.answer import Page, Recall
+from mnemolog.projections.recall.question import MODES, Mode, Question
+from mnemolog.projections.recall.ranking import RANKING
+from mnemolog.projections.recall.weights import Weights, checked_weights
+
+RECALLS_STREAM: Final = "recalls"
+"""The stream that holds the receipts."""
+
+
+def receipt_of(question: Question, answer: Recall, *, page: Page, model: bootstrap.Vectors | None) -> RecallServed:
+    """Return the receipt of an answer. `model` is what its vectors were of, None where they did not answer."""
+    return RecallServed(
+        query=question.query,
+        k=question.k,
+        mode=question.mode,
+        head=answer.head,
+        as_of=answer.as_of is not None,
+        scope=question.scope,
+        session=question.session,
+        lineage=question.lineage,
+        hidden=question.hidden,
+        roles=[role.value for role in question.roles],
+        speakers=list(question.speakers),
+        since=question.since,
+        until=question.until,
+        metadata=question.metadata,
+        passed_over=page.passed_over,
+        candidates=page.offered(question.mode),
+        ranking=RANKING,
+        weights=msgspec.to_builtins(question.weights),
+        reranker=answer.reranker or "",
+        vectors_to=answer.vectors_to,
+        model=answer.model,
+        model_name="" if model is None else model.encoder.name,
+        retain_every_n_turns=1 if model is None else model.every,
+        hits=[hit.position for hit in answer.hits],
+        scores=[hit.score for hit in answer.hits],
+        ranks={leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs},
+    )
+
+
+def question_of(served: RecallServed) -> Question:
+    """Return the question of a receipt. Raises `InvalidInput` for one that only a newer mnemolog can ask."""
+    return Question(
+        query=served.query,
+        k=served.k,
+        mode=_mode(served.mode),
+        scope=Scope(served.scope),
+        session=served.session,
+        lineage=served.lineage,
+        hidden=served.hidden,
+        roles=tuple(parse_role(role) for role in served.roles),
+        speakers=tuple(served.speakers),
+        since=None if served.since is None else Micros(served.since),
+        until=None if served.until is None else Micros(served.until),
+        metadata=served.metadata,
+        weights=_weights(served.weights),
+    )
+
+
+def _weights(told: dict[str, Any]) -> Weights:
+    try:
+        return checked_weights(msgspec.convert(told, Weights))
+    except msgspec.ValidationError as error:
+        raise InvalidInput("weights", str(error)) from error
+
+
+def model_of(served: RecallServed) -> Activation | None:
+    """Return the model that answered, None where no vectors did."""
+    if served.model is None:
+        return None
+    return Activation(
+        position=Position(served.head),
+        fingerprint=served.model,
+        model=served.model_name,
+        dimension=0,
+        retain_every_n_turns=served.retain_every_n_turns,
+    )
+
+
+def _mode(value: str) -> Mode:
+    for mode in MODES:
+        if mode == value:
+            return mode
+    raise InvalidInput("mode", f"{value!r} is none of {', '.join(MODES)}")

@@ -1,0 +1,160 @@
+"""What a turn is worth as an answer: the words of the query in it and around it, its meaning, who said it and when.
+
+Chosen on five conversations of LoCoMo, each ingredient measured by itself (docs/recall.md). Every part lies between 0
+and its weight, so that no statistics of other turns than those at hand are needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemolog.domain.position import Micros, Position
+from mnemolog.projections.recall.context_rows import Row
+from mnemolog.projections.recall.dates import Dates, dates_of
+from mnemolog.projections.recall.text_search import Counts
+from mnemolog.projections.recall.weights import Weights
+from mnemolog.projections.sql.conversation_views import PLACES
+
+K1: Final = 1.2
+B: Final = 0.4
+"""BM25's constants (Robertson and Zaragoza, 2009). Turns are short: their lengths tell less than those of documents."""
+LENDS: Final = {-3: 0.4, -2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
+"""What a turn takes of the words of the turns around it, by how many places they are away."""
+ANSWERS: Final = 1.0
+"""What it takes of the one before it, where that asks."""
+NEAR_DAYS: Final = 21.0
+"""A turn that was said so long before or after the time asked for counts 1 / e of one that was said then."""
+_DAY: Final = 86_400e6
+
+Scores = NDArray[np.float64]
+
+
+class Scored(NamedTuple):
+    """The worth of rows, shape (rows,), as a whole and by its parts."""
+
+    positions: NDArray[np.int64]
+    total: Scores
+    parts: dict[str, Scores]
+    direct: NDArray[np.bool_]
+    """Whether any word of the query is in the turn itself."""
+
+    def order(self) -> list[int]:
+        """Return the numbers of the rows, best first; ties by position."""
+        numbers: list[int] = np.lexsort((self.positions, -self.total)).tolist()
+        return numbers
+
+
+def score(
+    rows: Sequence[Row],
+    *,
+    query: str,
+    terms: Sequence[str],
+    speakers: frozenset[str],
+    counts: Counts,
+    similarity: Mapping[Position, float] | None,
+    now: Micros,
+    weights: Weights,
+) -> Scored:
+    """Return what rows, at least one and by place, are worth. `similarity` None: no vectors answered.
+
+    A row without a similarity, one not embedded yet, is neither better nor worse for it. `now` is what "last week"
+    and the age of a turn are told from.
+    """
+    place, position, speaker, said, asking, stems = zip(*rows, strict=True)
+    places, positions = (np.array(column, dtype=np.int64) for column in (place, position))
+    at, asks = (np.array(column, dtype=np.float64) for column in (said, asking))
+    words, direct = _words(stems, places, asks, terms, counts, weights.neighbours)
+    parts = {"words": words}
+    if similarity is not None and weights.vector:
+        parts["vector"] = weights.vector * _near(position, similarity)
+    if speakers and weights.speaker:
+        parts["speaker"] = weights.speaker * np.array([float(one in speakers) for one in speaker])
+    if weights.date and (dates := dates_of(query, now=now, first=Micros(int(at.min())), last=Micros(int(at.max())))):
+        parts["date"] = weights.date * _then(at, dates)
+    if weights.question:
+        parts["question"] = -weights.question * asks
+    if weights.recency:
+        parts["recency"] = weights.recency * np.exp(-np.maximum(now - at, 0) / _DAY / weights.recency_days)
+    total = np.sum(list(parts.values()), axis=0)
+    if weights.session:
+        parts["session"] = weights.session * _best_of_session(places, total)
+        total = total + parts["session"]
+    return Scored(positions, np.round(total, 9), parts, direct)
+
+
+def _words(
+    stems: Sequence[str], places: NDArray[np.int64], asks: Scores, terms: Sequence[str], counts: Counts, lent: float
+) -> tuple[Scores, NDArray[np.bool_]]:
+    """Return BM25 where each word counts once: the best of the turn's own and of those lent by its neighbours'."""
+    known = [term for term in terms if term in counts.holding]
+    if not known:
+        return np.zeros(len(stems)), np.zeros(len(stems), dtype=np.bool_)
+    sizes = np.array([len(words) for words in stems], dtype=np.int64)
+    frequencies = _frequencies("".join(stems), np.cumsum(sizes), known)
+    # In characters of stems, which tell as much as words and need no counting.
+    lengths = K1 * (1 - B + B * sizes / sizes.mean())
+    own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
+    best = own
+    if lent:
+        for away, share in LENDS.items():
+            there, found = _at(places, away)
+            shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
+            best = np.maximum(best, own[there] * (found * shares * min(lent, 1.0))[:, None])
+    worth = np.array([_rarity(counts, term) for term in known])
+    total: Scores = best @ worth
+    return np.divide(total, max(float(total.max()), 1e-9)), np.asarray(frequencies.max(axis=1) > 0)
+
+
+def _frequencies(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Scores:
+    """Return how often rows, which lie one behind the other in `text`, hold each term. Shape (rows, terms)."""
+    counted = [np.bincount(np.searchsorted(ends, _find(text, f" {t} "), "right"), minlength=len(ends)) for t in terms]
+    return np.stack(counted, axis=1).astype(np.float64)
+
+
+def _find(text: str, word: str) -> NDArray[np.int64]:
+    """Return every place of a word: one pass in C for all rows, instead of one for each."""
+    found, at = list[int](), text.find(word)
+    while at >= 0:
+        found.append(at)
+        at = text.find(word, at + len(word) - 1)
+    return np.array(found, dtype=np.int64)
+
+
+def _rarity(counts: Counts, term: str) -> float:
+    holding = counts.holding[term]
+    return math.log(1 + (max(counts.turns - holding, 0) + 0.5) / (holding + 0.5))
+
+
+def _near(positions: Sequence[Position], similarity: Mapping[Position, float]) -> Scores:
+    usual = sum(similarity.values()) / len(similarity) if similarity else 0.0
+    found = np.array([similarity.get(position, usual) for position in positions])
+    best = found.max()
+    scaled: Scores = found / best if best > 0 else found
+    return scaled
+
+
+def _then(at: Scores, dates: Dates) -> Scores:
+    """Return 1 within the time asked for, and less the further away."""
+    away = np.full(len(at), np.inf)
+    for start, end in dates:
+        away = np.minimum(away, np.where(at < start, start - at, np.maximum(at - end, 0)))
+    near: Scores = np.exp(-away / _DAY / NEAR_DAYS)
+    return near
+
+
+def _best_of_session(places: NDArray[np.int64], total: Scores) -> Scores:
+    _, session = np.unique(places // PLACES, return_inverse=True)
+    best = np.full(session.max() + 1, -np.inf)
+    np.maximum.at(best, session, total)
+    return best[session]
+
+
+def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Scores]:
+    """Return for each row which one is so many places away, and 1 where there is one, else 0."""
+    where = np.minimum(np.searchsorted(places, places + away), len(places) - 1)
+    return where, (places[where] == places + away).astype(np.float64)

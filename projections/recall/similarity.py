@@ -1,0 +1,65 @@
+"""How near items are to a query, by the model of the store. Vectors are kept by content: an item is embedded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from mnemolog.projections.ports import Encoder
+from mnemolog.projections.sql.database import ProjectionDatabase
+
+if TYPE_CHECKING:
+    from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
+
+EMBEDDED_TOGETHER: Final = 64
+"""Texts that are embedded and then kept: a process that dies in between loses no more."""
+
+
+class Similarity:
+    """Scores texts against queries. Exact: every vector is looked at."""
+
+    def __init__(self, database: ProjectionDatabase, *, epoch: Callable[[], int]) -> None:
+        self._database, self._epoch = database, epoch
+        self._caches: dict[str, EmbeddingCache] = {}
+
+    def scores(
+        self, encoder: Encoder, query: str, texts: Sequence[Sequence[str]], *, read_in: int
+    ) -> list[float | None]:
+        """Return the cosine of the best piece of the best text of each item; None for an item without texts.
+
+        Embeds what has no vector by this model yet. Vectors are kept unless the forgetting epoch is not the one any
+        more that the texts were read in. Raises `ModelUnavailable`, `EncodingFailed`.
+        """
+        import numpy as np
+
+        vectors = self._vectors(encoder, list(dict.fromkeys(text for some in texts for text in some)), read_in)
+        asked = encoder.encode(encoder.chunks([query])[0])
+        best = {text: float((found @ asked.T).max()) for text, found in vectors.items() if np.size(found)}
+        return [max((best[text] for text in some if text in best), default=None) for some in texts]
+
+    def _vectors(self, encoder: Encoder, texts: list[str], read_in: int) -> dict[str, Vectors]:
+        from mnemolog.projections.sql.embeddings import content_hash
+
+        cache, contents = self._cache(encoder), {text: content_hash(text) for text in texts}
+        known = cache.look_up(contents.values())
+        missing = [text for text in texts if contents[text] not in known]
+        for start in range(0, len(missing), EMBEDDED_TOGETHER):
+            some = missing[start : start + EMBEDDED_TOGETHER]
+            chunks = encoder.chunks(some)
+            rows = encoder.encode([piece for pieces in chunks for piece in pieces])
+            fresh, at = dict[bytes, "Vectors"](), 0
+            for text, pieces in zip(some, chunks, strict=True):
+                fresh[contents[text]], at = rows[at : at + len(pieces)], at + len(pieces)
+            cache.store(fresh, read_in=read_in)
+            known |= fresh
+        return {text: known[content] for text, content in contents.items()}
+
+    def _cache(self, encoder: Encoder) -> EmbeddingCache:
+        from mnemolog.projections.sql.embeddings import EmbeddingCache
+
+        fingerprint = encoder.fingerprint
+        if fingerprint not in self._caches:
+            self._caches[fingerprint] = EmbeddingCache(
+                self._database, fingerprint=fingerprint, dimension=encoder.dimension, epoch=self._epoch
+            )
+        return self._caches[fingerprint]

@@ -1,0 +1,119 @@
+"""BM25 as it was at an earlier offset: word counts, frequencies and lengths of the turns up to there, and of no other.
+
+FTS5 keeps its statistics for the whole index, later turns included. They are counted here anew, and the score is
+that of FTS5 (`fts5_aux.c`), term by term in its order: the same turns in the same order as were found then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import log
+from typing import Final, NamedTuple
+
+import sqlalchemy as sa
+
+from mnemolog.domain.position import Position
+from mnemolog.projections.sql.conversation_views import TEXT_INDEX, TOKENIZER
+from mnemolog.projections.sql.database import fetch, listed
+
+K1: Final = 1.2
+B: Final = 0.75
+IDF_MIN: Final = 1e-6
+"""What FTS5 gives a word that more than half of the turns hold."""
+
+_WORDS, _WORD_TOKENS, _POSTINGS = "temp.then_words", "temp.then_word_tokens", "temp.then_postings"
+
+
+class Corpus(NamedTuple):
+    """The turns up to an offset, as BM25 sees them."""
+
+    turns: int
+    tokens: int
+
+
+def count(
+    connection: sa.Connection, words: Sequence[str], *, upto: Position
+) -> tuple[Corpus, dict[str, dict[Position, int]]]:
+    """Return the turns up to `upto`, and how often which of them hold each of `words`.
+
+    Costs a pass over the lengths of those turns and over all places of these words: more than the index of the
+    head does, as nothing of the past is kept.
+    """
+    with _vocabulary(connection, words) as phrases:
+        found = {word: _frequencies(connection, phrase, upto) for word, phrase in zip(words, phrases, strict=True)}
+    return _corpus(connection, upto), found
+
+
+def scores(connection: sa.Connection, corpus: Corpus, found: Sequence[Mapping[Position, int]]) -> dict[Position, float]:
+    """Return the BM25 score of every turn that holds any of the words that these are the frequencies of.
+
+    Higher is better. The order of the words is that of the sum, as in FTS5 it is that of the query.
+    """
+    lengths = _lengths(connection, set().union(*found))
+    total: dict[Position, float] = {}
+    for frequencies in found:
+        idf = log((corpus.turns - len(frequencies) + 0.5) / (len(frequencies) + 0.5))
+        idf = idf if idf > 0.0 else IDF_MIN
+        average = corpus.tokens / corpus.turns if corpus.turns else 0.0
+        for position, frequency in frequencies.items():
+            length = 1 - B + B * lengths[position] / average
+            score = idf * (frequency * (K1 + 1.0) / (frequency + K1 * length))
+            total[position] = total.get(position, 0.0) + score
+    return total
+
+
+@contextmanager
+def _vocabulary(connection: sa.Connection, words: Sequence[str]) -> Iterator[list[list[str]]]:
+    """Give each word as the tokens that the index has for it, while the places of tokens can be asked for."""
+    for made in (
+        f"CREATE VIRTUAL TABLE {_WORDS} USING fts5(body, content='', tokenize=\"{TOKENIZER}\")",
+        f"CREATE VIRTUAL TABLE {_WORD_TOKENS} USING fts5vocab(temp, then_words, instance)",
+        f"CREATE VIRTUAL TABLE {_POSTINGS} USING fts5vocab(main, {TEXT_INDEX}, instance)",
+    ):
+        connection.exec_driver_sql(made)
+    try:
+        numbered = list(enumerate(words, start=1))
+        connection.exec_driver_sql(f"INSERT INTO {_WORDS} (rowid, body) VALUES (?, ?)", numbered)
+        phrases: list[list[str]] = [[] for _ in words]
+        for number, token in connection.exec_driver_sql(f'SELECT doc, term FROM {_WORD_TOKENS} ORDER BY doc, "offset"'):
+            phrases[number - 1].append(token)
+        yield phrases
+    finally:
+        for made in (_POSTINGS, _WORD_TOKENS, _WORDS):
+            connection.exec_driver_sql(f"DROP TABLE {made}")
+
+
+def _frequencies(connection: sa.Connection, phrase: list[str], upto: Position) -> dict[Position, int]:
+    """Return how often each turn up to `upto` holds these tokens one behind the other."""
+    if len(phrase) == 1:
+        query = f"SELECT doc, count(*) FROM {_POSTINGS} WHERE term = ? AND doc <= ? GROUP BY doc"
+        return {row[0]: row[1] for row in connection.exec_driver_sql(query, (phrase[0], upto))}
+    places: set[tuple[int, int]] | None = None
+    for number, token in enumerate(phrase):
+        query = f'SELECT doc, "offset" FROM {_POSTINGS} WHERE term = ? AND doc <= ?'
+        here = {(doc, place - number) for doc, place in connection.exec_driver_sql(query, (token, upto))}
+        places = here if places is None else places & here
+    return {Position(doc): count for doc, count in Counter(doc for doc, _ in places or ()).items()}
+
+
+def _corpus(connection: sa.Connection, upto: Position) -> Corpus:
+    query = f"SELECT sz, count(*) FROM {TEXT_INDEX}_docsize WHERE id <= ? GROUP BY sz"
+    sizes = [(_number(size), count) for size, count in connection.exec_driver_sql(query, (upto,))]
+    return Corpus(sum(count for _, count in sizes), sum(size * count for size, count in sizes))
+
+
+def _lengths(connection: sa.Connection, positions: Iterable[Position]) -> dict[Position, int]:
+    query = f"SELECT id, sz FROM {TEXT_INDEX}_docsize WHERE id IN (SELECT value FROM json_each(?))"
+    return {position: _number(size) for position, size in fetch(connection, query, listed(sorted(positions)))}
+
+
+def _number(stored: bytes) -> int:
+    """Return the first of the numbers that FTS5 stores as SQLite's variable-length integers."""
+    number = 0
+    for byte in stored[:8]:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            return number
+    return number << 8 | stored[8]

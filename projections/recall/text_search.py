@@ -1,0 +1,91 @@
+"""The text leg: BM25 over FTS5, for any query a person or an agent may type.
+
+A word that many turns hold says little about each, and costs as much as all rare ones together. So the rarest words
+make the candidates, up to a number of places; the ranking counts the others too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import sqlalchemy as sa
+from msgspec.structs import replace
+
+from mnemolog.domain.position import Position
+from mnemolog.projections.recall import text_as_of
+from mnemolog.projections.sql.conversation_views import TEXT_INDEX, TURNS, VOCABULARY
+from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.queries import Filters, conditions, positions_left
+
+PLACES_MAX: Final = 10_000
+"""Turns that may hold the words that candidates are made from, counted for each word; one word is always looked for."""
+
+_MATCHES: Final = sa.table(TEXT_INDEX, sa.column("rowid"))
+_BEST: Final = f"SELECT rowid FROM {TEXT_INDEX} WHERE {TEXT_INDEX} MATCH ? ORDER BY bm25({TEXT_INDEX}), rowid LIMIT ?"
+
+
+class Counts(NamedTuple):
+    """How many turns there are, and how many of them hold each word of a query that any holds."""
+
+    turns: int
+    holding: Mapping[str, int]
+
+
+class Found(NamedTuple):
+    """Turns that hold words of a query, best first by BM25."""
+
+    positions: list[Position]
+    counts: Counts
+
+
+def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters) -> Found:
+    """Return up to `k` turns, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position.
+
+    `terms` are stems (`mnemolog.projections.recall.words`). With `filters.upto` as it was when the log ended there: with
+    the statistics of the turns up to it.
+    """
+    if not terms:
+        return Found([], Counts(0, {}))
+    if filters.upto is not None:
+        return _search_then(connection, terms, k=k, filters=filters, upto=filters.upto)
+    counts = _counts(connection, terms)
+    expression = " OR ".join(f'"{term}"' for term in _rarest(counts.holding))
+    if not expression:
+        return Found([], counts)
+    if filters.leave_everything:
+        return Found([Position(row[0]) for row in fetch(connection, _BEST, expression, k)], counts)
+    # Not a join: SQLite may turn that round and ask the text index once for every turn of a session.
+    left = sa.exists().where(TURNS.c.position == _MATCHES.c.rowid, *conditions(filters))
+    matches = sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
+    score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")
+    statement = sa.select(_MATCHES.c.rowid).where(matches, left).order_by(score, _MATCHES.c.rowid).limit(k)
+    return Found([Position(row[0]) for row in connection.execute(statement)], counts)
+
+
+def _counts(connection: sa.Connection, terms: Sequence[str]) -> Counts:
+    query = f"SELECT term, doc FROM {VOCABULARY} WHERE term IN (SELECT value FROM json_each(?))"
+    holding: dict[str, int] = dict(fetch(connection, query, listed(terms)))
+    ((turns,),) = fetch(connection, "SELECT coalesce(sum(turns - forgotten), 0) FROM sessions")
+    return Counts(turns, {term: holding[term] for term in terms if term in holding})
+
+
+def _rarest(holding: Mapping[str, int]) -> list[str]:
+    """Return the words that candidates are made from, the rarest first."""
+    chosen, places = list[str](), 0
+    for term in sorted(holding, key=lambda term: (holding[term], term)):
+        places += holding[term]
+        if chosen and places > PLACES_MAX:
+            break
+        chosen.append(term)
+    return chosen
+
+
+def _search_then(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters, upto: Position) -> Found:
+    corpus, frequencies = text_as_of.count(connection, terms, upto=upto)
+    counts = Counts(corpus.turns, {term: len(found) for term, found in frequencies.items() if found})
+    scored = text_as_of.scores(connection, corpus, [frequencies[term] for term in _rarest(counts.holding)])
+    if scored and replace(filters, upto=None) != Filters():
+        left = set(positions_left(connection, filters))
+        scored = {position: score for position, score in scored.items() if position in left}
+    return Found(sorted(scored, key=lambda position: (-scored[position], position))[:k], counts)

@@ -1,0 +1,206 @@
+"""The embedding cache: `embeddings.db`, vectors by (model fingerprint, content hash).
+
+It makes every rebuild of vectors free of model calls. Like every projection it may be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+import sqlalchemy as sa
+import xxhash
+from numpy.typing import NDArray
+
+from mnemolog.projections.sql.database import ProjectionDatabase, fetch
+
+Vectors = NDArray[np.float32]
+
+LOOKUP_MAX: Final = 500
+TOGETHER_MIN: Final = 64
+"""Texts that are looked up at once, from which on it may pay to read the rows behind those of the look-up before."""
+SCATTERED_MAX: Final = 2
+"""How far from their middle rows lie together, as a multiple of their number: a text that is said often lies elsewhere.
+"""
+_STORED: Final = np.dtype("<f4")
+_xxh3: Final = xxhash.xxh3_128_digest
+FORMAT: Final = 2
+"""What rows are, in `user_version`: from 2 on the checksum covers the fingerprint. Older ones are made anew."""
+DELETED_TOGETHER_MAX: Final = 2_000
+"""Texts that are deleted in one transaction."""
+_METADATA: Final = sa.MetaData()
+
+EMBEDDINGS: Final = sa.Table(
+    "embeddings",
+    _METADATA,
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    sa.Column("content", sa.BLOB, primary_key=True),
+    sa.Column("chunks", sa.Integer, nullable=False),
+    sa.Column("vectors", sa.BLOB, nullable=False),
+    sa.Column("checksum", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+    # With row ids rows lie in the order they were embedded, which is the order in which a rebuild asks for them.
+)
+
+
+_COLUMNS: Final = "SELECT content, chunks, vectors, checksum, rowid FROM embeddings"
+_SELECT: Final = _COLUMNS + " WHERE fingerprint = ? AND content IN ({})"
+_SELECT_BEHIND: Final = _COLUMNS + " NOT INDEXED WHERE rowid BETWEEN ? AND ? AND fingerprint = ?"
+
+_Row = tuple[bytes, int, bytes, bytes, int]
+"""Content, chunks, vectors, checksum, and the number of the row in its table."""
+
+
+def content_hash(text: str) -> bytes:
+    """Return the SHA-256 of a rendered text."""
+    return sha256(text.encode()).digest()
+
+
+class EmbeddingCache:
+    """Vectors of texts, as one model gave them."""
+
+    def __init__(
+        self, database: ProjectionDatabase, *, fingerprint: str, dimension: int, epoch: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._database, self._epoch = database, epoch
+        self._fingerprint, self._dimension = fingerprint, dimension
+        self._next: int | None = None
+        """Where the rows of the next look-up may begin: a rebuild asks for them in the order they lie in."""
+        with database.writing() as connection:
+            if not is_current(connection):
+                _METADATA.drop_all(connection)
+                connection.exec_driver_sql(f"PRAGMA user_version = {FORMAT}")
+            _METADATA.create_all(connection)
+
+    def look_up(self, contents: Iterable[bytes]) -> dict[bytes, Vectors]:
+        """Return what is known of `contents`: arrays of shape (chunks, dimension), float32.
+
+        A row whose bytes do not fit their checksum counts as unknown and will be written anew.
+        """
+        wanted = list(dict.fromkeys(contents))
+        found: dict[bytes, Vectors] = {}
+        with self._database.reading() as connection:
+            for start in range(0, len(wanted), LOOKUP_MAX):
+                some = wanted[start : start + LOOKUP_MAX]
+                rows = self._read_behind(connection, some)
+                known = {row[0] for row in rows}
+                if others := [content for content in some if content not in known]:
+                    query = _SELECT.format(",".join("?" * len(others)))
+                    rows += fetch(connection, query, self._fingerprint, *others)
+                self._next = _behind(rows)
+                found |= self._whole(rows)
+        return found
+
+    def _read_behind(self, connection: sa.Connection, contents: Sequence[bytes]) -> list[_Row]:
+        """Return those of the rows behind the last look-up's that are of these contents.
+
+        One after the other they cost a fifth of what it takes to find each through the primary key.
+        """
+        first = self._next
+        if first is None or len(contents) < TOGETHER_MIN:
+            return []
+        wanted = frozenset(contents)
+        rows = fetch(connection, _SELECT_BEHIND, first, first + len(contents) - 1, self._fingerprint)
+        return [row for row in rows if row[0] in wanted]
+
+    def store(self, vectors_by_content: Mapping[bytes, Vectors], *, read_in: int = 0) -> None:
+        """Keep vectors of shape (chunks, dimension). What is there already is replaced.
+
+        Nothing is kept where the forgetting epoch is not the one that their texts were read in any more.
+        """
+        if not vectors_by_content:
+            return
+        rows: Sequence[tuple[object, ...]] = [
+            (self._fingerprint, content, len(vectors), blob, checksum(self._fingerprint, content, blob))
+            for content, vectors in vectors_by_content.items()
+            for blob in [np.ascontiguousarray(vectors, dtype="<f4").tobytes()]
+        ]
+        with self._database.writing() as connection:
+            # Under the lock: who forgets raises the epoch first, and then goes through this table under the lock too.
+            if self._epoch() != read_in:
+                return
+            connection.exec_driver_sql(
+                "INSERT INTO embeddings (fingerprint, content, chunks, vectors, checksum) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (fingerprint, content) DO UPDATE SET chunks = excluded.chunks, "
+                "vectors = excluded.vectors, checksum = excluded.checksum",
+                list(rows),
+            )
+
+    def _whole(self, rows: list[_Row]) -> dict[bytes, Vectors]:
+        """Return the vectors of the rows whose bytes fit their checksum, as parts of one array."""
+        rows = [row for row in rows if self._is_whole(row)]
+        vectors = np.frombuffer(b"".join([row[2] for row in rows]), dtype=_STORED).reshape(-1, self._dimension)
+        found, start = dict[bytes, Vectors](), 0
+        for content, chunks, *_ in rows:
+            found[content] = vectors[start : start + chunks]
+            start += chunks
+        return found
+
+    def _is_whole(self, row: _Row) -> bool:
+        """Whether a row is what was stored for our model: a damaged index may lead to the row of another."""
+        content, chunks, blob, stored, _ = row
+        try:
+            shaped = len(blob) == chunks * self._dimension * _STORED.itemsize
+            return shaped and checksum(self._fingerprint, content, blob) == stored
+        except TypeError:  # A flipped bit can turn a value into one of another type.
+            return False
+
+
+def _behind(rows: Sequence[_Row]) -> int | None:
+    """Return the number behind where most of the rows lie together, None where they do not."""
+    numbers = sorted(row[4] for row in rows)
+    if not numbers:
+        return None
+    middle, reach = numbers[len(numbers) // 2], SCATTERED_MAX * len(numbers)
+    together = [number for number in numbers if abs(number - middle) <= reach]
+    return together[-1] + 1 if 2 * len(together) > len(numbers) else None
+
+
+def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
+    """Return how many texts are kept for the models whose fingerprint begins so."""
+    with database.reading() as connection:
+        if not sa.inspect(connection).has_table(EMBEDDINGS.name):
+            return 0
+        query = sa.select(sa.func.count()).select_from(EMBEDDINGS).where(_begins(fingerprint))
+        return int(connection.execute(query).scalar_one())
+
+
+def forget_model(database: ProjectionDatabase, fingerprint: str) -> int:
+    """Delete what is kept for the models whose fingerprint begins so, and say how many texts that were.
+
+    In many small transactions, so that nobody who embeds meanwhile waits long; killed in between, the rest
+    stays and may be deleted later.
+    """
+    deleted = 0
+    with database.reading() as connection:
+        if not sa.inspect(connection).has_table(EMBEDDINGS.name):
+            return 0
+    while True:
+        with database.writing() as connection:
+            keys = sa.select(EMBEDDINGS.c.fingerprint, EMBEDDINGS.c.content).where(_begins(fingerprint))
+            rows = [tuple(row) for row in connection.execute(keys.limit(DELETED_TOGETHER_MAX))]
+            if not rows:
+                return deleted
+            connection.exec_driver_sql("DELETE FROM embeddings WHERE fingerprint = ? AND content = ?", rows)
+        deleted += len(rows)
+
+
+def _begins(fingerprint: str) -> sa.ColumnElement[bool]:
+    # Hexadecimal digits come before "g": the range is every fingerprint that begins so, by the primary key.
+    return sa.and_(EMBEDDINGS.c.fingerprint >= fingerprint, EMBEDDINGS.c.fingerprint < fingerprint + "g")
+
+
+def is_current(connection: sa.Connection) -> bool:
+    """Whether the rows of a cache are such as are used now."""
+    version: int = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+    return version == FORMAT
+
+
+def checksum(fingerprint: str, content: bytes, blob: bytes) -> bytes:
+    """Return the checksum of a row: vectors under another content, or of another model, are as wrong as other vectors.
+
+    Against damage, not against forgers: XXH3 is as quick as reading.
+    """
+    return _xxh3(fingerprint.encode() + content + blob)

@@ -1,0 +1,70 @@
+"""Taking out of the embedding cache what no turn of the log stands for any more: mark what is alive, delete the rest.
+
+The rows of a forgotten text cannot be looked up by it: the text is gone. So this also clears a cache that was restored
+from an older copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import sqlalchemy as sa
+
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.embeddings import DELETED_TOGETHER_MAX, EMBEDDINGS, content_hash
+from mnemolog.projections.vectors.grouping import Folded, fold
+
+READ_BATCH: Final = 1_000
+
+
+def sweep(
+    database: ProjectionDatabase,
+    log: Log,
+    *,
+    upto: Position,
+    everies: Iterable[int],
+    progress: Progress | None = None,
+) -> int:
+    """Delete the vectors of texts that no turn up to `upto`, and no group of so many turns, has. Return how many.
+
+    What is stored meanwhile stays: it is newer than what was forgotten (`EmbeddingCache.store`). To be called after
+    the forgetting epoch was raised. Raises `ProjectionUnreadable`.
+    """
+    with database.reading() as connection:
+        if not sa.inspect(connection).has_table(EMBEDDINGS.name):
+            return 0
+    # Under the write lock: whoever asked for the epoch before it was raised has committed by then.
+    with database.writing() as connection:
+        newest = connection.exec_driver_sql("SELECT coalesce(max(rowid), 0) FROM embeddings").scalar_one()
+    alive = _alive(log, upto, sorted({1, *everies}), progress)
+    deleted, after = 0, 0
+    while after < newest:
+        # In pieces, so that nobody who embeds meanwhile waits long.
+        with database.writing() as connection:
+            rows = connection.exec_driver_sql(
+                "SELECT rowid, content FROM embeddings WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?",
+                (after, newest, DELETED_TOGETHER_MAX),
+            ).fetchall()
+            if not rows:
+                break
+            doomed = [(rowid,) for rowid, content in rows if content not in alive]
+            if doomed:
+                connection.exec_driver_sql("DELETE FROM embeddings WHERE rowid = ?", doomed)
+        deleted, after = deleted + len(doomed), rows[-1][0]
+    return deleted
+
+
+def _alive(log: Log, upto: Position, everies: list[int], progress: Progress | None) -> set[bytes]:
+    alive: set[bytes] = set()
+    folds = {every: Folded({}, []) for every in everies}
+    for events in log.read(after=ORIGIN, upto=upto, batch_max=READ_BATCH):
+        for every, before in folds.items():
+            folds[every] = after = fold(before.opened, events, every=every)
+            alive.update(content_hash(closed.group.text) for closed in after.closed)
+        if progress is not None:
+            progress(events[-1].position, upto)
+    alive.update(content_hash(group.text) for after in folds.values() for group in after.opened.values() if group.turns)
+    return alive

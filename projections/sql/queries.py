@@ -1,0 +1,234 @@
+"""Questions to the views: which turns, which sessions, which of them a filter leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.model import Activation
+from mnemolog.domain.position import ORIGIN, Micros, Position, Version
+from mnemolog.domain.role import Role
+from mnemolog.domain.scope import ROOT, Scope
+from mnemolog.domain.spans import Span
+from mnemolog.projections.recall.read_models import SessionSummary, Switch, Turn
+from mnemolog.projections.sql.conversation_views import SESSIONS, SWITCHES, TURNS
+from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.span_queries import in_spans, positions_in
+from mnemolog.projections.sql.turn_metadata import with_value
+
+NEXT_TO_SLASH: Final = "0"
+"""The character behind "/": a range up to it is every path below."""
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recall may see. A field left at its default leaves everything in."""
+
+    scope: Scope = ROOT
+    session: str | None = None
+    spans: tuple[Span, ...] | None = None
+    """Only turns in any of these; of an empty tuple, none at all."""
+    roles: tuple[Role, ...] = ()
+    speakers: tuple[str, ...] = ()
+    since: Micros | None = None
+    """Said at this moment or later."""
+    until: Micros | None = None
+    """Said before this moment."""
+    metadata: Mapping[str, Any] = {}
+    """Turns that have each of these keys with exactly this JSON value."""
+    upto: Position | None = None
+    """As if the log ended here. Given only where it does not."""
+
+    @property
+    def leave_everything(self) -> bool:
+        """Whether no turn is filtered out."""
+        return self == Filters()
+
+
+def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
+    """Return `filters` as conditions on the table of turns."""
+    found: list[sa.ColumnElement[bool]] = []
+    if filters.scope != ROOT:
+        found.append(below(TURNS.c.scope, filters.scope))
+    if filters.session is not None:
+        found.append(TURNS.c.session == filters.session)
+    if filters.spans is not None:
+        found.append(in_spans(filters.spans))
+    if filters.roles:
+        found.append(TURNS.c.role.in_([role.value for role in filters.roles]))
+    if filters.speakers:
+        found.append(TURNS.c.speaker.in_(one_of(filters.speakers)))
+    if filters.upto is not None:
+        found.append(TURNS.c.position <= filters.upto)
+    found += [TURNS.c.position.in_(with_value(key, value)) for key, value in filters.metadata.items()]
+    said_at = sa.func.coalesce(TURNS.c.said_at, TURNS.c.recorded_at)
+    if filters.since is not None:
+        found.append(said_at >= filters.since)
+    if filters.until is not None:
+        found.append(said_at < filters.until)
+    return found
+
+
+def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
+    """Return the condition that a scope is this one or below it."""
+    return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + NEXT_TO_SLASH))
+
+
+def positions_left(connection: sa.Connection, filters: Filters) -> list[Position]:
+    """Return the positions of the turns that `filters` leave, rising."""
+    query = sa.select(TURNS.c.position).where(*conditions(filters)).order_by(TURNS.c.position)
+    return [Position(row[0]) for row in connection.execute(query)]
+
+
+def said_last(connection: sa.Connection, upto: Position) -> Micros:
+    """Return when the last turn up to a position was recorded; 0 where there is none."""
+    query = "SELECT recorded_at FROM turns WHERE position <= ? ORDER BY position DESC LIMIT 1"
+    return next((Micros(moment) for (moment,) in fetch(connection, query, upto)), Micros(0))
+
+
+def any_turn_behind(connection: sa.Connection, position: Position) -> bool:
+    """Whether there is a turn behind a position."""
+    return bool(fetch(connection, "SELECT 1 FROM turns WHERE position > ? LIMIT 1", position))
+
+
+def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:
+    """Return the turns at `positions`, by position. Positions without a turn are left out."""
+    return {Position(row[0]): _turn(row) for row in fetch(connection, _SELECT_TURNS, listed(positions))}
+
+
+_SELECT_TURNS: Final = (
+    "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra FROM turns "
+    "WHERE position IN (SELECT value FROM json_each(?))"
+)
+
+
+def turns_in(
+    connection: sa.Connection,
+    spans: Sequence[Span],
+    *,
+    after: Position = ORIGIN,
+    before: Position | None = None,
+    newest_first: bool = False,
+    limit: int,
+) -> list[Turn]:
+    """Return up to `limit` turns in any of `spans`, behind position `after` and before position `before`.
+
+    The oldest ones in order; with `newest_first` the newest ones, newest first. For the next page give
+    the last position as `after`, or as `before` with `newest_first`.
+    """
+    page = positions_in(connection, spans, after=after, before=before, newest_first=newest_first, limit=limit)
+    turns = turns_at(connection, page)
+    return [turns[position] for position in page]
+
+
+def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionSummary]:
+    """Return the sessions at or below `scope`, in the order they were started."""
+    query = sa.select(SESSIONS).order_by(SESSIONS.c.started_position)
+    if scope != ROOT:
+        query = query.where(below(SESSIONS.c.scope, scope))
+    return [_summary(row) for row in connection.execute(query)]
+
+
+def sessions_called(connection: sa.Connection, id_or_name: str) -> list[SessionSummary]:
+    """Return the session of that id, or else every session of that name."""
+    for column in (SESSIONS.c.session, SESSIONS.c.name):
+        query = sa.select(SESSIONS).where(column == id_or_name).order_by(SESSIONS.c.started_position)
+        if found := [_summary(row) for row in connection.execute(query)]:
+            return found
+    return []
+
+
+def switches_of(
+    connection: sa.Connection,
+    agent: str,
+    *,
+    after: Position = ORIGIN,
+    newest_first: bool = False,
+    limit: int = 1_000,
+) -> list[Switch]:
+    """Return up to `limit` switches of an agent behind position `after`, in order or newest first."""
+    query = sa.select(SWITCHES).where(SWITCHES.c.agent == agent, SWITCHES.c.position > after).limit(limit)
+    order = SWITCHES.c.position.desc() if newest_first else SWITCHES.c.position
+    return [_switch(row) for row in connection.execute(query.order_by(order))]
+
+
+def active_model(connection: sa.Connection, *, upto: Position | None = None) -> Activation | None:
+    """Return the last model that was activated, at or before position `upto` if that is given; None before any."""
+    query = (
+        "SELECT position, fingerprint, model, dimension, every FROM activations "
+        "WHERE ? IS NULL OR position <= ? ORDER BY position DESC LIMIT 1"
+    )
+    for position, fingerprint, model, dimension, every in fetch(connection, query, upto, upto):
+        return Activation(
+            position=Position(position),
+            fingerprint=fingerprint,
+            model=model,
+            dimension=dimension,
+            retain_every_n_turns=every,
+        )
+    return None
+
+
+def counts(connection: sa.Connection) -> tuple[int, int]:
+    """Return how many sessions and how many turns the views hold."""
+    count = sa.select(sa.func.count())
+    return (
+        connection.execute(count.select_from(SESSIONS)).scalar_one(),
+        connection.execute(count.select_from(TURNS)).scalar_one(),
+    )
+
+
+def one_of(values: Sequence[Any]) -> sa.Select[Any]:
+    """Return values as what a column may be compared with."""
+    return sa.select(sa.func.json_each(listed(values)).table_valued("value").c.value)
+
+
+def _turn(row: tuple[Any, ...]) -> Turn:
+    position, session, scope, version, role, text, speaker, key, said_at, recorded_at, packed = row
+    extra = msgspec.msgpack.decode(packed) if packed is not None else {"tool_calls": [], "metadata": {}}
+    return Turn(
+        position=Position(position),
+        session=session,
+        scope=scope,
+        version=Version(version),
+        role=Role(role),
+        text=text,
+        speaker=speaker,
+        key=key,
+        said_at=to_datetime(Micros(recorded_at if said_at is None else said_at)),
+        recorded_at=to_datetime(Micros(recorded_at)),
+        tool_calls=extra["tool_calls"],
+        metadata=extra["metadata"],
+    )
+
+
+def _summary(row: sa.Row[Any]) -> SessionSummary:
+    return SessionSummary(
+        session=row.session,
+        name=row.name,
+        agent=row.agent,
+        scope=row.scope,
+        parent=row.parent,
+        branched_at=row.branched_at,
+        reason=row.reason,
+        turns=row.turns - row.forgotten,
+        forgotten_turns=row.forgotten,
+        started_at=to_datetime(Micros(row.started_at)),
+        ended_at=None if row.ended_at is None else to_datetime(Micros(row.ended_at)),
+        started_position=Position(row.started_position),
+        last_position=Position(row.last_position),
+    )
+
+
+def _switch(row: sa.Row[Any]) -> Switch:
+    return Switch(
+        position=Position(row.position),
+        agent=row.agent,
+        from_=row.from_session,
+        to=row.to_session,
+        reason=row.reason,
+        at=to_datetime(Micros(row.at)),
+    )

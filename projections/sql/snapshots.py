@@ -1,0 +1,184 @@
+"""Snapshots: states of sessions on disk, so that a long history need not be folded from its beginning.
+
+Disposable like every projection. A snapshot is used only if it is of this log, of this history (the log's
+digest at its position), in the bytes of this version, and undamaged; otherwise it is as if it was not there.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from mnemolog.domain import errors
+from mnemolog.domain.codec import decode_state, encode_state
+from mnemolog.domain.position import Position, Version
+from mnemolog.domain.state import SessionState
+from mnemolog.domain.stream_fold import Folded
+from mnemolog.projections.ports import Log
+from mnemolog.projections.sql.database import ProjectionDatabase
+
+SNAPSHOTS_KEPT_MAX: Final = 8
+"""Of each session. The oldest go first."""
+
+SNAPSHOT_FORMAT: Final = 2
+"""Rises with every change of what a row means, that of `STATE_FORMAT` included."""
+
+_EPOCH: Final = struct.Struct(">q")
+"""What a stored state begins with: the forgetting epoch that it was folded in. It may hold what was forgotten since."""
+
+_NOT_ANSWERING: Final = (
+    errors.ProjectionError,
+    errors.StoreError,
+    errors.StorageFull,
+    errors.InvalidInput,
+    OSError,
+    struct.error,
+)
+"""What a file that is damaged, gone, full or not ours to write raises. Nobody who asks for a state is to see it."""
+
+METADATA: Final = sa.MetaData()
+
+SNAPSHOTS: Final = sa.Table(
+    "snapshots",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("log_id", sa.Text, nullable=False),
+    sa.Column("digest", sa.BLOB, nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("state", sa.BLOB, nullable=False),
+    sa.Column("checksum", sa.BLOB, nullable=False),
+    sqlite_strict=True,
+)
+
+
+def create_tables(database: ProjectionDatabase) -> ProjectionDatabase:
+    """Make the table where there is none, and return the database."""
+    with database.writing() as connection:
+        METADATA.create_all(connection)
+    return database
+
+
+class SnapshotStore:
+    """Keeps snapshots in a database of its own, which is made when there is the first one to keep."""
+
+    def __init__(self, path: Path, log: Log, open_database: Callable[[], ProjectionDatabase]) -> None:
+        self._path, self._log, self._open_database = path, log, open_database
+        self._lock = threading.Lock()
+        self._opened: ProjectionDatabase | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Let go of the file for good."""
+        self.let_go()
+        with self._lock:
+            self._closed = True
+
+    def let_go(self) -> None:
+        """Let go of the file, which is opened again when it is needed."""
+        with self._lock:
+            if self._opened is not None:
+                self._opened.engine.dispose()
+            self._opened = None
+
+    def _database(self) -> ProjectionDatabase:
+        with self._lock:
+            if self._closed:
+                raise errors.StoreClosed
+            if self._opened is None:
+                self._opened = self._open_database()
+            return self._opened
+
+    def find(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
+        """Return the newest usable snapshot at or before `position`."""
+        query = sa.select(SNAPSHOTS).where(
+            SNAPSHOTS.c.stream == stream, SNAPSHOTS.c.log_id == self._log.log_id, SNAPSHOTS.c.format == SNAPSHOT_FORMAT
+        )
+        if position is not None:
+            query = query.where(SNAPSHOTS.c.position <= position)
+        try:
+            if self._opened is None and not self._path.exists():
+                return None
+            epoch = self._log.epoch()
+            with self._database().reading() as connection:
+                # One by one: the first is nearly always good, and each may be large.
+                for row in connection.execute(query.order_by(SNAPSHOTS.c.version.desc())):
+                    if row.checksum == checksum(row._asdict()) and self._is_of_this_history(row):
+                        (of,) = _EPOCH.unpack_from(row.state)
+                        if of == epoch:
+                            state = decode_state(row.state[_EPOCH.size :])
+                            return Folded(Version(row.version), Position(row.position), state, epoch)
+        except _NOT_ANSWERING:
+            pass
+        return None
+
+    def forget(self) -> bool:
+        """Delete all of them, down to their bytes. False where another connection does not let that happen.
+
+        Raises `ProjectionError`.
+        """
+        if not self._path.exists():
+            return True
+        database = self._database()
+        with database.writing() as connection:
+            connection.execute(SNAPSHOTS.delete())
+        return database.scrub()
+
+    def _is_of_this_history(self, row: sa.Row[Any]) -> bool:
+        same = row.log_id == self._log.log_id and row.format == SNAPSHOT_FORMAT
+        return same and bool(self._log.digest_at(Position(row.position)) == row.digest)
+
+    def save(self, stream: str, folded: Folded[SessionState]) -> None:
+        """Keep a snapshot of a committed state. What cannot be kept is left: it can be folded."""
+        digest = self._log.digest_at(folded.position)
+        if folded.state is None or digest is None:
+            return
+        state = _EPOCH.pack(folded.epoch) + encode_state(folded.state)
+        row: dict[str, Any] = {
+            "stream": stream,
+            "version": folded.version,
+            "position": folded.position,
+            "log_id": self._log.log_id,
+            "digest": digest,
+            "format": SNAPSHOT_FORMAT,
+            "state": state,
+        }
+        row["checksum"] = checksum(row)
+        newest = (
+            sa.select(SNAPSHOTS.c.version)
+            .where(SNAPSHOTS.c.stream == stream)
+            .order_by(SNAPSHOTS.c.version.desc())
+            .limit(SNAPSHOTS_KEPT_MAX)
+        )
+        of_stream = SNAPSHOTS.c.stream == stream
+        tags = sa.select(*(SNAPSHOTS.c[name] for name in ("version", "position", "log_id", "digest", "format")))
+        try:
+            with self._database().writing() as connection:
+                # Under the lock: who forgets raises the epoch first, and then empties this table under the lock too.
+                if self._log.epoch() != folded.epoch:
+                    return
+                # Those of a history that is gone may have higher versions, and would push ours out.
+                foreign = [
+                    row.version
+                    for row in connection.execute(tags.where(of_stream))
+                    if not self._is_of_this_history(row)
+                ]
+                connection.execute(SNAPSHOTS.delete().where(of_stream, SNAPSHOTS.c.version.in_(foreign)))
+                connection.execute(SNAPSHOTS.insert().prefix_with("OR REPLACE"), row)
+                connection.execute(SNAPSHOTS.delete().where(of_stream, SNAPSHOTS.c.version.not_in(newest)))
+        except _NOT_ANSWERING:
+            return
+
+
+def checksum(row: Mapping[str, Any]) -> bytes:
+    """Return the SHA-256 of a whole row: a state under another version or stream is as wrong as another state."""
+    parts = [row[column.name] for column in SNAPSHOTS.columns if column.name != "checksum"]
+    return sha256(msgspec.msgpack.encode(parts)).digest()

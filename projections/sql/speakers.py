@@ -1,0 +1,59 @@
+"""Who speaks: the words of speakers' names by scope, so that a query that names one is told from one that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import sqlalchemy as sa
+
+from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.position import Position
+from mnemolog.domain.role import Role
+from mnemolog.domain.session import session_of
+from mnemolog.projections.recall.words import STOP_WORDS, words_of
+from mnemolog.projections.sql.tracking import METADATA
+
+_ROLES: Final = frozenset(role.value for role in Role)
+
+SPEAKERS: Final = sa.Table(
+    "speakers",
+    METADATA,
+    sa.Column("word", sa.Text, primary_key=True),
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("speaker", sa.Text, primary_key=True),
+    sa.Column("since", sa.Integer, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+"""The words of speakers' names, and the first turn that each spoke in a scope."""
+
+
+def insert(
+    connection: sa.Connection, turns: Sequence[tuple[RecordedEvent, TurnRecorded]], scopes: dict[str, str]
+) -> None:
+    """Note the speakers of new turns, where `scopes` has the scope of each session."""
+    if rows := [row for recorded, turn in turns for row in _rows(recorded, turn, scopes)]:
+        connection.exec_driver_sql(
+            "INSERT OR IGNORE INTO speakers (word, scope, speaker, since) VALUES (?, ?, ?, ?)", rows
+        )
+
+
+def forget(connection: sa.Connection, speaker: str, scope: str) -> None:
+    """Let a speaker be known in a scope from the first turn on that is left there."""
+    query = "SELECT min(position) FROM turns WHERE scope = ? AND speaker = ?"
+    since = connection.exec_driver_sql(query, (scope, speaker)).scalar_one()
+    if since is None:
+        connection.exec_driver_sql("DELETE FROM speakers WHERE scope = ? AND speaker = ?", (scope, speaker))
+    else:
+        connection.exec_driver_sql(
+            "UPDATE speakers SET since = ? WHERE scope = ? AND speaker = ?", (since, scope, speaker)
+        )
+
+
+def _rows(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> list[tuple[str, str, str, Position]]:
+    if not turn.speaker or turn.speaker.lower() in _ROLES:
+        return []
+    scope = scopes[str(session_of(recorded.stream))]
+    words = [word for word in dict.fromkeys(words_of(turn.speaker)) if word not in STOP_WORDS]
+    return [(word, scope, turn.speaker, recorded.position) for word in words]

@@ -1,0 +1,207 @@
+"""Where in the log the checkpoints of threads are, and what was written behind them. It holds no content.
+
+What was pruned stays here, hidden: the channels of a checkpoint that is left may need what was written before it.
+What is to be forgotten is gone from here with the request, before its keys are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+
+from mnemolog.domain.events import ForgetRequested, RecordedEvent
+from mnemolog.domain.position import Position
+from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadCopied, ThreadDeleted, ThreadPruned, ThreadWritten
+from mnemolog.domain.threads import thread_of
+from mnemolog.projections.sql.database import fetch
+from mnemolog.projections.sql.projection import Tables
+
+FILE: Final = "threads.db"
+
+_METADATA: Final = sa.MetaData()
+sa.Table(
+    "checkpoints",
+    _METADATA,
+    sa.Column("thread", sa.Text, primary_key=True),
+    sa.Column("ns", sa.Text, primary_key=True),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("parent", sa.Text),
+    sa.Column("run", sa.Text),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("stream", sa.Text, nullable=False),  # That of another thread where this one was copied.
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("hidden", sa.Integer, nullable=False),
+    sa.Index("checkpoints_by_run", "run", sqlite_where=sa.text("run IS NOT NULL")),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+sa.Table(
+    "writes",
+    _METADATA,
+    sa.Column("thread", sa.Text, primary_key=True),
+    sa.Column("ns", sa.Text, primary_key=True),
+    sa.Column("checkpoint", sa.Text, primary_key=True),
+    sa.Column("task", sa.Text, primary_key=True),
+    sa.Column("place", sa.Integer, primary_key=True),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("channel", sa.Text, nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("stream", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+_TABLES: Final = ("checkpoints", "writes")
+_COLUMNS: Final = "thread, ns, id, parent, position, hidden"
+_CHECKPOINT: Final = "thread, ns, id, parent, run, position, stream, version, hidden"
+_WRITE: Final = "thread, ns, checkpoint, task, place, path, channel, position, stream, version"
+_INSERT_CHECKPOINT: Final = f"INSERT OR REPLACE INTO checkpoints ({_CHECKPOINT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)"
+# Of the regular writes of a task the first stand, of errors, interrupts and the like the last.
+_INSERT_WRITE: Final = (
+    f"INSERT INTO writes ({_WRITE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+    "path = excluded.path, channel = excluded.channel, position = excluded.position, stream = excluded.stream, "
+    "version = excluded.version WHERE place < 0"
+)
+_COPY: Final = {
+    table: f"INSERT OR REPLACE INTO {table} ({columns}) SELECT ?, {columns.partition(', ')[2]} FROM {table} "
+    "WHERE thread = ?"
+    for table, columns in (("checkpoints", _CHECKPOINT), ("writes", _WRITE))
+}
+
+
+class CheckpointAt(NamedTuple):
+    """Where a checkpoint is."""
+
+    thread: str
+    ns: str
+    id: str
+    parent: str | None
+    position: Position
+    hidden: int = 0
+
+
+class WriteAt(NamedTuple):
+    """Where something is that a task wrote."""
+
+    task: str
+    place: int
+    path: str
+    channel: str
+    position: Position
+
+
+class ThreadIndex(Tables):
+    """The index of all threads of a log."""
+
+    name = "threads/1"
+    metadata = _METADATA
+    batch_max = 50
+    """Checkpoints may be large."""
+
+    def take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
+        """Note an event of a thread."""
+        if isinstance(recorded.event, ForgetRequested):
+            _forget(connection, recorded.event)
+        thread = thread_of(recorded.stream)
+        if thread is None:
+            return
+        execute: Any = connection.exec_driver_sql
+        at = (recorded.position, recorded.stream, recorded.version)
+        match recorded.event:
+            case ThreadCheckpointed() as made:
+                execute(_INSERT_CHECKPOINT, (thread, made.ns, made.id, made.parent, made.run, *at))
+            case ThreadWritten() as written:
+                of = (thread, written.ns, written.checkpoint, written.task)
+                execute(_INSERT_WRITE, [(*of, w.place, written.path, w.channel, *at) for w in written.writes])
+            case ThreadPruned() as pruned:
+                hidden = [(thread, ns, name) for ns, names in pruned.hidden.items() for name in names]
+                execute("UPDATE checkpoints SET hidden = 1 WHERE thread = ? AND ns = ? AND id = ?", hidden)
+            case ThreadDeleted():
+                for table in _TABLES:
+                    execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
+            case ThreadCopied() as copied:
+                for table in _TABLES:
+                    execute(_COPY[table], (thread, copied.source))
+
+    def find(self, thread: str, ns: str, checkpoint: str, *, hidden: bool = False) -> CheckpointAt | None:
+        """Return where a checkpoint of a thread is."""
+        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND id = ? AND hidden <= ?"
+        with self.database.reading() as connection:
+            return next(
+                (CheckpointAt(*row) for row in fetch(connection, query, thread, ns, checkpoint, int(hidden))), None
+            )
+
+    def newest(self, thread: str, ns: str) -> Iterator[CheckpointAt]:
+        """Yield where the checkpoints of a thread are that are not hidden, the newest first, each asked for anew."""
+        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND hidden = 0"
+        below: tuple[str, ...] = ()
+        while True:
+            asked = f"{query} {'AND id < ?' if below else ''} ORDER BY id DESC LIMIT 1"
+            with self.database.reading() as connection:
+                found = next((CheckpointAt(*row) for row in fetch(connection, asked, thread, ns, *below)), None)
+            if found is None:
+                return
+            yield found
+            below = (found.id,)
+
+    def listed(
+        self, *, thread: str | None, ns: str | None, checkpoint: str | None, before: str | None
+    ) -> list[CheckpointAt]:
+        """Return where the checkpoints are that are not hidden, newest first."""
+        asked = {"thread = ?": thread, "ns = ?": ns, "id = ?": checkpoint, "id < ?": before}
+        given = {condition: value for condition, value in asked.items() if value is not None}
+        where = " AND ".join(["hidden = 0", *given])
+        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE {where} ORDER BY id DESC, thread, ns"
+        with self.database.reading() as connection:
+            return [CheckpointAt(*row) for row in fetch(connection, query, *given.values())]
+
+    def of_runs(self, runs: list[str]) -> list[CheckpointAt]:
+        """Return where the checkpoints of runs are that are not hidden."""
+        query = f"SELECT {_COLUMNS} FROM checkpoints WHERE run = ? AND hidden = 0"
+        with self.database.reading() as connection:
+            return [CheckpointAt(*row) for run in runs for row in fetch(connection, query, run)]
+
+    def ancestors(self, of: CheckpointAt) -> Iterator[CheckpointAt]:
+        """Yield where the checkpoints before one are, the nearest first, hidden ones included."""
+        seen = {of.id}
+        current: CheckpointAt | None = of
+        while current is not None and current.parent is not None and current.parent not in seen:
+            seen.add(current.parent)  # One that was put again, behind what came after it, makes a circle.
+            current = self.find(of.thread, of.ns, current.parent, hidden=True)
+            if current is not None:
+                yield current
+
+    def writes(self, of: CheckpointAt, channels: frozenset[str] | None = None) -> list[WriteAt]:
+        """Return where is what was written behind a checkpoint, in the order in which a graph applies it."""
+        query = (
+            "SELECT task, place, path, channel, position FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? "
+            "ORDER BY path, task, place"
+        )
+        with self.database.reading() as connection:
+            found = [WriteAt(*row) for row in fetch(connection, query, of.thread, of.ns, of.id)]
+        return found if channels is None else [write for write in found if write.channel in channels]
+
+    def written(self, thread: str, ns: str, checkpoint: str, task: str) -> set[int]:
+        """Return the places of what a task has written behind a checkpoint."""
+        query = "SELECT place FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? AND task = ?"
+        with self.database.reading() as connection:
+            return {row[0] for row in fetch(connection, query, thread, ns, checkpoint, task)}
+
+    def holds(self, thread: str) -> bool:
+        """Whether there is anything of a thread, hidden or not."""
+        with self.database.reading() as connection:
+            return any(
+                fetch(connection, f"SELECT 1 FROM {table} WHERE thread = ? LIMIT 1", thread) for table in _TABLES
+            )
+
+
+def _forget(connection: sa.Connection, request: ForgetRequested) -> None:
+    """Let go of what is to be forgotten, and of the copies of it that other threads have."""
+    for target in request.targets:
+        if thread_of(target.stream) is not None:
+            ranges = [(target.stream, first, last) for first, last in target.versions]
+            for table in _TABLES:
+                query = f"DELETE FROM {table} WHERE stream = ? AND version BETWEEN ? AND ?"
+                connection.exec_driver_sql(query, ranges)

@@ -1,0 +1,83 @@
+"""How far a projection has read, saved in the same transaction as what it made of it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import sqlalchemy as sa
+from eventsourcing.persistence import IntegrityError, Tracking, TrackingRecorder
+
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.projections.sql.database import ProjectionDatabase, fetch
+
+METADATA: Final = sa.MetaData()
+
+TRACKING: Final = sa.Table(
+    "tracking",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("log_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("digest", sa.BLOB, nullable=False, server_default=sa.text("x''")),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+_UPSERT: Final = sa.text(
+    "INSERT INTO tracking (name, position, log_id, digest) VALUES (:name, :position, :log_id, :digest) "
+    "ON CONFLICT (name) DO UPDATE SET position = excluded.position, log_id = excluded.log_id, "
+    "digest = excluded.digest WHERE excluded.position > tracking.position"
+)
+
+
+class Tracked(NamedTuple):
+    """Which log a projection has read, how far, and the log's digest there."""
+
+    position: Position
+    log_id: str
+    digest: bytes
+
+
+NOTHING_READ: Final = Tracked(ORIGIN, "", b"")
+
+
+def tracked(connection: sa.Connection, name: str) -> Tracked:
+    """Return how far the projection `name` has read."""
+    query = "SELECT position, log_id, digest FROM tracking WHERE name = ?"
+    return next((Tracked(*row) for row in fetch(connection, query, name)), NOTHING_READ)
+
+
+def track(connection: sa.Connection, name: str, to: Tracked) -> None:
+    """Record, in the caller's transaction, that `name` has read up to `to`.
+
+    Raises the eventsourcing library's `IntegrityError` unless the position rises.
+    """
+    values = {"name": name, "position": to.position, "log_id": to.log_id, "digest": to.digest}
+    if connection.execute(_UPSERT, values).rowcount != 1:
+        raise IntegrityError(f"{name!r} is at or past position {to.position}")
+
+
+class SqliteTrackingRecorder(TrackingRecorder):
+    """The eventsourcing library's `TrackingRecorder`, for projections written against that library.
+
+    Subclass it, write the view's data with `recording(tracking)`: both are saved, or neither.
+    """
+
+    def __init__(self, database: ProjectionDatabase) -> None:
+        self.database = database
+        with database.writing() as connection:
+            METADATA.create_all(connection)
+
+    def insert_tracking(self, tracking: Tracking) -> None:
+        """Record a position. Raises `IntegrityError` unless it rises."""
+        with self.database.writing() as connection:
+            self.track(connection, tracking)
+
+    def track(self, connection: sa.Connection, tracking: Tracking) -> None:
+        """Record a position in the transaction of `connection`."""
+        track(connection, tracking.application_name, Tracked(Position(tracking.notification_id), "", b""))
+
+    def max_tracking_id(self, application_name: str) -> int | None:
+        """Return the recorded position, or None."""
+        with self.database.reading() as connection:
+            return tracked(connection, application_name).position or None

@@ -1,0 +1,52 @@
+"""The metadata of turns by key and value, so that a filter finds its turns without reading the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from mnemolog.domain.canonical import canonical
+from mnemolog.domain.position import Position
+from mnemolog.projections.sql.tracking import METADATA
+
+VALUE_BYTES_MAX: Final = 64
+"""A longer value stands here as its digest, behind a byte that no value begins with."""
+
+_DIGEST: Final = b"\xc1"
+
+TURN_METADATA: Final = sa.Table(
+    "turn_metadata",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.BLOB, primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+sa.Index("turn_metadata_by_position", TURN_METADATA.c.position)
+
+
+def rows_of(position: Position, metadata: Mapping[str, Any]) -> list[tuple[str, bytes, Position]]:
+    """Return what stands in the table for a turn."""
+    return [(key, stored(value), position) for key, value in metadata.items()]
+
+
+def insert(connection: sa.Connection, turns: Iterable[tuple[Position, Mapping[str, Any]]]) -> None:
+    """Note the metadata of new turns, by position."""
+    if rows := [row for position, metadata in turns for row in rows_of(position, metadata)]:
+        connection.exec_driver_sql("INSERT INTO turn_metadata (key, value, position) VALUES (?, ?, ?)", rows)
+
+
+def with_value(key: str, value: Any) -> sa.Select[tuple[int]]:
+    """Return the positions of the turns whose metadata has `key` with exactly this value."""
+    table = TURN_METADATA.c
+    return sa.select(table.position).where(table.key == key, table.value == stored(value))
+
+
+def stored(value: Any) -> bytes:
+    """Return a value as it stands in the table."""
+    made = canonical(value)
+    return made if len(made) <= VALUE_BYTES_MAX else _DIGEST + sha256(made).digest()
