@@ -17,7 +17,7 @@ TUNED_ON ?= locomo-dev
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-SOURCES := $(shell find api domain infra projections -name '*.py' | sort)
+SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
 
 .PHONY: help install test adapters lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
 

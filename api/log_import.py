@@ -12,10 +12,10 @@ from typing import Final
 
 from pysqlite3 import dbapi2
 
+from mnemolog.audit.export_reader import ExportReader, Line
 from mnemolog.audit_results import LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Micros, Position
-from mnemolog.importing.log_export import ExportReader, Line
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog

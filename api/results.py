@@ -31,7 +31,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: Sequence[Any] = ()
     metadata: Mapping[str, Any] | None = None
     original: Original | None = None
-    """The turn as you have it, given back to the byte to who asks for it (`mnemolog.seam`)."""
+    """The turn as you have it, given back to the byte to who asks for it (`mnemolog.adapters.support.store_access`)."""
 
 
 class ViewsStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from mnemolog import context, previews
+from mnemolog import previews
+from mnemolog.adapters.support import context
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.pending_undo import is_undone
@@ -81,7 +82,7 @@ class Session(WorkingMemory):
         transaction. Where messages have keys, or are only added at the end, handing the same transcript over
         again adds nothing; docs/sessions.md has the rule. Raises as `record` does.
         """
-        from mnemolog.reconcile import reconcile
+        from mnemolog.adapters.support.reconcile import reconcile
 
         return reconcile(self, self._sessions, messages)
 
@@ -236,7 +237,7 @@ class Session(WorkingMemory):
         Returns how many turns were hidden; `mark_undone` is settled, in the same append. A session that has ended
         stays so. Raises what every append raises.
         """
-        from mnemolog.transcript_rewind import rewind_to_transcript
+        from mnemolog.adapters.support.rewind_to_transcript import rewind_to_transcript
 
         return rewind_to_transcript(self, self._sessions, messages, before=before)
 

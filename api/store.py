@@ -246,8 +246,8 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         `scope` and `agent` stand in where a file names none. Raises `ImportRefused`, naming file and line,
         at the first line that cannot be recorded; with `skip_bad` such lines are listed in the report.
         """
-        from mnemolog.import_files import import_files
-        from mnemolog.importing import parse_field_map
+        from mnemolog.adapters.importers import parse_field_map
+        from mnemolog.adapters.importers.import_files import import_files
 
         return import_files(
             self._log,

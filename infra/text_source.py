@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.importing.turn import ImportedTurn
 from mnemolog.infra.text_decoding import UTF8_BOM, decode, foreign_encoding
 
 OnRefused = Callable[[ImportRefused], None]

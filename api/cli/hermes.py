@@ -13,7 +13,7 @@ from mnemolog.cli.output import console
 from mnemolog.cli.session_output import answer
 
 if TYPE_CHECKING:
-    from mnemolog.cli.hermes_plugin import Installed
+    from mnemolog.adapters.hermes.plugin import Installed
 
 hermes = typer.Typer(no_args_is_help=True, help="mnemolog as the memory of Hermes. Needs the extra 'hermes'.")
 app.add_typer(hermes, name="hermes")
@@ -37,8 +37,8 @@ def install(
 
     Example: mnemolog hermes install --dry-run
     """
-    from mnemolog.cli.hermes_plugin import hermes_home
-    from mnemolog.cli.hermes_plugin import install as write
+    from mnemolog.adapters.hermes.plugin import hermes_home
+    from mnemolog.adapters.hermes.plugin import install as write
 
     usual = hermes_home()
     answer(write(home or usual, force=force, dry_run=dry_run), _show, as_json=as_json)

@@ -13,7 +13,7 @@ from mnemolog.cli.app import Model, RetainEvery, Store, StoreCommand, app, chose
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from mnemolog.tools import Memory
+    from mnemolog.adapters.support.agent_tools import Memory
 
 HTTP_PANEL: Final = "HTTP"
 TOKEN_VARIABLE: Final = "MNEMOLOG_MCP_TOKEN"
@@ -60,12 +60,12 @@ def mcp(
 
     Example: claude mcp add memory -- mnemolog mcp memory/
     """
+    from mnemolog.adapters.mcp.listen import Door
     from mnemolog.adapters.mcp.pending import PendingMemory
     from mnemolog.adapters.mcp.server import serve_stdio
-    from mnemolog.door import Door
 
     def memory() -> AbstractAsyncContextManager[Memory]:
-        from mnemolog.tools.memory import opened
+        from mnemolog.adapters.support.agent_tools.memory import opened
 
         asked = chosen_model(model)
         return opened(store, agent=agent, read_only=read_only, model=asked, retain_every_n_turns=retain_every)

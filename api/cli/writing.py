@@ -113,7 +113,7 @@ def import_(
 
 
 def _is_log(files: list[Path]) -> bool:
-    from mnemolog.importing.log_export import is_log_export
+    from mnemolog.audit.export_reader import is_log_export
 
     return any(is_log_export(file) for file in files)
 

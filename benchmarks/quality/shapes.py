@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from mnemolog.importing import parse_field_map, read_turns
+from mnemolog.adapters.importers import parse_field_map, read_turns
 
 FIELDS: Final = (
     "text=text+image_caption,session=conversation+session,scope=conversation,"

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore
-from mnemolog.context import MESSAGE_CHARS_MAX, line_of
+from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, line_of
 from tests.support import WAIT_S, HashEncoder
 
 

@@ -18,9 +18,9 @@ from mnemolog import (
     UnknownSession,
     restore_backup,
 )
-from mnemolog.backup_beside import backup_beside
+from mnemolog.adapters.hermes.backup import backup_beside
+from mnemolog.adapters.support.rewind_to_transcript import LOOKED_BACK_MAX
 from mnemolog.domain.events import SessionSwitched
-from mnemolog.transcript_rewind import LOOKED_BACK_MAX
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ from mnemolog import (
     StorageFull,
     import_log,
 )
+from mnemolog.audit.export_reader import is_log_export
 from mnemolog.domain.digest import genesis, link
-from mnemolog.importing.log_export import is_log_export
 from mnemolog.infra.log.event_log import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import wait_until

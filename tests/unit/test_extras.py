@@ -43,7 +43,7 @@ def test_the_command_without_its_extra_says_so_and_creates_nothing(tmp_path):
 def test_the_library_imports_no_adapter_and_nothing_of_the_other_sides():
     """Nor does what adapters build on."""
     others = {"mnemolog.adapters", *EXTRAS.values(), "langchain_core", "watchfiles"}
-    script = f"import sys, mnemolog, mnemolog.seam, mnemolog.transcripts; print(sorted({others!r} & set(sys.modules)))"
+    script = f"import sys, mnemolog, mnemolog.adapters.support.store_access, mnemolog.adapters.importers.transcripts; print(sorted({others!r} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == "[]"
 
@@ -56,4 +56,4 @@ def test_nothing_outside_of_the_adapters_imports_one_but_the_commands_that_run_t
         for path in (ROOT / folder).rglob("*.py")
         if "mnemolog.adapters" in path.read_text() and "adapters" not in path.parts
     }
-    assert importing == {"api/cli/hermes_plugin.py", "api/cli/serving.py", "api/cli/watching.py"}
+    assert importing == {"adapters/hermes/plugin.py", "api/cli/serving.py", "api/cli/watching.py"}

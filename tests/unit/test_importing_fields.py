@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mnemolog.adapters.importers import FieldMap, parse_field_map, read_turns
+from mnemolog.adapters.importers.fields import DEFAULT_FIELDS
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.importing import FieldMap, parse_field_map, read_turns
-from mnemolog.importing.fields import DEFAULT_FIELDS
 
 NAMES = st.text(st.characters(blacklist_characters=",=+", blacklist_categories=("Cs",)), min_size=1).filter(
     lambda name: name == name.strip()

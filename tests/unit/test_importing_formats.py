@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mnemolog.adapters.importers import FORMATS, detect_format, read_turns
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import ROLES
-from mnemolog.importing import FORMATS, detect_format, read_turns
 
 DATA = Path(__file__).parent / "data" / "importing"
 KETTLE = "5e55104a-0000-4000-8000-000000000001"

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
+from mnemolog.adapters.importers import detect_format, read_turns
 from mnemolog.domain.errors import ImportRefused
-from mnemolog.importing import detect_format, read_turns
 from mnemolog.infra import text_source
 
 THREE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'

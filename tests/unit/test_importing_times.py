@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mnemolog.adapters.importers.times import parse_time
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.importing.times import parse_time
 
 MAY_8 = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 UNIX = 1_683_554_160

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.documents import Items
 from mnemolog.domain import errors
 from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.matching import Pattern, fits
-from mnemolog.items import Items
 
 ALICE = ("users", "alice")
 

@@ -89,7 +89,7 @@ def test_a_command_that_reads_imports_only_what_it_needs(tmp_path, command):
         "numpy",
         "rich",
         "dateutil",
-        "mnemolog.importing",
+        "mnemolog.adapters.importers",
         "cryptography",
     }
     with MemoryStore.open(tmp_path / "memory", model=None):

@@ -16,9 +16,9 @@ from mnemolog import (
     NewTurn,
     NotAStore,
     UnknownSession,
-    outbox,
 )
-from mnemolog.outbox import Outbox
+from mnemolog.adapters.support import outbox
+from mnemolog.adapters.support.outbox import Outbox
 from tests.support import in_thread
 
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from mnemolog.adapters.support.reconcile import missing
 from mnemolog.domain.session import new_turn
-from mnemolog.reconcile import missing
 
 
 def in_session(*texts):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mnemolog import InvalidInput
-from mnemolog.settings import change_settings, read_settings
+from mnemolog.adapters.hermes.settings import change_settings, read_settings
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):

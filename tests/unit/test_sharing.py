@@ -7,7 +7,7 @@ import os
 import pytest
 
 from mnemolog import MemoryStore, NotAStore, StoreClosed
-from mnemolog.sharing import open_shared, release, shared_stores
+from mnemolog.adapters.support.shared_store import open_shared, release, shared_stores
 from tests.support import HashEncoder, in_thread
 
 

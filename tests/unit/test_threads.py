@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
+from mnemolog.adapters.support.graph_checkpoints.contents import Contents
 from mnemolog.cli import main
 from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
-from mnemolog.threads import Threads, Typed
-from mnemolog.threads.contents import Contents
 
 META = Typed("json", b"{}")
 
@@ -94,7 +94,7 @@ def test_checkpoints_are_listed_by_what_their_metadata_says(threads):
 
 def test_beyond_the_limits_nothing_is_written(threads, store, monkeypatch):
     """Neither a checkpoint nor what a task wrote, and no thread that has no name."""
-    monkeypatch.setattr("mnemolog.threads.threads.CHECKPOINT_BYTES_MAX", 100)
+    monkeypatch.setattr("mnemolog.adapters.support.graph_checkpoints.threads.CHECKPOINT_BYTES_MAX", 100)
     with pytest.raises(errors.LimitExceeded):
         put(threads, "t", 1, None, a="x" * 80, b="y" * 80)
     with pytest.raises(errors.LimitExceeded):

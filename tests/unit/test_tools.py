@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
-from mnemolog.tools import TOOLS, Answer, Memory, Refusal, conversation_tools, offered
+from mnemolog.adapters.support.agent_tools import TOOLS, Answer, Memory, Refusal, conversation_tools, offered
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone
+from mnemolog.adapters.importers.transcripts.interpreter import Decisions
+from mnemolog.adapters.importers.transcripts.place import Place
+from mnemolog.adapters.importers.transcripts.scopes import scope_of
+from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Switch
+from mnemolog.adapters.importers.turn import checked_turn
 from mnemolog.domain.limits import SCOPE_BYTES_MAX
-from mnemolog.importing.transcript import Compacted, Entry, Undone
-from mnemolog.importing.turn import checked_turn
-from mnemolog.transcripts.decisions import Decisions
-from mnemolog.transcripts.place import Place
-from mnemolog.transcripts.scopes import scope_of
-from mnemolog.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Switch
 
 HUGE = 1 << 60
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.transcript_rewind import first_gone
+from mnemolog.adapters.support.rewind_to_transcript import first_gone
 
 
 @pytest.mark.parametrize(

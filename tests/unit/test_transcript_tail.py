@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from mnemolog.transcripts import tail
-from mnemolog.transcripts.formats import order_of
-from mnemolog.transcripts.tail import Line, lines_from, mark_at
+from mnemolog.adapters.importers.transcripts import tail
+from mnemolog.adapters.importers.transcripts.formats import order_of
+from mnemolog.adapters.importers.transcripts.tail import Line, lines_from, mark_at
 
 
 @pytest.fixture

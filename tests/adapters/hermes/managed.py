@@ -10,7 +10,7 @@ from agent.memory_manager import MemoryManager
 from mnemolog import MemoryStore
 from mnemolog.adapters.hermes import MnemologProvider
 from mnemolog.adapters.hermes.config import Config, file
-from mnemolog.settings import change_settings, read_settings
+from mnemolog.adapters.hermes.settings import change_settings, read_settings
 from tests.support import WAIT_S, HashEncoder
 
 

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from mnemolog import MemoryStore, outbox
+from mnemolog import MemoryStore
+from mnemolog.adapters.support import outbox
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, LogBusy, LogWriteFailed
 from tests.adapters.hermes.managed import Hermes, read, said, save
 

@@ -6,7 +6,7 @@ import itertools
 import subprocess
 import sys
 
-from mnemolog.sharing import shared_stores
+from mnemolog.adapters.support.shared_store import shared_stores
 from tests.adapters.hermes.managed import Hermes, StuckEncoder, said, save
 from tests.support import in_thread
 

@@ -14,10 +14,10 @@ from langgraph.types import Command
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors, limits, threads
 from mnemolog.domain.thread_events import ThreadCheckpointed
 from mnemolog.projections.sql.thread_index import FILE
-from mnemolog.seam import log_of
 from tests.adapters.langgraph.checkpoints import at, chain, checkpoint
 from tests.adapters.langgraph.graphs import asking, gather, normal, said, talk
 
@@ -292,7 +292,7 @@ def test_beyond_the_limits_nothing_is_written(saver, monkeypatch):
         saver.put(config, checkpoint(2, {"a": "x" * 1_100}), {}, {"a": 2})
     with pytest.raises(errors.LimitExceeded):
         saver.put_writes(config, [("a", "x" * 1_100)], "task")
-    monkeypatch.setattr("mnemolog.threads.threads.CHECKPOINT_BYTES_MAX", 1_500)
+    monkeypatch.setattr("mnemolog.adapters.support.graph_checkpoints.threads.CHECKPOINT_BYTES_MAX", 1_500)
     with pytest.raises(errors.LimitExceeded):
         saver.put(config, checkpoint(2, {"a": "y" * 900, "b": "x" * 900}), {}, {"a": 2, "b": 2})
     assert saver._own.head() == head

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mnemolog.adapters.mcp.offer import Offer, make_offer, read_offer
-from mnemolog.tools import TOOLS
+from mnemolog.adapters.support.agent_tools import TOOLS
 from tests.pages import ROOT, run_example
 
 
@@ -61,7 +61,7 @@ assert mcp.__file__.endswith("__init__.py") and mcp.__spec__.name == "mcp"
 
 def test_a_client_is_greeted_before_what_takes_long_is_imported():
     """What only clients need takes a fifth of the SDK's time, the store as much as the SDK."""
-    late = ["mcp.client", "mnemolog.store", "mnemolog.tools", "sqlalchemy", "numpy"]
+    late = ["mcp.client", "mnemolog.store", "mnemolog.adapters.support.agent_tools", "sqlalchemy", "numpy"]
     script = f"""
 import sys
 from mnemolog.cli.app import application

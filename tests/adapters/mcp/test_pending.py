@@ -12,7 +12,7 @@ from mcp import Client, MCPError
 
 from mnemolog import MemoryStore, NotAStore
 from mnemolog.adapters.mcp import Memory, PendingMemory, make_server
-from mnemolog.tools.memory import opened
+from mnemolog.adapters.support.agent_tools.memory import opened
 from tests.adapters.mcp.serving import MODES, answer, command, over_stdio, refusal
 from tests.support import WAIT_S
 

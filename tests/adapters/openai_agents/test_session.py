@@ -15,8 +15,8 @@ from agents.tool_context import ToolContext
 from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, SessionEnded, StoreClosed
 from mnemolog.adapters.openai_agents import MnemologSession, memory_tools, recall_tool
 from mnemolog.adapters.openai_agents.items import ROLES
-from mnemolog.seam import log_of
-from mnemolog.tools import TOOLS, Memory
+from mnemolog.adapters.support.agent_tools import TOOLS, Memory
+from mnemolog.adapters.support.store_access import log_of
 from tests.adapters.openai_agents.agents_of_tests import answers, calls
 from tests.adapters.openai_agents.test_behaviour import ITEMS, Compactor, numbered, said
 from tests.support import HashEncoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.transcripts import Transcripts
+from mnemolog.adapters.importers.transcripts import Transcripts
 
 
 def files_in(*folders):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog.importing import detect_format, read_turns
+from mnemolog.adapters.importers import detect_format, read_turns
 from tests.e2e.transcripts.written import Codex
 
 A, B, C = (f"019a0000-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore, restore_backup
-from mnemolog.transcripts import Transcripts
+from mnemolog.adapters.importers.transcripts import Transcripts
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
 from tests.support import in_thread

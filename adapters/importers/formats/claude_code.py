@@ -1,0 +1,143 @@
+"""Session transcripts of Claude Code: JSON Lines with one event a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from mnemolog.adapters.importers.content import blocks_of, calls_text, content_text, fitting_calls
+from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.roles import role_of
+from mnemolog.adapters.importers.times import parse_time
+from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
+from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.infra.text_source import Source, stem_of
+
+TYPES_READ: Final = ("user", "assistant")
+_IDS: Final = {"sessionId", "uuid"}
+_SIDE_FIELDS: Final = {"leafUuid", "parentUuid", "isSnapshotUpdate"}
+_SIDE_TYPES: Final = ("queue-operation", "permission-mode")
+# What the program wrote into the conversation by itself: hints to the model, a summary of what stands above.
+_NOT_SAID: Final = ("isMeta", "isCompactSummary", "isApiErrorMessage")
+_KEPT: Final = ("cwd", "gitBranch", "version")
+
+
+def is_transcript_line(row: dict[str, Any]) -> bool:
+    """Whether a line can only come from such a transcript: somebody speaks."""
+    return row.get("type") in TYPES_READ and isinstance(row.get("message"), dict) and bool(row.keys() & _IDS)
+
+
+def is_side_line(row: dict[str, Any]) -> bool:
+    """Whether a line looks like the bookkeeping of such a transcript."""
+    return isinstance(row.get("type"), str) and (row["type"] in _SIDE_TYPES or bool(row.keys() & _SIDE_FIELDS))
+
+
+def read(source: Source) -> Iterator[ImportedTurn]:
+    """Yield what users, assistants and tools said. Other lines are passed over."""
+    return source.turns_by_line(turns_of(source, ClaudeCodeReader))
+
+
+class ClaudeCodeReader:
+    """Reads a transcript: a tree of lines, each naming the one that it goes on from."""
+
+    def __init__(self, path: Path, keys: KeyMaker) -> None:
+        self._path, self._stem, self._keys = path, stem_of(path), keys
+        self._names: dict[str, str] = {}
+        self.state: dict[str, Any] = {}
+
+    def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
+        """Return what stands on a line. In a line without turns nobody speaks. Raises `InvalidInput`."""
+        uuid = text_or_none("uuid", row.get("uuid"))
+        own = text_or_none("sessionId", row.get("sessionId")) or self._stem
+        session = _side_session(own, row) if row.get("isSidechain") else own
+        turns = self._turns(line, row, session, uuid)
+        compacted = row.get("type") == "system" and row.get("subtype") == "compact_boundary"
+        if not turns and uuid is None:
+            return None
+        return Entry(
+            session=session,
+            turns=turns,
+            move=Compacted(uuid) if compacted and uuid else None,
+            name=uuid,
+            follows=_name_in(row, "parentUuid") or _name_in(row, "logicalParentUuid"),
+            asks=any(turn.role == "user" for turn in turns),
+            works_for=own if session != own else None,
+            copied_from=_origin(row),
+            folder=str(row.get("cwd") or ""),
+        )
+
+    def _turns(self, line: int, row: dict[str, Any], session: str, uuid: str | None) -> list[ImportedTurn]:
+        if row.get("type") not in TYPES_READ or any(row.get(flag) for flag in _NOT_SAID):
+            return []
+        message = row.get("message")
+        if not isinstance(message, dict):
+            raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
+        said_at = parse_time("timestamp", row.get("timestamp"))
+        name = self._names.setdefault(session, name_of(session, str(row.get("cwd") or "")))
+        turns: list[ImportedTurn] = []
+        for role, text, calls, more in _said(row["type"], message):
+            key = f"{uuid}/{len(turns) + 1}" if turns else uuid
+            turns.append(
+                checked_turn(
+                    path=self._path,
+                    line=line,
+                    where=f"line {line}",
+                    session=session,
+                    session_name=name,
+                    role=role,
+                    text=text,
+                    key=key if uuid and key else self._keys.key(session=session, role=role, speaker=None, text=text),
+                    said_at=said_at,
+                    tool_calls=calls,
+                    metadata=_metadata(row, message) | more,
+                )
+            )
+        return turns
+
+
+def _side_session(session: str, row: dict[str, Any]) -> str:
+    """Return the session of a subagent: one of its own, beside that of its user."""
+    return f"{session}/{text_or_none('agentId', row.get('agentId')) or 'sidechain'}"
+
+
+def _name_in(row: dict[str, Any], field: str) -> str | None:
+    value = row.get(field)
+    return value if isinstance(value, str) and value else None
+
+
+def _origin(row: dict[str, Any]) -> str | None:
+    """Return the session that the line was copied from, where it says so."""
+    origin = row.get("forkedFrom")
+    return _name_in(origin, "sessionId") if isinstance(origin, dict) else None
+
+
+def _said(kind: str, message: dict[str, Any]) -> list[tuple[str, str, list[Any], dict[str, Any]]]:
+    """Return role, text, tool calls and metadata of every turn in a message, results of tools first."""
+    content = message.get("content")
+    said: list[tuple[str, str, list[Any], dict[str, Any]]] = []
+    for result in blocks_of(content, "tool_result"):
+        more = {"tool_use_id": result.get("tool_use_id")}
+        if result.get("is_error"):
+            more["is_error"] = True
+        said.append((role_of("tool"), content_text(result.get("content")), [], more))
+    calls, shortened = fitting_calls(
+        [
+            {name: block[name] for name in ("id", "name", "input") if name in block}
+            for block in blocks_of(content, "tool_use")
+        ]
+    )
+    text = content_text(content)
+    if calls and (not text or text.isspace()):
+        text = calls_text(calls)
+    role = role_of(message.get("role") or kind)
+    said.append((role, text, calls, {"tool_calls_shortened": True} if shortened else {}))
+    return [turn for turn in said if turn[1] and not turn[1].isspace()]
+
+
+def _metadata(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    metadata = {name: row[name] for name in _KEPT if row.get(name)}
+    if message.get("model"):
+        metadata["model"] = message["model"]
+    return metadata

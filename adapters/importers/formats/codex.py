@@ -1,0 +1,182 @@
+"""Rollouts of Codex: JSON Lines, each `{"timestamp", "type", "payload"}`.
+
+What is said stands in `response_item` lines; most `event_msg` lines say it once more, and are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from mnemolog.adapters.importers.content import calls_text, content_text, fitting_calls
+from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.times import parse_time
+from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone, name_of, turns_of
+from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.infra.text_source import Source, stem_of
+
+_TYPES: Final = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+_CALLS: Final = {
+    "function_call": ("name", "namespace", "arguments"),
+    "custom_tool_call": ("name", "input"),
+    "local_shell_call": ("action",),
+    "web_search_call": ("action",),
+    "tool_search_call": ("arguments",),
+}
+"""Kinds of tool calls, and what is kept of them."""
+_RESULTS: Final = ("function_call_output", "custom_tool_call_output", "tool_search_output")
+_FILE_NAME: Final = re.compile(r"rollout-[\dT-]+?-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
+
+# What the program says to its model in the user's name.
+_NOT_SAID: Final = re.compile(
+    r"\s*(?:# AGENTS\.md instructions\b"
+    r"|<(?:environment_context|user_instructions|permissions instructions|turn_aborted|skill|subagent_notification"
+    r"|hook_prompt|recommended_plugins|goal_context|codex_internal_context|INSTRUCTIONS)\b)"
+)
+_NO_PROMPT: Final = re.compile(r"\s*<user_shell_command\b")
+
+
+def is_rollout_line(row: dict[str, Any]) -> bool:
+    """Whether a line can only come from a rollout."""
+    return row.get("type") in _TYPES and isinstance(row.get("payload"), dict) and "timestamp" in row
+
+
+def read(source: Source) -> Iterator[ImportedTurn]:
+    """Yield what users, assistants and tools said. Other lines are passed over."""
+    return source.turns_by_line(turns_of(source, CodexReader))
+
+
+class CodexReader:
+    """Reads a rollout: one line after the other, except where the user has undone some.
+
+    The first `session_meta` says whose it is; those that follow were copied with the history of another session.
+    """
+
+    def __init__(self, path: Path, keys: KeyMaker) -> None:
+        self._path, self._keys = path, keys
+        stem = stem_of(path)
+        named = _FILE_NAME.fullmatch(stem)
+        self.state: dict[str, Any] = {"session": named[1] if named else stem, "asked": []}
+
+    def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
+        """Return what stands on a line. Raises `InvalidInput`."""
+        payload = row.get("payload")
+        if not isinstance(payload, dict):
+            return None
+        match row.get("type"):
+            case "session_meta" if "meta" not in self.state:
+                self._begin(payload)
+            case "turn_context":
+                self.state["model"] = text_or_none("model", payload.get("model"))
+            case "response_item":
+                return self._said(line, row, payload)
+            case "compacted":
+                return self._moved(Compacted(self._key_of("compacted")))
+            case "event_msg" if payload.get("type") == "thread_rolled_back":
+                return self._rolled_back(payload.get("num_turns"))
+        return None
+
+    def _begin(self, payload: dict[str, Any]) -> None:
+        git = payload.get("git")
+        meta = {
+            "cwd": payload.get("cwd"),
+            "gitBranch": git.get("branch") if isinstance(git, dict) else None,
+            "version": payload.get("cli_version"),
+        }
+        self.state["meta"] = {name: value for name, value in meta.items() if isinstance(value, str) and value}
+        self.state["session"] = text_or_none("id", payload.get("id")) or self.state["session"]
+        for name, value in (("forked_from", payload.get("forked_from_id")), ("works_for", _spawned_by(payload))):
+            if isinstance(value, str) and value:
+                self.state[name] = value
+
+    def _said(self, line: int, row: dict[str, Any], item: dict[str, Any]) -> Entry | None:
+        role, text, calls, more = _turn_of(item)
+        if not text or text.isspace():
+            return None
+        session, meta = self.state["session"], self.state.get("meta", {})
+        key = self._keys.key(session=session, role=role, speaker=None, text=text)
+        turn = checked_turn(
+            path=self._path,
+            line=line,
+            where=f"line {line}",
+            session=session,
+            session_name=name_of(session, meta.get("cwd", "")),
+            role=role,
+            text=text,
+            key=key,
+            said_at=parse_time("timestamp", row.get("timestamp")),
+            tool_calls=calls,
+            metadata=meta | ({"model": self.state["model"]} if self.state.get("model") else {}) | more,
+        )
+        asks = role == "user" and not _NO_PROMPT.match(text)
+        if asks:
+            self.state["asked"].append(key)
+        return self._entry(turns=[turn], asks=asks)
+
+    def _rolled_back(self, count: object) -> Entry | None:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise InvalidInput("num_turns", f"expected a number from 1 on, got {count!r}")
+        asked = self.state["asked"]
+        undone = asked[-count:]
+        del asked[-count:]
+        return self._moved(Undone(self._key_of(f"undone {count}"), undone[0])) if undone else None
+
+    def _moved(self, move: Compacted | Undone) -> Entry:
+        return self._entry(move=move)
+
+    def _key_of(self, what: str) -> str:
+        return self._keys.key(session=self.state["session"], role="", speaker=None, text=what)
+
+    def _entry(self, **fields: Any) -> Entry:
+        return Entry(
+            session=self.state["session"],
+            works_for=self.state.get("works_for"),
+            copied_from=self.state.get("forked_from"),
+            recounted=True,
+            folder=self.state.get("meta", {}).get("cwd", ""),
+            **fields,
+        )
+
+
+def _spawned_by(payload: dict[str, Any]) -> object:
+    """Return the session that had this one do a part of its work."""
+    found: Any = payload.get("source")
+    for step in ("subagent", "thread_spawn"):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found.get("parent_thread_id") if isinstance(found, dict) else None
+
+
+def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]:
+    """Return role, text, tool calls and metadata; no text where nobody speaks."""
+    kind = item.get("type")
+    if kind == "message":
+        role = item.get("role")
+        if role not in ("user", "assistant"):
+            return "", "", [], {}
+        content = item.get("content")
+        if role == "user" and isinstance(content, list):
+            content = [block for block in content if not _is_context(block)]
+        return role, content_text(content), [], {}
+    if isinstance(kind, str) and kind in _CALLS:
+        call = {"name": kind.removesuffix("_call")}
+        call |= {name: item[name] for name in _CALLS[kind] if item.get(name) is not None}
+        calls, shortened = fitting_calls([{"id": item.get("call_id"), **call}])
+        return "assistant", calls_text(calls), calls, {"tool_calls_shortened": True} if shortened else {}
+    if kind in _RESULTS:
+        return "tool", _output(item.get("output")), [], {"tool_call_id": item.get("call_id")}
+    return "", "", [], {}
+
+
+def _is_context(block: object) -> bool:
+    text = block.get("text") if isinstance(block, dict) else None
+    return isinstance(text, str) and _NOT_SAID.match(text) is not None
+
+
+def _output(output: object) -> str:
+    """Return what a tool answered: a text, blocks, or either in an object."""
+    if isinstance(output, dict):
+        output = output.get("content")
+    return content_text(output)

@@ -1,0 +1,125 @@
+"""JSON Lines: one turn a line, under field names that a `FieldMap` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from mnemolog.adapters.importers.content import calls_text, content_text
+from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup
+from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.roles import role_and_speaker
+from mnemolog.adapters.importers.times import parse_time
+from mnemolog.adapters.importers.transcript import Entry
+from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, quoted, text_or_none
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.infra.text_source import Source, stem_of
+
+_WORDS: Final = " "
+_PATH: Final = "/"
+
+
+def read(source: Source, fields: FieldMap) -> Iterator[ImportedTurn]:
+    """Yield a turn for every line."""
+    return source.turns_by_line(LineReader(source.path, KeyMaker(source.secret), fields).turns)
+
+
+class LineReader:
+    """Turns lines of one file into turns."""
+
+    def __init__(self, path: Path, keys: KeyMaker, fields: FieldMap = DEFAULT_MAP) -> None:
+        self._path, self._stem, self._fields = path, stem_of(path), fields
+        self._keys = keys
+        self._lookup = Lookup(fields)
+        self.state: dict[str, Any] = {}
+
+    def entry(self, line: int, row: dict[str, Any]) -> Entry:
+        """Return what stands on a line, for who follows the file. Raises `InvalidInput`."""
+        turns = self.turns(line, row)
+        return Entry(session=turns[0].session, turns=turns, recounted=True)
+
+    def turns(self, line: int, row: dict[str, Any]) -> list[ImportedTurn]:
+        """Return the turn of a line. Raises `InvalidInput`."""
+        found = self._lookup.found(row)
+        session = _joined(found.get("session"), _PATH) or self._stem
+        role, speaker = role_and_speaker(_joined(found.get("role"), _WORDS), _joined(found.get("speaker"), _WORDS))
+        calls = _tool_calls(found.get("tool_calls", []))
+        text = _said(found.get("text", [])) or (calls_text(calls) if calls else "")
+        if not text:
+            raise InvalidInput("text", self._nothing_said(row))
+        key = _joined(found.get("key"), _PATH)
+        return [
+            checked_turn(
+                path=self._path,
+                line=line,
+                where=f"line {line}",
+                session=session,
+                session_name=_joined(found.get("session_name"), _WORDS),
+                scope=_joined(found.get("scope"), _PATH) or "",
+                agent=_joined(found.get("agent"), _WORDS),
+                role=role,
+                speaker=speaker,
+                text=text,
+                key=key or self._keys.key(session=session, role=role, speaker=speaker, text=text),
+                said_at=_time(found.get("time")),
+                tool_calls=calls,
+                metadata=self._metadata(found.get("metadata", [])),
+            )
+        ]
+
+    def _metadata(self, found: Found) -> dict[str, Any]:
+        """Return objects as they are, and other fields that a map names under their names."""
+        metadata: dict[str, Any] = {}
+        for name, value in found:
+            if not isinstance(value, dict) and "metadata" not in self._fields.sources:
+                raise InvalidInput("metadata", f"expected an object in {name!r}, got {type(value).__name__}")
+            metadata.update(value if isinstance(value, dict) else {name: value})
+        return metadata
+
+    def _nothing_said(self, row: dict[str, Any]) -> str:
+        names = self._fields.names("text")
+        there = [name for name in names if name in row]
+        if there:
+            return f"empty in {', '.join(map(repr, there))}"
+        return (
+            f"no field {' or '.join(map(repr, names))} on the line, which has "
+            f"{', '.join(map(repr, list(row)[:12])) or 'none'}; say which one with --field text=NAME"
+        )
+
+
+def _joined(found: Found | None, glue: str) -> str | None:
+    """Return the fields of a target as one text, None when there are none. Raises `InvalidInput`."""
+    if not found:
+        return None
+    if len(found) == 1:
+        return text_or_none(*found[0])
+    return glue.join(text_or_none(name, value) or "" for name, value in found)
+
+
+def _said(found: Found) -> str:
+    parts = [_text(name, value) for name, value in found]
+    return _WORDS.join(part for part in parts if not part.isspace())
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return content_text(value)
+    raise InvalidInput("text", f"expected text in {name!r}, got {type(value).__name__}: {quoted(value)}")
+
+
+def _time(found: Found | None) -> int | None:
+    if not found:
+        return None
+    return parse_time("time", found[0][1] if len(found) == 1 else _joined(found, _WORDS))
+
+
+def _tool_calls(found: Found) -> list[Any]:
+    calls: list[Any] = []
+    for name, value in found:
+        if not isinstance(value, list):
+            raise InvalidInput("tool_calls", f"expected a list in {name!r}, got {type(value).__name__}")
+        calls += value
+    return calls

@@ -1,0 +1,178 @@
+"""Lists of `messages` as chat interfaces take them: one document, or a conversation a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mnemolog.adapters.importers.content import calls_text, content_text, fitting_calls
+from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.roles import role_of
+from mnemolog.adapters.importers.times import parse_time
+from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
+from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.infra.text_decoding import BrokenDocument, decode, elements
+from mnemolog.infra.text_source import Source
+
+_SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
+
+
+def messages_of(value: object) -> list[Any] | None:
+    """Return the messages of a conversation, or of a request that a batch file wraps; None for other things."""
+    if not isinstance(value, dict):
+        return None
+    body = value.get("body")
+    messages = value.get("messages", body.get("messages") if isinstance(body, dict) else None)
+    return messages if isinstance(messages, list) else None
+
+
+def is_message(value: object) -> bool:
+    """Whether this looks like one message."""
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and bool(value.keys() & _SAYING)
+
+
+def read(source: Source) -> Iterator[ImportedTurn]:
+    """Yield every message that says something or calls a tool."""
+    if _is_document(source):
+        return _read_document(source)
+    reader = _ConversationReader(source)
+
+    def turns(line: int, row: dict[str, Any]) -> list[ImportedTurn]:
+        session = _conversation_id(row) or f"{source.stem}-{line}"
+        messages = _messages(row)
+        found = [reader.turn(line, f"line {line}", session, _title(row), message) for message in messages]
+        return [turn for turn in found if turn is not None]
+
+    return source.turns_by_line(turns)
+
+
+def _is_document(source: Source) -> bool:
+    """Whether the file is one JSON value. A single line is, unless the name promises that more may follow."""
+    filled = [line for line in source.head if line.strip()]
+    if not filled or source.is_array:
+        return True
+    try:
+        decode(filled[0])
+    except InvalidInput:
+        return True
+    name = source.path.name.lower().removesuffix(".gz")
+    return len(filled) == 1 and not name.endswith((".jsonl", ".ndjson"))
+
+
+def _read_document(source: Source) -> Iterator[ImportedTurn]:
+    reader = _ConversationReader(source)
+    ordinal = 0
+    for session, title, messages in _conversations(source):
+        for message in messages:
+            ordinal += 1
+            try:
+                value = decode(message) if isinstance(message, memoryview) else message
+                turn = reader.turn(ordinal, f"message {ordinal}", session, title, value)
+            except InvalidInput as error:
+                source.refuse(ordinal, f"message {ordinal}, in conversation {quoted(session)}: {error}")
+            else:
+                if turn is not None:
+                    yield turn
+    source.tell(source.size)
+
+
+def _conversations(source: Source) -> Iterator[tuple[str, str | None, list[Any]]]:
+    """Yield session, title and messages: of one conversation, of an array of them, or of a bare array."""
+    if source.is_blank:
+        return
+    data = source.document()
+    try:
+        if not source.is_array:
+            value = decode(data)
+            yield _conversation_id(value) or source.stem, _title(value), _messages(value)
+            return
+        items = elements(data)
+    except BrokenDocument as error:
+        raise ImportRefused(source.path, error.line, str(error)) from error
+    except InvalidInput as error:
+        raise ImportRefused(source.path, 1, str(error)) from error
+    if not items or messages_of(_decoded(items[0])) is None:
+        yield source.stem, None, items
+        return
+    for number, item in enumerate(items, start=1):
+        try:
+            value = decode(item)
+            conversation = _conversation_id(value) or f"{source.stem}-{number}", _title(value), _messages(value)
+        except InvalidInput as error:
+            source.refuse(number, f"conversation {number}: {error}")
+        else:
+            yield conversation
+
+
+def _decoded(item: memoryview) -> object:
+    try:
+        return decode(item)
+    except InvalidInput:
+        return None
+
+
+def _messages(value: object) -> list[Any]:
+    messages = messages_of(value)
+    if messages is None:
+        raise InvalidInput("messages", "expected an object with a list of messages")
+    return messages
+
+
+def _conversation_id(value: object) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    return text_or_none("custom_id", value.get("custom_id")) or text_or_none("id", value.get("id"))
+
+
+def _title(value: object) -> str | None:
+    title = value.get("title") if isinstance(value, dict) else None
+    return title if isinstance(title, str) else None
+
+
+class _ConversationReader:
+    """Turns messages of one file into turns."""
+
+    def __init__(self, source: Source) -> None:
+        self._path = source.path
+        self._keys = KeyMaker(source.secret)
+
+    def turn(self, line: int, where: str, session: str, title: str | None, message: object) -> ImportedTurn | None:
+        """Return the turn of a message, None when it is empty. Raises `InvalidInput`."""
+        if not isinstance(message, dict):
+            raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
+        role = role_of(message.get("role"))
+        calls, shortened = fitting_calls(_tool_calls(message))
+        text = content_text(message.get("content")) or content_text(message.get("refusal"))
+        if not text or text.isspace():
+            text = calls_text(calls) if calls else ""
+        if not text:
+            if message.keys() & _SAYING:
+                return None
+            raise InvalidInput("content", "missing")
+        name = message.get("name")
+        speaker = as_label(name) if isinstance(name, str) else None
+        metadata = {"tool_call_id": message["tool_call_id"]} if message.get("tool_call_id") else {}
+        return checked_turn(
+            path=self._path,
+            line=line,
+            where=where,
+            session=session,
+            session_name=as_label(title),
+            role=role,
+            speaker=speaker,
+            text=text,
+            key=text_or_none("id", message.get("id"))
+            or self._keys.key(session=session, role=role, speaker=speaker, text=text),
+            said_at=parse_time("created_at", message.get("created_at")),
+            tool_calls=calls,
+            metadata=metadata | ({"tool_calls_shortened": True} if shortened else {}),
+        )
+
+
+def _tool_calls(message: dict[str, Any]) -> list[Any]:
+    calls = message.get("tool_calls")
+    if calls is None:
+        return [message["function_call"]] if message.get("function_call") else []
+    if not isinstance(calls, list):
+        raise InvalidInput("tool_calls", f"expected a list, got {type(calls).__name__}")
+    return calls

@@ -1,0 +1,161 @@
+"""Recording what importers read: streaming, in transactions of a bounded size, safe to run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mnemolog.adapters.importers import ImportedTurn, read_turns
+from mnemolog.adapters.importers.fields import FieldMap
+from mnemolog.adapters.importers.turn import event_of
+from mnemolog.commands import Recorded, record_turn
+from mnemolog.domain import errors, session
+from mnemolog.domain.events import SessionStarted
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime import cancellation
+from mnemolog.projections.history.states import SessionStates, evolve
+from mnemolog.results import ImportReport
+
+BATCH_MAX: Final = 500
+BATCH_CHARACTERS_MAX: Final = 4 << 20
+DEFAULT_AGENT: Final = "imported"
+
+OnRefused = Callable[[errors.ImportRefused], None]
+BytesProgress = Callable[[int, int], None]
+
+
+def import_files(
+    log: EventLog,
+    states: SessionStates,
+    paths: Sequence[Path],
+    *,
+    format: str | None = None,  # noqa: A002
+    fields: FieldMap | None = None,
+    scope: str | None = None,
+    agent: str | None = None,
+    skip_bad: bool = False,
+    progress: BytesProgress | None = None,
+) -> ImportReport:
+    """Record the turns of `paths`. `scope` and `agent` stand in where a file names none.
+
+    A turn whose key is there with the same content is passed over, and one that was forgotten is counted only; so an
+    import that was cut off may simply be run again. The first line that cannot be recorded raises `ImportRefused`
+    (lines before it are recorded), or with `skip_bad` is listed in the report. `progress` is told bytes read, and in
+    all.
+    """
+    refused: list[str] = []
+    on_refused: OnRefused | None = (lambda error: refused.append(str(error))) if skip_bad else None
+    total = sum(path.stat().st_size for path in paths if path.exists())
+    secret = b"" if log.keyring is None else log.keyring.secret()
+    turns = recorded = forgotten = done = 0
+    sessions: set[str] = set()
+    for path in paths:
+        before = done
+
+        def tell(read: int, _size: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + read, total)
+
+        source = read_turns(path, format=format, fields=fields, progress=tell, on_refused=on_refused, secret=secret)
+        for batch in _batches(_with_defaults(source, scope=scope, agent=agent)):
+            cancellation.check()
+            outcome = _record_batch(log, states, batch, on_refused)
+            turns += len(outcome)
+            recorded += sum(item is not None and not item.deduplicated for item in outcome)
+            forgotten += outcome.count(None)
+            sessions.update(turn.session for turn in batch)
+        done += path.stat().st_size
+    return ImportReport(
+        files=len(paths),
+        turns=turns,
+        recorded=recorded,
+        already_there=turns - recorded - forgotten,
+        forgotten=forgotten,
+        sessions=len(sessions),
+        refused=tuple(refused),
+    )
+
+
+def _with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None) -> Iterator[ImportedTurn]:
+    for turn in turns:
+        if (scope and not turn.scope) or not turn.agent:
+            yield msgspec.structs.replace(
+                turn, scope=turn.scope or scope or "", agent=turn.agent or agent or DEFAULT_AGENT
+            )
+        else:
+            yield turn
+
+
+def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
+    """Yield turns in batches of a bounded size. Those before a refused line are yielded before it raises."""
+    batch: list[ImportedTurn] = []
+    size = 0
+    try:
+        for turn in turns:
+            batch.append(turn)
+            size += len(turn.text)
+            if len(batch) == BATCH_MAX or size >= BATCH_CHARACTERS_MAX:
+                yield batch
+                batch, size = [], 0
+    except errors.ImportRefused:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+def _record_batch(
+    log: EventLog, states: SessionStates, batch: list[ImportedTurn], on_refused: OnRefused | None
+) -> list[Recorded | None]:
+    """Record a batch in one transaction; if a turn is refused, those before it in one of their own.
+
+    None stands for a turn that was forgotten, and stays so.
+    """
+    recorded: list[Recorded | None] = []
+    while batch:
+        reached = 0
+
+        def work(tx: Transaction, batch: list[ImportedTurn] = batch) -> list[Recorded | None]:
+            nonlocal reached
+            made = []
+            for reached, turn in enumerate(batch):  # noqa: B007
+                made.append(_record(tx, states, turn))
+            return made
+
+        try:
+            return recorded + log.transact(work)
+        except errors.ImportRefused as error:
+            recorded += _record_batch(log, states, batch[:reached], None)
+            if on_refused is None:
+                raise
+            on_refused(error)
+            batch = batch[reached + 1 :]
+    return recorded
+
+
+def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recorded | None:
+    try:
+        _start_if_new(tx, states, turn)
+        return record_turn(turn.session, event_of(turn), states, key=session.checked_key(turn.key))(tx)
+    except errors.ContentForgotten:
+        return None
+    except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:
+        raise errors.ImportRefused(turn.path, turn.line, str(error)) from error
+
+
+def _start_if_new(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> None:
+    """Start the session of a turn, or see that the one of that id belongs to the same scope."""
+    stream = session.session_stream(session.checked_session_id(turn.session))
+    state = tx.fold(stream, evolve, states.known)
+    if state is None:
+        started: SessionStarted = session.new_session(
+            name=turn.session_name, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope
+        )
+        tx.append(stream, started)
+    elif state.started.scope != turn.scope:
+        raise errors.SessionExists(turn.session)

@@ -1,0 +1,104 @@
+"""Points in time as people and programs write them. Nothing is guessed: what is unclear is refused."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import Final
+
+from mnemolog.adapters.importers.turn import quoted
+from mnemolog.domain.clock import to_micros
+from mnemolog.domain.errors import InvalidInput
+
+TIME_CHARACTERS_MAX: Final = 100
+_UNIX: Final = re.compile(r"\d{9,10}(\.\d+)?|\d{13}|\d{16}|\d{19}")
+_WEEKDAY: Final = re.compile(r"\(\s*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?\s*\)", re.IGNORECASE)
+
+# What a text leaves out is taken from a default: two that differ in year, month and day betray it.
+_DEFAULTS: Final = (datetime(2001, 1, 1), datetime(2004, 2, 2))
+
+# Lowest number, first number beyond, and microseconds as (times, divided by): from 1973 to 2286. Between the
+# ranges are numbers such as 20230508 or 20230508135600, which are dates and no Unix time.
+_UNITS: Final = (
+    (10**8, 10**10, 1_000_000, 1),
+    (10**11, 10**13, 1_000, 1),
+    (10**14, 10**16, 1, 1),
+    (10**17, 10**19, 1, 1_000),
+)
+
+
+def parse_time(field: str, value: object) -> int | None:
+    """Return microseconds since the Unix epoch, None for nothing. A time without a zone is UTC.
+
+    Reads ISO 8601, Unix time in seconds, milli-, micro- or nanoseconds (told apart by size, 1973 to 2286),
+    and written forms such as `1:56 pm on 8 May, 2023`. Raises `InvalidInput` for anything else: a date that
+    lacks its year, month or day, a year of two digits, `5/8/2023` (whose day and month cannot be told
+    apart), a zone known only by letters.
+    """
+    try:
+        if isinstance(value, str):
+            return _from_text(value) if value else None
+        if value is None:
+            return None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return _from_number(value)
+        raise ValueError("is no time")
+    except ValueError as error:
+        raise InvalidInput(field, f"{quoted(value)} {error}") from error
+
+
+def _from_number(value: float) -> int:
+    for lowest, beyond, times, divided_by in _UNITS:
+        if lowest <= value < beyond:
+            return value * times // divided_by if isinstance(value, int) else round(value * times / divided_by)
+    raise ValueError("is no Unix time in seconds, milli-, micro- or nanoseconds between 1973 and 2286")
+
+
+@lru_cache(maxsize=4_096)
+def _from_text(text: str) -> int:
+    if len(text) > TIME_CHARACTERS_MAX:
+        raise ValueError("is too long for a time")
+    if _UNIX.fullmatch(text):
+        return _from_number(float(text) if "." in text else int(text))
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        moment = _from_written(_WEEKDAY.sub(" ", text))
+    if not 1 < moment.year < 9999:
+        raise ValueError("is out of range")
+    return to_micros("time", moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _from_written(text: str) -> datetime:
+    moment, other = (_guess(text, default=default) for default in _DEFAULTS)
+    if moment != other or f"{moment.year:04d}" not in text:
+        raise ValueError("does not say year (in four digits), month and day")
+    year_first = text.lstrip().startswith(f"{moment.year:04d}")
+    if not year_first and _guess(text, default=_DEFAULTS[0], dayfirst=True) != moment:
+        raise ValueError("may have its day or its month first; write it like 2023-05-08")
+    return moment
+
+
+def _guess(text: str, *, default: datetime, dayfirst: bool = False) -> datetime:
+    from dateutil import parser  # Not needed for ISO 8601, and slow to load.
+
+    try:
+        return parser.parse(text, default=default, dayfirst=dayfirst, tzinfos=_zone)
+    except _UnknownZone:
+        raise
+    except (ValueError, OverflowError, ArithmeticError, TypeError, AttributeError, IndexError) as error:
+        # dateutil lets some of its own stumbles through; whatever they are called, this is no time.
+        raise ValueError("is not understood as a time; ISO 8601 always is, like 2023-05-08T13:56:00Z") from error
+
+
+class _UnknownZone(ValueError):
+    """A zone of letters: `EST` and `IST` are several zones each."""
+
+
+def _zone(name: str | None, offset_s: int | None) -> tzinfo | None:
+    if offset_s is not None:
+        return timezone(timedelta(seconds=offset_s))
+    if name is None:
+        return None
+    raise _UnknownZone(f"has a zone {name!r} that means several; write an offset like +02:00")

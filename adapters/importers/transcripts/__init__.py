@@ -1,0 +1,11 @@
+"""Recording the transcripts of coding agents: sessions, and their rewinds, branches and compactions.
+
+The readers of `mnemolog.adapters.importers` find the turns. `Transcripts` records files as far as they have been written; where
+agents keep theirs, and when to look, is for others to say: the adapter `watch`.
+"""
+
+from mnemolog.adapters.importers.transcripts.catch_up import Transcripts
+from mnemolog.adapters.importers.transcripts.formats import FORMATS
+from mnemolog.adapters.importers.transcripts.report import Report
+
+__all__ = ["FORMATS", "Report", "Transcripts"]

@@ -1,0 +1,91 @@
+"""Reading one transcript from where the last reading ended, and noting how far it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.transcript import Entry
+from mnemolog.adapters.importers.transcripts.file_offsets import Kept, Places
+from mnemolog.adapters.importers.transcripts.formats import FORMATS, format_of
+from mnemolog.adapters.importers.transcripts.place import Anchor, Place
+from mnemolog.adapters.importers.transcripts.report import Report
+from mnemolog.adapters.importers.transcripts.tail import Line, lines_from, mark_at
+from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.infra.text_decoding import decode
+
+LINES_MAX: Final = 5_000
+BYTES_MAX: Final = 8 << 20
+"""Read at most before how far it got is saved."""
+
+
+class Reading:
+    """A transcript that is being read. `place` and `links` are noted of it, and saved by `save`."""
+
+    def __init__(self, path: Path, places: Places, number: int | None, place: Place, *, secret: bytes) -> None:
+        self.path, self.place = path, place
+        self.format = FORMATS[place.format]
+        self.links: Kept[str, Anchor] = Kept(places.link, number)
+        self._counts: Kept[int, int] = Kept(places.count, number)
+        self._reader = self.format.make(path, KeyMaker(secret, self._counts))
+        self._reader.state |= place.reader
+        self._places, self._secret = places, secret
+        self._saved = place.offset, place.line
+
+    @property
+    def is_long_unsaved(self) -> bool:
+        """Whether it is time to save."""
+        offset, line = self._saved
+        return self.place.line - line >= LINES_MAX or self.place.offset - offset >= BYTES_MAX
+
+    def entries(self, report: Report) -> Iterator[Entry | None]:
+        """Yield what stands on each further line, None where that is nothing. Lines that are bad are counted.
+
+        The place is behind a line as soon as it is yielded: what is to be done about it is to be done before saving.
+        Raises `OSError`.
+        """
+        for line in lines_from(self.path, offset=self.place.offset, number=self.place.line):
+            report.lines += 1
+            try:
+                entry = self._entry(line)
+            except InvalidInput as error:
+                report.refuse(ImportRefused(self.path, line.number, str(error)))
+                entry = None
+            self.place.offset, self.place.line = line.end, line.number
+            yield entry
+
+    def save(self) -> None:
+        """Save how far it was read. To be called when all of that is in the log. Raises `Overtaken`, `OSError`."""
+        self.place.reader = self._reader.state
+        self.place.mark = mark_at(self.path, self.place.offset, self._secret)
+        number = self._places.save(
+            self.path, self.place, began=self._saved[0], links=self.links.fresh, counts=self._counts.fresh
+        )
+        self.links.saved(number)
+        self._counts.saved(number)
+        self._saved = self.place.offset, self.place.line
+
+    def _entry(self, line: Line) -> Entry | None:
+        if line.text is None:
+            raise InvalidInput("line", "too long")
+        if line.text.isspace():
+            return None
+        row = decode(line.text)
+        if not isinstance(row, dict):
+            raise InvalidInput("JSON", f"expected an object on the line, got {type(row).__name__}")
+        return self._reader.entry(line.number, row)
+
+
+def begin(path: Path, places: Places, *, format: str | None, secret: bytes) -> Reading | None:  # noqa: A002
+    """Return a file to be read on, None if nothing is behind what was read or it is no transcript. Raises `OSError`."""
+    size = path.stat().st_size
+    number, place = places.find(path)
+    if place.offset and (size < place.offset or mark_at(path, place.offset, secret) != place.mark):
+        number, place = None, Place()  # Cut off, or another file: what is new in it is told by its keys.
+        places.drop(path)
+    if size == place.offset:
+        return None
+    place.format = format or place.format or format_of(path)
+    return Reading(path, places, number, place, secret=secret) if place.format else None

@@ -1,0 +1,104 @@
+"""Doing in a store what was decided on a transcript: turns in batches, all else as it comes."""
+
+from __future__ import annotations
+
+from mnemolog.adapters.importers.import_files import BATCH_CHARACTERS_MAX, BATCH_MAX
+from mnemolog.adapters.importers.transcript import Entry
+from mnemolog.adapters.importers.transcripts.interpreter import Decisions
+from mnemolog.adapters.importers.transcripts.report import Report
+from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
+from mnemolog.adapters.importers.turn import ImportedTurn, event_of
+from mnemolog.adapters.support.store_access import sessions_of
+from mnemolog.commands import state_in
+from mnemolog.domain import errors, session
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.store import MemoryStore
+
+
+class Recorder:
+    """Records one transcript. `flush` ends a batch; what was taken before it is in the log then."""
+
+    def __init__(self, store: MemoryStore, decisions: Decisions, report: Report, *, agent: str) -> None:
+        self._store, self._decisions, self._report, self._agent = store, decisions, report, agent
+        self._batch: list[tuple[str, ImportedTurn]] = []
+        self._characters = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to flush."""
+        return len(self._batch) >= BATCH_MAX or self._characters >= BATCH_CHARACTERS_MAX
+
+    def take(self, entry: Entry) -> None:
+        """Take in a line. Its turns may be recorded with those of the lines after it.
+
+        Raises `InvalidInput`, `SessionError` for what the store refuses: the line then is left out.
+        """
+        for step in self._decisions.on(entry):
+            self._do(step)
+
+    def flush(self) -> None:
+        """Record what was taken."""
+        batch, self._batch, self._characters = self._batch, [], 0
+        if batch:
+            fresh, there, refused = sessions_of(self._store).log.transact(lambda tx: self._record(tx, batch))
+            self._report.recorded += fresh
+            self._report.already_there += there
+            for error in refused:
+                self._report.refuse(error)
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case Say(name, turns):
+                self._batch += [(name, turn) for turn in turns]
+                self._characters += sum(len(turn.text) for turn in turns)
+            case AlreadyThere(turns):
+                self._report.already_there += turns
+            case Settle():
+                self.flush()
+            case Start():
+                self._store.start_session(
+                    step.name, agent=self._agent, scope=step.scope, session_id=step.session, parent=step.parent
+                )
+                self._report.sessions += 1
+            case Branch():
+                self._store.session(step.left).branch(step.session, at=step.at, name=step.name)
+                self._report.sessions += 1
+            case Switch():
+                self._switch(step)
+
+    def _switch(self, step: Switch) -> None:
+        if step.to is None:
+            name = step.left or ""
+            sessions_of(self._store).decide(name, lambda state, _: list(session.resume(name, state)))
+        self._store.switch(
+            step.to,
+            reason=step.reason,
+            session=step.left,
+            agent=self._agent,
+            at=step.at,
+            name=step.name,
+            scope=step.scope,
+            key=step.key,
+        )
+        self._report.sessions += step.to is not None
+        self._report.switched(step.reason)
+
+    def _record(
+        self, tx: Transaction, batch: list[tuple[str, ImportedTurn]]
+    ) -> tuple[int, int, list[errors.ImportRefused]]:
+        """Record a batch in one transaction. Each turn is recorded, there, or refused without a trace."""
+        states = sessions_of(self._store).states
+        fresh, there, refused = 0, 0, list[errors.ImportRefused]()
+        for name, turn in batch:
+            stream = session.session_stream(name)
+            try:
+                if tx.position_of(stream, turn.key) is not None:
+                    there += 1
+                    continue
+                for event in session.resume(name, state_in(tx, name, states)):
+                    tx.append(stream, event)
+                tx.append(stream, event_of(turn), key=turn.key)
+                fresh += 1
+            except (errors.InvalidInput, errors.SessionError) as error:
+                refused.append(errors.ImportRefused(turn.path, turn.line, str(error)))
+        return fresh, there, refused

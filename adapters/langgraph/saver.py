@@ -1,0 +1,291 @@
+"""A store as LangGraph's checkpointer: threads in the log, only what changed at each checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from mnemolog.adapters.support.graph_checkpoints import Checkpoint as StoredCheckpoint
+from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
+from mnemolog.aio.lanes import Lanes
+from mnemolog.domain import errors
+from mnemolog.domain.threads import checked_thread_id
+from mnemolog.store import MemoryStore
+
+LISTED_TOGETHER: Final = 50
+"""Checkpoints that `alist` reads in one go."""
+
+
+class MnemologSaver(BaseCheckpointSaver[int]):
+    """Checkpoints of graphs in the log of a store. Blocking and asyncio; safe for many threads and processes.
+
+    Each checkpoint is one append. Of its channels only those are stored that changed, and of a value only what is not
+    in an earlier one. Nothing is ever taken out of the log: what is deleted or pruned is hidden. Serialised by
+    LangGraph's own serialiser, without pickle unless you give it one that does.
+
+    Besides what LangGraph's methods say they raise `LimitExceeded` beyond 64 MiB a channel (`BLOB_BYTES_MAX`) or
+    256 MiB a checkpoint (`CHECKPOINT_BYTES_MAX`), `InvalidInput`, and what every append raises: nothing was written.
+    """
+
+    def __init__(self, store: MemoryStore, *, serde: SerializerProtocol | None = None) -> None:
+        super().__init__(serde=serde)
+        self.threads = Threads(store)
+        self._lanes = Lanes()
+        self._own: MemoryStore | None = None
+
+    @classmethod
+    def open(cls, path: str | Path, *, serde: SerializerProtocol | None = None, **how: Any) -> Self:
+        """Open the store in the folder `path` for checkpoints alone: it has no model unless `how` names one.
+
+        `how` and what is raised are those of `MemoryStore.open`. The store is closed with the saver.
+        """
+        store = MemoryStore.open(path, **{"model": None, **how})
+        try:
+            saver = cls(store, serde=serde)
+        except BaseException:
+            store.close()
+            raise
+        saver._own = store
+        return saver
+
+    def close(self) -> None:
+        """Let go of the files. A store that was handed in stays open."""
+        self._lanes.end()
+        self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._lanes.close(self._let_go)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint, as one append. A checkpoint of the same id is replaced."""
+        thread, ns = _named(config)
+        stored_metadata = get_checkpoint_metadata(config, metadata)
+        self.threads.checkpoint(
+            thread,
+            ns,
+            checkpoint["id"],
+            parent=get_checkpoint_id(config),
+            run=None if (run := stored_metadata.get("run_id")) is None else str(run),
+            checkpoint=self._dumps({k: v for k, v in checkpoint.items() if k != "channel_values"}),
+            metadata=self._dumps(stored_metadata),
+            channels={name: partial(self._dumps, value) for name, value in checkpoint["channel_values"].items()},
+            changed=new_versions.keys(),
+        )
+        return _config(thread, ns, checkpoint["id"])
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote, as one append. What it has written before is not stored again."""
+        thread, ns = _named(config)
+        placed = [
+            (WRITES_IDX_MAP.get(channel, place), channel, self._dumps(value))
+            for place, (channel, value) in enumerate(writes)
+        ]
+        checkpoint_id = get_checkpoint_id(config)
+        if checkpoint_id is None:
+            raise errors.InvalidInput("config", "it has no configurable.checkpoint_id that the writes belong to")
+        self.threads.write(thread, ns, checkpoint_id, task_id, task_path, placed)
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint, the newest one of its thread and namespace where none is named, or None."""
+        found = self.threads.find(*_named(config), get_checkpoint_id(config))
+        return None if found is None else self._tuple(found)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, newest first; `filter` names values that the metadata is to have."""
+        asked = {} if config is None else config["configurable"]
+        thread = asked.get("thread_id")
+        found = self.threads.listed(
+            thread=None if thread is None else str(thread),
+            ns=asked.get("checkpoint_ns"),
+            checkpoint_id=asked.get("checkpoint_id") or None,
+            before=None if before is None else get_checkpoint_id(before),
+            fits=None if not filter else lambda metadata: _has(self.serde.loads_typed(metadata), filter),
+        )
+        yield from map(self._tuple, islice(found, limit))
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Hide all checkpoints and writes of a thread. They stay in the log until they are forgotten."""
+        self.threads.delete(str(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Hide the checkpoints that runs made, and the writes behind them, as one append.
+
+        Delta channels of what is left go on as before: they are told by what is in the log, hidden or not.
+        """
+        self.threads.delete_runs(run_ids)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Give a thread all that another has now. One small event, however much that is."""
+        self.threads.copy(str(source_thread_id), str(target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Hide all but the newest checkpoint of each namespace (`keep_latest`), or all of it (`delete`).
+
+        Delta channels go on as before. Raises `InvalidInput` for another strategy.
+        """
+        names = [str(name) for name in thread_ids]
+        if strategy == "keep_latest":
+            self.threads.keep_latest(names)
+        elif strategy == "delete":
+            for name in names:
+                self.threads.delete(name)
+        else:
+            raise errors.InvalidInput("strategy", f"{strategy!r} is neither 'keep_latest' nor 'delete'")
+
+    def positions(self, thread_id: str) -> Sequence[int]:
+        """Return the log positions of all content of a thread, hidden or not: what is to be forgotten to erase it."""
+        return self.threads.positions(str(thread_id))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what was written to channels before a checkpoint, and the value from which that went on."""
+        found: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
+        if not found:
+            return {}
+        for values, writes in self.threads.history(*_named(config), get_checkpoint_id(config), list(found)):
+            for task, name, value in reversed(writes):
+                found[name]["writes"].append((task, name, self.serde.loads_typed(value)))
+            for name, value in values.items():
+                found[name]["seed"] = self.serde.loads_typed(value)
+        for history in found.values():
+            history["writes"].reverse()
+        return found
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """See `put`."""
+        return await self._lanes.write(partial(self.put, config, checkpoint, metadata, new_versions))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """See `put_writes`."""
+        await self._lanes.write(partial(self.put_writes, config, writes, task_id, task_path))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """See `get_tuple`."""
+        return await self._lanes.read(partial(self.get_tuple, config))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """See `list`."""
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while page := await self._lanes.read(lambda: [*islice(found, LISTED_TOGETHER)]):
+            for item in page:
+                yield item
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """See `delete_thread`."""
+        await self._lanes.write(partial(self.delete_thread, thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """See `delete_for_runs`."""
+        await self._lanes.write(partial(self.delete_for_runs, run_ids))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """See `copy_thread`."""
+        await self._lanes.write(partial(self.copy_thread, source_thread_id, target_thread_id))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """See `prune`."""
+        await self._lanes.write(partial(self.prune, thread_ids, strategy=strategy))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """See `get_delta_channel_history`."""
+        return await self._lanes.read(partial(self.get_delta_channel_history, config=config, channels=channels))
+
+    def _tuple(self, found: StoredCheckpoint) -> CheckpointTuple:
+        loads = self.serde.loads_typed
+        checkpoint: Checkpoint = loads(found.checkpoint)
+        checkpoint["channel_values"] = {name: loads(value) for name, value in found.values.items()}
+        return CheckpointTuple(
+            config=_config(found.thread, found.ns, found.id),
+            checkpoint=checkpoint,
+            metadata=loads(found.metadata),
+            parent_config=None if found.parent is None else _config(found.thread, found.ns, found.parent),
+            pending_writes=[(task, channel, loads(value)) for task, channel, value in found.writes],
+        )
+
+    def _dumps(self, value: Any) -> Typed:
+        return Typed(*self.serde.dumps_typed(value))
+
+    def _let_go(self) -> None:
+        self.threads.close()
+        if self._own is not None:
+            self._own.close()
+
+
+def _named(config: RunnableConfig) -> tuple[str, str]:
+    """Return the thread and the namespace that a configuration is about."""
+    asked = config.get("configurable", {})
+    if asked.get("thread_id") is None:
+        raise errors.InvalidInput("config", "it has no configurable.thread_id")
+    return checked_thread_id(str(asked["thread_id"])), str(asked.get("checkpoint_ns") or "")
+
+
+def _config(thread: str, ns: str, checkpoint_id: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}}
+
+
+def _has(metadata: CheckpointMetadata, wanted: Mapping[str, Any]) -> bool:
+    return all(metadata.get(name) == value for name, value in wanted.items())

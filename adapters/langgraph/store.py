@@ -1,0 +1,132 @@
+"""A store as LangGraph's long-term memory: items by namespace and key, in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+    get_text_at_path,
+    tokenize_path,
+)
+
+from mnemolog.adapters.support.documents import Batch, Items, Pattern
+from mnemolog.adapters.support.documents import Item as StoredItem
+from mnemolog.aio.lanes import Lanes
+from mnemolog.domain import errors
+from mnemolog.store import MemoryStore
+
+WHOLE = "$"
+"""The path of the whole item."""
+
+
+class MnemologStore(BaseStore):
+    """Items in the log of a store, for any thread and session. Blocking and asyncio; many threads and processes.
+
+    All that a `batch` puts is one append; what it reads is as it was before. Expired items are never given out. Where
+    the store has a model, `search` with a query ranks by it; `fields` are the paths that items are found by.
+
+    Raises `InvalidInput` and `LimitExceeded` (`ITEM_BYTES_MAX`, 1 MiB an item), and what every append raises: nothing
+    was written.
+    """
+
+    supports_ttl = True
+
+    def __init__(self, store: MemoryStore, *, fields: Sequence[str] = (WHOLE,), ttl: TTLConfig | None = None) -> None:
+        self.ttl_config = ttl
+        self._fields = list(fields)
+        self.items = Items(store, texts=self._texts)
+        self._lanes = Lanes()
+
+    def close(self) -> None:
+        """Let go of the files. The store stays open."""
+        self._lanes.end()
+        self.items.close()
+
+    def __enter__(self) -> MnemologStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do what is asked, all reads before all writes, and the writes as one append. Results are in order."""
+        with self.items.batch() as batch:
+            return [_do(batch, op) for op in ops]
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """See `batch`."""
+        asked = list(ops)
+        searches = any(isinstance(op, SearchOp) and op.query for op in asked)
+        writes = any(isinstance(op, PutOp) for op in asked)
+        if searches and writes:  # What calls a model may be cut short, an append never.
+            found = await self.abatch([op for op in asked if not isinstance(op, PutOp)])
+            await self.abatch([op for op in asked if isinstance(op, PutOp)])
+            left = iter(found)
+            return [None if isinstance(op, PutOp) else next(left) for op in asked]
+        do = self._lanes.write if writes else self._lanes.recall if searches else self._lanes.read
+        return await do(partial(self.batch, asked))
+
+    def positions(self, namespace: Sequence[str]) -> Sequence[int]:
+        """Return the log positions of all values that a namespace ever had: what is to be forgotten to erase it."""
+        return self.items.positions(namespace)
+
+    def sweep_ttl(self) -> int:
+        """Delete what has expired from the tables, where it takes room and is seen by nobody. Return how many items.
+
+        The log keeps it until it is forgotten.
+        """
+        return self.items.sweep()
+
+    def _texts(self, value: Mapping[str, Any], paths: Sequence[str] | None) -> list[str]:
+        asked = self._fields if paths is None else paths
+        parsed = [path if path == WHOLE else tokenize_path(path) for path in asked]
+        return [text for path in parsed for text in get_text_at_path(value, path)]
+
+
+def _do(batch: Batch, op: Op) -> Result:
+    match op:
+        case GetOp():
+            found = batch.get(op.namespace, op.key, refresh=op.refresh_ttl)
+            return None if found is None else Item(**_fields(found))
+        case SearchOp():
+            hits = batch.search(
+                op.namespace_prefix,
+                query=op.query,
+                where=op.filter,
+                limit=op.limit,
+                offset=op.offset,
+                refresh=op.refresh_ttl,
+            )
+            return [SearchItem(**_fields(item), score=item.score) for item in hits]
+        case ListNamespacesOp():
+            patterns = [Pattern(tuple(asked.path), asked.match_type == "suffix") for asked in op.match_conditions or ()]
+            return batch.namespaces(patterns, depth_max=op.max_depth, limit=op.limit, offset=op.offset)
+        case PutOp() if op.value is None:
+            return batch.delete(op.namespace, op.key)
+        case PutOp():
+            paths = [] if op.index is False else op.index
+            ttl_s = None if op.ttl is None else op.ttl * 60
+            return batch.put(op.namespace, op.key, op.value, paths=paths, ttl_s=ttl_s)
+    raise errors.InvalidInput("op", f"{type(op).__name__} is no operation of a store")
+
+
+def _fields(item: StoredItem) -> dict[str, Any]:
+    return {
+        "namespace": item.namespace,
+        "key": item.key,
+        "value": item.value,
+        "created_at": item.created_at,
+        "updated_at": item.updated_at,
+    }

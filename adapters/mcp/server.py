@@ -1,0 +1,198 @@
+"""The server: the tools and the resources of a memory, said in the words of the protocol."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+from anyio import BrokenResourceError, ClosedResourceError
+
+from mnemolog.adapters.mcp.offer import OfferedTool, read_offer
+from mnemolog.adapters.mcp.pending import PendingMemory
+from mnemolog.adapters.mcp.sdk import MCPError, Server, stdio_server, types
+from mnemolog.domain.errors import MnemologError, SessionError
+from mnemolog.domain.limits import INTEGER_MAX
+
+if TYPE_CHECKING:  # They bring the store along, for which the greeting does not wait.
+    from mnemolog.adapters.support.agent_tools import Memory
+
+RESOURCES: Final = "mnemolog://sessions"
+RESOURCES_PER_PAGE: Final = 100
+
+_log = logging.getLogger(__name__)
+
+
+def make_server(memory: Memory | PendingMemory) -> Any:
+    """Return a server of the SDK (`mcp.server.lowlevel.Server`) for any of its transports."""
+    speaker = _Speaker(memory if isinstance(memory, PendingMemory) else _Present(memory))
+    return Server(
+        "mnemolog",
+        title="mnemolog memory",
+        instructions=speaker.instructions,
+        on_list_tools=speaker.list_tools,
+        on_call_tool=speaker.call_tool,
+        on_list_resources=speaker.list_resources,
+        on_list_resource_templates=speaker.list_templates,
+        on_read_resource=speaker.read_resource,
+        get_tool_input_schema=speaker.input_schema,
+    )
+
+
+async def serve_stdio(memory: Memory | PendingMemory) -> None:
+    """Serve one client over standard input and output until it hangs up. All else that prints goes to stderr.
+
+    What keeps a pending memory from being opened is an error of every call, which tries again. It is raised when the
+    client has hung up.
+    """
+    server = make_server(memory)
+    try:
+        present = memory if isinstance(memory, PendingMemory) else memory.loading()
+        async with present, stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+    except* (ConnectionError, BrokenResourceError, ClosedResourceError):
+        _log.info("the client has gone before it read its answer")
+
+
+class _Present:
+    """A memory that is there, as a `PendingMemory` is asked for it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self.read_only = memory, memory.read_only
+
+    def greeted(self) -> None:
+        pass
+
+    async def memory(self) -> Memory:
+        return self._memory
+
+
+class _Speaker:
+    """Answers requests, those that need the memory when it is there."""
+
+    def __init__(self, memory: PendingMemory | _Present) -> None:
+        self._memory = memory
+        offer = read_offer()
+        self.instructions = offer.instructions
+        self._all = {tool.name for tool in offer.tools}
+        self._tools = {tool.name: tool for tool in offer.tools if tool.effect == "reads" or not memory.read_only}
+
+    def input_schema(self, name: str) -> dict[str, Any] | None:
+        return self._tools[name].input_schema if name in self._tools else None
+
+    async def list_tools(self, _ctx: Any, _params: Any) -> Any:
+        self._memory.greeted()
+        return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
+
+    async def call_tool(self, _ctx: Any, params: Any) -> Any:
+        if params.name not in self._tools:
+            why = "this server is read-only" if params.name in self._all else "there is no such tool"
+            raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; tools/list shows what there is")
+        text, structured = await self._ask(params.name, params.arguments or {})
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=text)],
+            structured_content=structured,
+            is_error=structured is None,
+        )
+
+    async def _ask(self, tool: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        """Return an answer as text and structured, or the text of a refusal and None."""
+        try:
+            memory = await self._memory.memory()
+        except MnemologError as error:
+            from mnemolog.adapters.support.agent_tools import Refusal
+
+            return str(Refusal.of(error)), None
+        from mnemolog.adapters.support.agent_tools import TOOLS, Refusal
+
+        answer = await TOOLS[tool].ask(memory, arguments)
+        if isinstance(answer, Refusal):
+            return str(answer), None
+        return msgspec.json.encode(answer).decode(), msgspec.to_builtins(answer)
+
+    async def list_resources(self, _ctx: Any, params: Any) -> Any:
+        after = _position(params.cursor) if params is not None and params.cursor is not None else 0
+        memory = await self._there()
+        found = [item for item in await memory.store.sessions() if item.started_position > after]
+        page = found[:RESOURCES_PER_PAGE]
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=f"{RESOURCES}/{quote(item.session, safe='')}",
+                    name=item.name,
+                    description=f"{item.turns} turns, agent {item.agent}, scope {item.scope or '/'}",
+                    mime_type="application/json",
+                )
+                for item in page
+            ],
+            next_cursor=str(page[-1].started_position) if len(found) > len(page) else None,
+        )
+
+    async def _there(self) -> Memory:
+        try:
+            return await self._memory.memory()
+        except MnemologError as error:
+            raise MCPError(code=types.INTERNAL_ERROR, message=f"{error}; {error.hint}") from error
+
+    async def list_templates(self, _ctx: Any, _params: Any) -> Any:
+        await self._there()
+        from mnemolog.adapters.support.agent_tools.answers import TURNS_MAX
+
+        about = f"A session: what it sees of its turns (the newest {TURNS_MAX}), and its working memory"
+        shapes = {"session": ("{session}", about), "session_at": ("{session}/at/{position}", f"{about}, at a position")}
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(
+                    uri_template=f"{RESOURCES}/{shape}", name=name, description=text, mime_type="application/json"
+                )
+                for name, (shape, text) in shapes.items()
+            ]
+        )
+
+    async def read_resource(self, _ctx: Any, params: Any) -> Any:
+        uri = str(params.uri)
+        try:
+            made = await self._read(uri)
+        except MnemologError as error:
+            code = types.INVALID_PARAMS if isinstance(error, SessionError) else types.INTERNAL_ERROR
+            raise MCPError(code=code, message=f"{error}; {error.hint}", data={"uri": uri}) from error
+        text = msgspec.json.encode(made).decode()
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=text)]
+        )
+
+    async def _read(self, uri: str) -> dict[str, Any]:
+        match uri.removeprefix(f"{RESOURCES}/").split("/"):
+            case [name] if uri.startswith(f"{RESOURCES}/"):
+                as_of = None
+            case [name, "at", at] if uri.startswith(f"{RESOURCES}/"):
+                as_of = _position(at)
+            case _:
+                why = f"there is no resource {uri}; resources/list shows what there is"
+                raise MCPError(code=types.INVALID_PARAMS, message=why)
+        memory = await self._memory.memory()
+        from mnemolog.adapters.support.agent_tools.answers import session_whole
+
+        return await session_whole(memory, unquote(name), as_of)
+
+
+def _described(tool: OfferedTool) -> Any:
+    return types.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=types.ToolAnnotations(
+            read_only_hint=tool.effect == "reads",
+            destructive_hint=tool.effect == "hides",
+            idempotent_hint=tool.effect in ("reads", "settles"),
+            open_world_hint=False,
+        ),
+    )
+
+
+def _position(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < len(str(INTEGER_MAX))):
+        raise MCPError(code=types.INVALID_PARAMS, message=f"{text!r} is no position of the log")
+    return int(text)

@@ -1,0 +1,138 @@
+"""A session of the SDK as a session of a store (docs/adr/0023-a-turn-keeps-its-original.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from agents import TResponseInputItem
+from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
+
+from mnemolog.adapters.openai_agents.items import item_of, turn_of
+from mnemolog.adapters.support.store_access import in_lanes, sessions_of
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.defaults import DEFAULT_AGENT
+from mnemolog.domain.errors import SessionExists, UnknownSession
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.session import checked_session_id, new_session
+from mnemolog.store import MemoryStore
+
+
+class MnemologSession:
+    """The history of one conversation, for `Runner.run(..., session=)`: the SDK's `Session` protocol.
+
+    It is the session of that id in the store, started with the first item: each item is a turn of it, kept exactly.
+    Items that are popped or cleared are hidden by a rewind, and stay in the log. Cheap to make, and nothing is kept
+    in it: any number of them, in threads, event loops and processes, may speak of one session. No call blocks the
+    event loop. A call that changes something is done when it returns, also when it was cancelled meanwhile.
+
+    Raises `InvalidInput` for an id, scope or agent that is none, and from `add_items` for what is no JSON;
+    `LimitExceeded` beyond 64 MiB an item or 10,000 at once; `SessionEnded`, and what every append raises: nothing
+    was written.
+    """
+
+    session_id: str
+    session_settings: SessionSettings | None
+
+    def __init__(
+        self,
+        session_id: str,
+        store: MemoryStore | AsyncMemoryStore,
+        *,
+        scope: str = "",
+        agent: str = DEFAULT_AGENT,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:
+        """`scope` and `agent` are those of the session where it is started here. `store` stays open."""
+        self.session_id = checked_session_id(session_id)
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
+        self._started = new_session(name=session_id, agent=agent, scope=scope)
+        self._store, self._lanes = in_lanes(store)
+        self._sessions = sessions_of(self._store)
+        self._own: MemoryStore | None = None
+
+    @classmethod
+    def open(
+        cls,
+        session_id: str,
+        path: str | Path,
+        *,
+        scope: str = "",
+        agent: str = DEFAULT_AGENT,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        **how: Any,
+    ) -> Self:
+        """Open the store in the folder `path` for this session alone: it has no model unless `how` names one.
+
+        `how` and what is raised are those of `MemoryStore.open`. `close` closes the store.
+        """
+        store = MemoryStore.open(path, **{"model": None, **how})
+        try:
+            session = cls(session_id, store, scope=scope, agent=agent, session_settings=session_settings)
+        except BaseException:
+            store.close()
+            raise
+        session._own = store
+        return session
+
+    def close(self) -> None:
+        """Close the store, if `open` has opened it. What is called after that raises `StoreClosed`."""
+        if self._own is not None:
+            self._own.close()
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """Return the latest `limit` items, in order; without a limit, that of the settings counts.
+
+        0 is none; below 0, and without any limit, it is all of them.
+        """
+        most = resolve_session_limit(limit, self.session_settings)
+        return await self._lanes.read(partial(self._items, None if most is None or most < 0 else most))
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Put items at the end: all of them or none."""
+        await self._lanes.settle(partial(self._add, list(items), self._store.record_many))
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Take the last item away and return it; None where there is none. No two callers get the same."""
+        return await self._lanes.settle(self._pop)
+
+    async def clear_session(self) -> None:
+        """Take all items away. The session goes on, empty."""
+        await self._lanes.settle(self._clear)
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        """Put items in place of all there are, in one append: what the SDK's compaction asks a session for."""
+        await self._lanes.settle(partial(self._add, list(items), partial(self._sessions.rewrite, self.session_id)))
+        return True
+
+    def _items(self, limit: int | None) -> list[TResponseInputItem]:
+        with suppress(UnknownSession):
+            seen = self._sessions.seen(self.session_id, limit=limit)
+            return [item_of(recorded.event) for recorded in seen if isinstance(recorded.event, TurnRecorded)]
+        return []
+
+    def _add(self, items: list[TResponseInputItem], record: Callable[..., Any]) -> None:
+        turns = [turn_of(self.session_id, item) for item in items]
+        try:
+            self._sessions.state(self.session_id)
+        except UnknownSession:
+            if not turns:
+                return
+            with suppress(SessionExists):  # Another process was quicker.
+                self._sessions.start(self.session_id, self._started)
+        record(turns)
+
+    def _pop(self) -> TResponseInputItem | None:
+        with suppress(UnknownSession):
+            taken = self._sessions.take_back(self.session_id)
+            if taken is not None and isinstance(taken.event, TurnRecorded):
+                return item_of(taken.event)
+        return None
+
+    def _clear(self) -> None:
+        with suppress(UnknownSession):
+            self._sessions.rewind(self.session_id, turns=INTEGER_MAX, to=None)

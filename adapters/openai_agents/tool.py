@@ -1,0 +1,76 @@
+"""What an agent of the SDK is given to call: recall in words, or all the tools of a memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from agents import FunctionTool, function_tool
+
+from mnemolog.adapters.support.agent_tools import Memory, Refusal, Tool, offered
+from mnemolog.adapters.support.store_access import in_lanes
+from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.projections.recall.answer import Hit
+from mnemolog.store import MemoryStore
+
+SHOWN_MAX: Final = 2_000
+"""Characters of a turn that the agent is shown."""
+
+
+def recall_tool(
+    store: MemoryStore | AsyncMemoryStore, *, scope: str = "", k: int = 5, name: str = "recall", **filters: Any
+) -> FunctionTool:
+    """Return a tool that finds what was said in a scope before, in any session.
+
+    `filters` are further ones of `MemoryStore.recall`. Only messages are found, of users and assistants, unless
+    `roles` says otherwise: what tools gave out, this one included, would come back as if it had been said.
+    """
+    recalled, lanes = in_lanes(store)
+    ask = partial(recalled.recall, k=k, scope=scope, **{"roles": ("user", "assistant"), **filters})
+
+    async def recall(query: str) -> str:
+        """Find what was said in earlier conversations. Use it before you answer what may have been talked about.
+
+        Args:
+            query: What to look for: a question, or words that were used.
+        """
+        found = await lanes.recall(partial(ask, query))
+        return "\n".join(map(_line, found.hits)) or "Nothing was found."
+
+    return function_tool(recall, name_override=name)
+
+
+def memory_tools(memory: Memory, *names: str) -> list[FunctionTool]:
+    """Return the tools of a memory, those of these names or all: record, recall as of a position, task, checkpoints ...
+
+    They are those of the MCP server, and answer as that does, in JSON. Raises `InvalidInput` for a name that is none.
+    """
+    there = offered(memory)
+    if unknown := set(names) - there.keys():
+        raise InvalidInput("names", f"there is no tool {', '.join(sorted(unknown))}; there are {', '.join(there)}")
+    return [
+        FunctionTool(
+            name=tool.name,
+            description=tool.description,
+            params_json_schema=tool.input_schema,
+            on_invoke_tool=partial(_ask, memory, tool),
+            strict_json_schema=False,  # Arguments may be left out.
+        )
+        for tool in (there[name] for name in names or there)
+    ]
+
+
+async def _ask(memory: Memory, tool: Tool, _context: Any, arguments: str) -> str:
+    try:
+        given = msgspec.json.decode(arguments or "{}")
+    except msgspec.DecodeError as error:
+        return f"InvalidArguments: {error}"
+    answer = await tool.ask(memory, given)
+    return str(answer) if isinstance(answer, Refusal) else msgspec.json.encode(answer).decode()
+
+
+def _line(hit: Hit) -> str:
+    text = hit.text if len(hit.text) <= SHOWN_MAX else f"{hit.text[:SHOWN_MAX]}…"
+    return f"[{hit.said_at:%Y-%m-%d}, session {hit.session}, position {hit.position}] {hit.role}: {text}"

@@ -1,0 +1,26 @@
+"""The store as tools that a language model calls: what each does and when to use it, schemas, and the calls.
+
+No protocol and no framework is known here. Adapters hand these tools on (docs/adapters/README.md).
+"""
+
+from mnemolog.adapters.support.agent_tools.catalogue import INSTRUCTIONS as INSTRUCTIONS
+from mnemolog.adapters.support.agent_tools.catalogue import TOOLS as TOOLS
+from mnemolog.adapters.support.agent_tools.catalogue import offered as offered
+from mnemolog.adapters.support.agent_tools.conversation import ConversationTool as ConversationTool
+from mnemolog.adapters.support.agent_tools.conversation import conversation_tools as conversation_tools
+from mnemolog.adapters.support.agent_tools.memory import Memory as Memory
+from mnemolog.adapters.support.agent_tools.tool import Answer as Answer
+from mnemolog.adapters.support.agent_tools.tool import Refusal as Refusal
+from mnemolog.adapters.support.agent_tools.tool import Tool as Tool
+
+__all__ = [
+    "INSTRUCTIONS",
+    "TOOLS",
+    "Answer",
+    "ConversationTool",
+    "Memory",
+    "Refusal",
+    "Tool",
+    "conversation_tools",
+    "offered",
+]

@@ -1,0 +1,164 @@
+"""Tools that are more than a method of the library, and what they answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from mnemolog.adapters.support.agent_tools.memory import Memory
+from mnemolog.aio.session import AsyncSession
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import Position
+from mnemolog.domain.session import session_stream
+from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.read_models import SessionSummary
+from mnemolog.results import CheckpointAt, NoteAt, TaskAt
+
+SCANNED_MAX: Final = 5_000
+"""Positions that one timeline looks through."""
+CUT_AT: Final = 400
+"""Characters of a text that a timeline shows."""
+TURNS_MAX: Final = 50
+"""Turns that a session is shown with."""
+
+
+class SessionNow(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, with those it goes on from, root first, and itself last."""
+
+    session: str
+    name: str
+    agent: str
+    scope: str
+    lineage: list[str]
+
+
+class Mind(msgspec.Struct, frozen=True, kw_only=True):
+    """The working memory of a session."""
+
+    values: dict[str, Any]
+    task: TaskAt | None
+    notes: list[NoteAt]
+    checkpoints: list[CheckpointAt]
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """Events in the order of the log, and what to give as `after` for more; null where this reaches the end."""
+
+    events: list[dict[str, Any]]
+    next: int | None
+
+
+class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the store: `model` is `loading`, `ready`, or why there is none."""
+
+    log_id: str
+    digest: str
+    sessions: int
+    turns: int
+    model: str
+    vectors: dict[str, str]
+    projector: str
+    warnings: tuple[str, ...]
+    read_only: bool
+
+
+async def recall(memory: Memory, *, session: str | None, **asked: Any) -> Recall:
+    """Answer from all sessions, or from what one of them sees. While the model is loading, from the words alone."""
+    return await memory.store.recall(
+        **asked, session=session, lineage=session is not None, wait_for_model=memory.model != "loading"
+    )
+
+
+async def session_list(
+    memory: Memory,
+    *,
+    scope: str = "",
+    limit: Annotated[int, Meta(description="How many at most: the newest.", ge=1, le=1_000)] = 100,
+) -> list[SessionSummary]:
+    """Return sessions in the order in which they were started."""
+    return (await memory.store.sessions(scope=scope))[-limit:]
+
+
+async def session_current(memory: Memory, *, agent: str) -> SessionNow | None:
+    """Return the session that an agent was last switched to."""
+    found = await memory.store.current(agent)
+    return None if found is None else await session_now(found)
+
+
+async def memory_read(memory: Memory, *, session: str, as_of: int | None = None) -> Mind:
+    """Return values, task, notes and checkpoints of a session."""
+    opened = await memory.store.session(session)
+    view = opened if as_of is None else await opened.at(as_of)
+    return Mind(
+        values=await view.all(),
+        task=await view.task(),
+        notes=await view.notes(with_times=True),
+        checkpoints=await view.checkpoints(),
+    )
+
+
+async def timeline(
+    memory: Memory,
+    *,
+    session: Annotated[str | None, Meta(description="Only its events. Null: of all.")] = None,
+    after: Annotated[int, Meta(description="Only behind this position. Null: the newest.", ge=0)] | None = None,
+    limit: Annotated[int, Meta(description="How many at most.", ge=1, le=500)] = 50,
+) -> Timeline:
+    """Return events of the log, long texts cut."""
+    head = (await memory.store.head()).position
+    if session is not None:
+        await memory.store.session(session)
+    start = max(0, head - SCANNED_MAX) if after is None else after
+    upto, events = min(head, start + SCANNED_MAX), list[dict[str, Any]]()
+    async for event in memory.store.events(after=Position(start), upto=Position(upto)):
+        if session is None or event.stream == session_stream(session):
+            if len(events) == limit and after is not None:
+                upto = events[-1]["position"]
+                break
+            about = {"position": event.position, "at": to_datetime(event.recorded_at), "stream": event.stream}
+            about["what"] = event.event.topic.rpartition(".")[0]
+            events = [*events[-limit + 1 :], about | _cut(msgspec.to_builtins(event.event))]
+    return Timeline(events=events, next=None if upto >= head else upto)
+
+
+async def status(memory: Memory) -> StatusNow:
+    """Return the state of the store."""
+    found = await memory.store.status()
+    return StatusNow(
+        log_id=found.log_id,
+        digest=found.digest,
+        sessions=found.sessions,
+        turns=found.turns,
+        model=memory.model,
+        vectors={vectors.model: vectors.state for vectors in found.vectors},
+        projector=found.projector.state,
+        warnings=found.warnings,
+        read_only=memory.read_only,
+    )
+
+
+async def session_now(session: AsyncSession) -> SessionNow:
+    """Return a session as an answer."""
+    lineage = await session.lineage()
+    return SessionNow(session=session.id, name=session.name, agent=session.agent, scope=session.scope, lineage=lineage)
+
+
+async def session_whole(memory: Memory, session_id: str, as_of: int | None) -> dict[str, Any]:
+    """Return a session with its working memory and the newest turns that it sees, now or as of a position."""
+    position = (await memory.store.head()).position
+    session = await memory.store.session(session_id)
+    view = session if as_of is None else await session.at(as_of)
+    turns = await view.turns(newest_first=True, limit=TURNS_MAX)
+    mind = await memory_read(memory, session=session.id, as_of=as_of)
+    about: dict[str, Any] = msgspec.to_builtins(await session_now(session)) | msgspec.to_builtins(mind)
+    return about | {"position": position if as_of is None else as_of, "turns": turns[::-1]}
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut(item) for item in value]
+    return f"{value[:CUT_AT]}…" if isinstance(value, str) and len(value) > CUT_AT else value

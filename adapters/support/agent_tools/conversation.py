@@ -1,0 +1,84 @@
+"""Tools for a framework that records what is said by itself: the model is to recall, and to keep something on purpose.
+
+What they may see and where they write is decided by who makes them, and never by the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from mnemolog.adapters.support.agent_tools.tool import NOTHING_DONE, schema_of
+from mnemolog.domain.errors import MnemologError
+from mnemolog.projections.recall.answer import Hit
+
+
+class _Recall(msgspec.Struct, kw_only=True):
+    query: Annotated[str, Meta(description="What to look for, in the words that may have been used.")]
+
+
+class _Remember(msgspec.Struct, kw_only=True):
+    text: Annotated[str, Meta(description="One fact that can be understood without this conversation.")]
+
+
+class ConversationTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that blocks. `call` is given its arguments, checked."""
+
+    name: str
+    description: str
+    arguments: type[msgspec.Struct]
+    call: Callable[[Any], Mapping[str, Any]]
+
+    def function(self) -> dict[str, Any]:
+        """Return it as OpenAI describes functions."""
+        return {"name": self.name, "description": self.description, "parameters": schema_of(self.arguments)}
+
+    def answer(self, arguments: Mapping[str, Any]) -> str:
+        """Return its answer as JSON; `error` and `hint` where what was asked cannot be answered. Raises all else."""
+        try:
+            told = self.call(msgspec.convert(arguments, self.arguments))
+        except msgspec.ValidationError as error:
+            told = {"error": str(error), "hint": NOTHING_DONE}
+        except MnemologError as error:
+            told = {"error": str(error), "hint": error.hint}
+        return msgspec.json.encode(told).decode()
+
+
+def conversation_tools(
+    recall: Callable[[str], Iterable[Hit]], remember: Callable[[str], str], *, prefix: str = ""
+) -> dict[str, ConversationTool]:
+    """Return the tools `recall` and `remember` by their names, which begin with `prefix`.
+
+    `recall` answers a query, within what this model may see; `remember` records a text and returns what was kept.
+    """
+    tools = (
+        ConversationTool(
+            name=f"{prefix}recall",
+            description="Find what was said in any earlier conversation, word for word, with date, session and "
+            "position in the log. Use it before you answer what may have been talked about before, or what a summary "
+            "left out.",
+            arguments=_Recall,
+            call=lambda asked: {"found": [_told(hit) for hit in recall(asked.query)]},
+        ),
+        ConversationTool(
+            name=f"{prefix}remember",
+            description="Keep something for later conversations. What is said is kept anyway: use this for a finding "
+            "or a decision.",
+            arguments=_Remember,
+            call=lambda asked: {"kept": remember(asked.text)},
+        ),
+    )
+    return {tool.name: tool for tool in tools}
+
+
+def _told(hit: Hit) -> dict[str, Any]:
+    return {
+        "text": hit.text,
+        "role": hit.role,
+        "said_at": hit.said_at,
+        "session": hit.session,
+        "position": hit.position,
+    }

@@ -1,0 +1,133 @@
+"""Reads and writes of items that belong together: reads see what was before, writes are one append."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mnemolog.adapters.support.documents.item import Item, item_of
+from mnemolog.domain import errors
+from mnemolog.domain.events import Event
+from mnemolog.domain.item_events import ItemDeleted, ItemTouched
+from mnemolog.domain.items import SEPARATOR, items_stream, join_namespace, new_item
+from mnemolog.domain.matching import Pattern, fits
+from mnemolog.domain.position import Micros
+from mnemolog.projections.sql.item_tables import StoredItem
+
+if TYPE_CHECKING:
+    from mnemolog.adapters.support.documents.items import Items
+
+TOUCHES_A_LIFE: Final = 20
+"""How often, at most, the uses of an item are written down while it lives: an expiry is exact to a twentieth of it."""
+
+
+class Batch:
+    """What is asked of items at one moment. Made by `Items.batch`, which appends what was put when it ends."""
+
+    def __init__(self, items: Items, *, now: Micros, epoch: int) -> None:
+        self._items, self._now, self._epoch = items, now, epoch
+        self._puts: dict[tuple[str, str], list[tuple[str, Event]]] = {}
+        self._used: dict[tuple[str, str], StoredItem] = {}
+
+    def get(self, namespace: Sequence[str], key: str, *, refresh: bool = True) -> Item | None:
+        """Return an item, or None. `refresh` lengthens its life, where it has one.
+
+        Raises `InvalidInput`, `LimitExceeded` for what is no namespace; so do all of these.
+        """
+        found = self._items.tables.find(join_namespace(namespace), key, now=self._now)
+        if found is None:
+            return None
+        self._use([found] if refresh else [])
+        return item_of(found)
+
+    def search(
+        self,
+        prefix: Sequence[str] = (),
+        *,
+        query: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        refresh: bool = True,
+    ) -> list[Item]:
+        """Return items of a namespace and of all below it: `limit` of them behind the first `offset`.
+
+        With a `query`, in a store with a model, the most similar come first: every item that fits is looked at, and
+        what has no vector yet is embedded. Else those put last. `where` is a filter (`mnemolog.domain.matching`).
+        Raises `InvalidInput`, `ModelUnavailable`, `EncodingFailed`.
+        """
+        end = offset + limit
+        scorer = self._items.scorer(read_in=self._epoch) if query else None
+        some = end if scorer is None and not where else None
+        below = self._items.tables.below(join_namespace(prefix), now=self._now, limit=some)
+        found = [item for item in below if fits(item.value, where)]
+        scores: Sequence[float | None] = [None] * len(found)
+        if scorer is not None and query is not None:
+            scores = scorer(query, [self._items.texts_of(item) for item in found])
+        ranked = sorted(zip(found, scores, strict=True), key=lambda hit: (hit[1] is None, -(hit[1] or 0.0)))
+        hits = ranked[offset:end]
+        self._use([item for item, _ in hits] if refresh else [])
+        return [item_of(item, score=score) for item, score in hits]
+
+    def namespaces(
+        self,
+        patterns: Sequence[Pattern] = (),
+        *,
+        depth_max: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[tuple[str, ...]]:
+        """Return the namespaces that have items and match every pattern, in order, cut to `depth_max` labels."""
+        found = {tuple(name.split(SEPARATOR)) for name in self._items.tables.namespaces(now=self._now)}
+        fitting = {name for name in found if all(pattern.matches(name) for pattern in patterns)}
+        return sorted({name[:depth_max] for name in fitting})[offset : offset + limit]
+
+    def put(
+        self,
+        namespace: Sequence[str],
+        key: str,
+        value: Mapping[str, Any],
+        *,
+        paths: Sequence[str] | None = None,
+        ttl_s: float | None = None,
+    ) -> None:
+        """Give a key a value. Of several in a batch the last one counts.
+
+        `paths` are the fields that it is found by, where they are not those of the store; none at all for an item
+        that no query ranks. It lives for `ttl_s` seconds, which every use gives anew, or for ever. Raises
+        `InvalidInput`, `LimitExceeded` (`ITEM_BYTES_MAX`, 1 MiB): nothing of the batch is written.
+        """
+        name, own = _named(namespace), None if paths is None else list(paths)
+        put = new_item(key=key, value=value, paths=own, ttl_s=ttl_s, now=self._now)
+        self._puts[name, key] = [(items_stream(name), put)]
+
+    def delete(self, namespace: Sequence[str], key: str) -> None:
+        """Remove a key. Appends nothing where it is not there."""
+        name = _named(namespace)
+        there = self._items.tables.find(name, key, now=self._now) is not None
+        self._puts[name, key] = [(items_stream(name), ItemDeleted(key=key))] if there else []
+
+    def events(self) -> list[tuple[str, Event]]:
+        """Return what is to be appended, with the streams: what was put, and which lives were lengthened."""
+        put = [event for events in self._puts.values() for event in events]
+        return put + [event for item in self._used.values() for event in _touch(item, self._now)]
+
+    def _use(self, found: Sequence[StoredItem]) -> None:
+        self._used |= {(item.namespace, item.key): item for item in found}
+
+
+def _named(namespace: Sequence[str]) -> str:
+    name = join_namespace(namespace)
+    if not name:
+        raise errors.InvalidInput("namespace", "empty")
+    return name
+
+
+def _touch(item: StoredItem, now: Micros) -> list[tuple[str, Event]]:
+    """Return what says that an item lives longer, unless that was said a moment ago."""
+    if item.ttl_s is None or item.expires_at is None:
+        return []
+    life = round(item.ttl_s * 1_000_000)
+    if now + life - item.expires_at < life / TOUCHES_A_LIFE:
+        return []
+    return [(items_stream(item.namespace), ItemTouched(key=item.key, expires_at=now + life))]

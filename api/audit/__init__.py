@@ -1,0 +1,1 @@
+"""`store.audit`: verify, compare, export, import."""
