@@ -3,9 +3,9 @@
 from .aio.session import AsyncSession, AsyncSessionAt
 from .aio.store import AsyncMemoryStore, AsyncQuarantine
 from .aio.ticket import AsyncTicket
-from .audit_results import Diff, EventAt, LogExport, LogImport, SessionDiff
-from .backup import BackupReport
-from .diagnosis import Ailment, Diagnosis
+from .audit.log_copies import import_log
+from .audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
+from .audit.results import Diff, EventAt, LogExport, LogImport, SessionDiff
 from .domain.errors import (
     AmbiguousSession,
     AppendError,
@@ -59,8 +59,10 @@ from .domain.errors import (
 from .domain.limits import MemoryLimits
 from .domain.switching import SwitchReason
 from .domain.values import MISSING
-from .forgetting_results import Erasure, ForgetReport, ForgettingStatus, ForgottenEvent, ReapplyReport
-from .log_copies import import_log
+from .forgetting.results import Erasure, ForgetReport, ForgettingStatus, ForgottenEvent, ReapplyReport
+from .operations.backup import BackupReport
+from .operations.doctor.report import Ailment, Diagnosis
+from .operations.restore import RestoreReport, restore_backup
 from .projections.health.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from .projections.health.verify import Finding, Verification
 from .projections.history.replay import Replay, SessionReplay
@@ -71,8 +73,6 @@ from .projections.recall.prefetch_ticket import PrefetchReason, Stamp, Taken, Ti
 from .projections.recall.read_models import SessionSummary, Turn
 from .projections.recall.weights import Weights
 from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
-from .receipt_audit import AuditedRecall, RecallAudit, Verdict
-from .restore import RestoreReport, restore_backup
 from .results import (
     CacheStatus,
     CheckpointAt,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from mnemolog.audit.receipt_audit import LIMIT, RecallAudit, audit_recalls
 from mnemolog.domain.clock import to_micros
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
@@ -14,7 +15,6 @@ from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import TIMEOUT_S, Recalls
 from mnemolog.projections.recall.weights import Weights
-from mnemolog.receipt_audit import LIMIT, RecallAudit, audit_recalls
 
 
 class Recalling:

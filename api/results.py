@@ -13,7 +13,7 @@ from mnemolog.domain.events import Event
 from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.state import Checkpoint, Note, Task
-from mnemolog.forgetting_results import ForgettingStatus
+from mnemolog.forgetting.results import ForgettingStatus
 from mnemolog.projections.health.quarantine import QuarantineStatus
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus

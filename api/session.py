@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from mnemolog import previews
 from mnemolog.adapters.support import context
+from mnemolog.application import previews
+from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.pending_undo import is_undone
@@ -23,7 +24,6 @@ from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.read_models import Turn
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.results import CheckpointAt, NewTurn, RestorePreview
-from mnemolog.sessions import Decision, Sessions
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
 

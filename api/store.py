@@ -8,9 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from mnemolog import bootstrap, previews
-from mnemolog.audit_face import Auditing
-from mnemolog.commands import Switched
+from mnemolog import composition
+from mnemolog.application import previews
+from mnemolog.application.commands import Switched
+from mnemolog.application.session_service import Sessions, SwitchHow
+from mnemolog.audit.service import Auditing
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain import session as domain
@@ -21,17 +23,18 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
-from mnemolog.forget_face import Forgets
-from mnemolog.forgetting import Forgetting
+from mnemolog.forgetting.forget_face import Forgets
+from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
-from mnemolog.measuring import gauges_of, measure_appends
-from mnemolog.model_change import ModelChange
-from mnemolog.operations import Operations
+from mnemolog.models.service import ModelChange
+from mnemolog.observability.instrumentation import gauges_of, measure_appends
+from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
+from mnemolog.operations.service import Operations
 from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Progress
@@ -46,8 +49,6 @@ from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.recall_face import Recalling
 from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
-from mnemolog.sessions import Sessions, SwitchHow
-from mnemolog.telemetry import NO_TELEMETRY, Telemetry
 
 
 class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
@@ -67,7 +68,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         telemetry: Telemetry | None = None,
     ) -> None:
         self.path, self._log, self._projections = folder, log, projections
-        self._snapshots = bootstrap.open_snapshots(folder, log)
+        self._snapshots = composition.open_snapshots(folder, log)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._telemetry = telemetry or NO_TELEMETRY
         self._recalls = Recalls(log, self._sessions, projections, self._telemetry)
@@ -121,7 +122,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         On a network file system a store is refused, for SQLite's locks do not hold there. Whoever knows that one
         machine alone ever opens it may say `allow_network_filesystem` (docs/operations.md).
 
-        `telemetry` is told what is measured (docs/observability.md), such as `mnemolog.otel.OpenTelemetry()`.
+        `telemetry` is told what is measured (docs/observability.md), such as `mnemolog.observability.otel.OpenTelemetry()`.
 
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
         `FormatTooNew`, `InvalidInput`.
@@ -376,7 +377,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
             self._sessions.state(session)
         return replay(self._log, to=end, session=session, progress=progress)
 
-    def vectors(self) -> bootstrap.Vectors:
+    def vectors(self) -> composition.Vectors:
         """Return the vectors of the model that answers now. Raises `ModelUnavailable`, `ModelMismatch`."""
         return self._projections.vectors()
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any, Literal, overload
 
+from mnemolog.application.session_service import Decision
 from mnemolog.domain import checkpoints, notes, task, values
 from mnemolog.domain.events import CheckpointCreated, Event, RecordedEvent, TaskChanged
 from mnemolog.domain.limits import MemoryLimits
@@ -15,7 +16,6 @@ from mnemolog.domain.position import Micros
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
 from mnemolog.domain.values import MISSING, checked_value_key, value_at
 from mnemolog.results import CheckpointAt, MemoryStats, NoteAt, TaskAt, checkpoint_at, note_at, task_at
-from mnemolog.sessions import Decision
 
 
 class MemoryView(ABC):

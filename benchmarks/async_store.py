@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from mnemolog import AsyncMemoryStore, AsyncSession, MemoryStore, Session
-from mnemolog.aio import lanes
+from mnemolog.aio import worker_pools
 
 AT_ONCE = 100
 ROUNDS = 40
@@ -84,7 +84,7 @@ async def records(folder: Path) -> dict[str, list[float]]:
     sessions = {}
     stores = []
     for writers in WRITERS:
-        lanes.WRITERS_MAX = writers
+        worker_pools.WRITERS_MAX = writers
         stores.append(await AsyncMemoryStore.open(folder / f"tasks-{writers}", model=None))
         sessions[writers] = await stores[-1].start_session("s")
     with MemoryStore.open(folder / "threads", model=None) as store:

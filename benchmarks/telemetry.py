@@ -17,8 +17,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 from mnemolog import MemoryStore
-from mnemolog.otel import OpenTelemetry
-from mnemolog.telemetry import Telemetry
+from mnemolog.observability.otel import OpenTelemetry
+from mnemolog.observability.telemetry import Telemetry
 
 ROUNDS, APPENDS = 30, 300
 

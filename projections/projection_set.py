@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mnemolog import bootstrap
+from mnemolog import composition
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
 from mnemolog.infra.log.event_log import EventLog
@@ -47,13 +47,13 @@ class OpenedProjections:
         self.projector: Projector | None = None
         """Does so in the background, where it was asked for and there is a model."""
         if background and model is not None:
-            self.projector = Projector(folder / bootstrap.PROJECTIONS, log, self.indexing)
+            self.projector = Projector(folder / composition.PROJECTIONS, log, self.indexing)
 
     def views(self) -> Views:
         """Return the views as they are, however far they have read."""
         with self._opening:
             if self._views is None:
-                self._views = bootstrap.open_views(self._folder, self._log)
+                self._views = composition.open_views(self._folder, self._log)
             return self._views
 
     def current_views(self, progress: Progress | None = None) -> Views:
@@ -69,7 +69,7 @@ class OpenedProjections:
         """Return how far the views have read, None where nothing has needed them yet."""
         return None if self._views is None else self._views.position()
 
-    def vectors(self) -> bootstrap.Vectors:
+    def vectors(self) -> composition.Vectors:
         """Return the vectors of the active model; before any activation, of the one the store was opened with.
 
         Raises `ModelUnavailable` when the store was opened without a model, and `ModelMismatch` when the active
@@ -104,7 +104,7 @@ class OpenedProjections:
         """Return what the own projector does, or where there is none, one of another process."""
         if self.projector is not None:
             return self.projector.status()
-        return read_status(self._folder / bootstrap.PROJECTIONS, now=datetime.now(UTC))
+        return read_status(self._folder / composition.PROJECTIONS, now=datetime.now(UTC))
 
     def poke(self) -> None:
         """Have the projector look now: what kept it from its work may be gone."""

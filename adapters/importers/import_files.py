@@ -11,7 +11,7 @@ import msgspec
 from mnemolog.adapters.importers import ImportedTurn, read_turns
 from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.turn import event_of
-from mnemolog.commands import Recorded, record_turn
+from mnemolog.application.commands import Recorded, record_turn
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import SessionStarted
 from mnemolog.infra.log.event_log import EventLog

@@ -23,7 +23,7 @@ from langgraph.store.base import (
 
 from mnemolog.adapters.support.documents import Batch, Items, Pattern
 from mnemolog.adapters.support.documents import Item as StoredItem
-from mnemolog.aio.lanes import Lanes
+from mnemolog.aio.worker_pools import Lanes
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from mnemolog.application.session_service import Sessions
 from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.domain.spans import Spans
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request
 from mnemolog.projections.recall.service import Recalls
-from mnemolog.sessions import Sessions
 
 if TYPE_CHECKING:
     from mnemolog.session import Session

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
 
+from mnemolog.application.retry_on_conflict import undisturbed
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
@@ -14,11 +15,10 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import checked_key, new_turn
 from mnemolog.projections.recall.read_models import Turn
 from mnemolog.results import NewTurn
-from mnemolog.undisturbed import undisturbed
 
 if TYPE_CHECKING:
+    from mnemolog.application.session_service import Sessions
     from mnemolog.session import Session
-    from mnemolog.sessions import Sessions
 
 PAGE: Final = 1_000
 _FIELDS: Final = ("speaker", "said_at", "tool_calls", "metadata")

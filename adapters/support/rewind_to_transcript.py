@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from mnemolog.application.retry_on_conflict import undisturbed
 from mnemolog.domain import errors
 from mnemolog.domain.role import Role
 from mnemolog.results import NewTurn
-from mnemolog.undisturbed import undisturbed
 
 if TYPE_CHECKING:
+    from mnemolog.application.session_service import Sessions
     from mnemolog.session import Session
-    from mnemolog.sessions import Sessions
 
 LOOKED_BACK_MAX: Final = 1_000
 """Turns of the session that are compared."""

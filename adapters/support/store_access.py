@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from mnemolog import bootstrap
-from mnemolog.aio.lanes import Lanes
+from mnemolog import composition
 from mnemolog.aio.store import AsyncMemoryStore
+from mnemolog.aio.worker_pools import Lanes
+from mnemolog.application.session_service import Sessions
 from mnemolog.domain.clock import Clock
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql.projection import Tables
-from mnemolog.sessions import Sessions
 from mnemolog.store import MemoryStore
 
 Followed = TypeVar("Followed", bound=Tables)
@@ -52,4 +52,4 @@ def encoder_of(store: MemoryStore) -> Encoder | None:
 
 def open_tables(store: MemoryStore, file_name: str, kind: type[Followed]) -> Followed:
     """Open tables in a file of their own among the projections of a store. To be closed before the store."""
-    return bootstrap.open_tables(store.path, log_of(store), file_name, kind)
+    return composition.open_tables(store.path, log_of(store), file_name, kind)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from mnemolog.aio.face import Face, gives, reads, recalls, writes
 from mnemolog.aio.ticket import AsyncTicket
+from mnemolog.aio.wrappers import Face, gives, reads, recalls, writes
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Taken
 from mnemolog.session import Session, SessionAt

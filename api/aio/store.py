@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from mnemolog.aio.face import Face, chores, gives, reads, recalls, writes
-from mnemolog.aio.lanes import Lanes
 from mnemolog.aio.session import AsyncSession
+from mnemolog.aio.worker_pools import Lanes
+from mnemolog.aio.wrappers import Face, chores, gives, reads, recalls, writes
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from mnemolog.aio.face import Face
+from mnemolog.aio.wrappers import Face
 from mnemolog.projections.recall.prefetch_ticket import Outcome, PrefetchReason, Request, Stamp, Ticket
 
 

@@ -134,7 +134,7 @@ def _commands(  # With it Typer asks for a command's name even where there is on
 ) -> None:
     asked = "info" if verbose else os.environ.get(LOG_VARIABLE)
     if asked:
-        from mnemolog.logs import log_to_stderr
+        from mnemolog.observability.json_logging import log_to_stderr
 
         log_to_stderr(asked)
 

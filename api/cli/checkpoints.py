@@ -8,7 +8,7 @@ import typer
 
 from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.naming import MEMORY_PANEL, At, DryRun, Named, as_of, opened_session
+from mnemolog.cli.arguments import MEMORY_PANEL, At, DryRun, Named, as_of, opened_session
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from mnemolog.cli.output import console, counted, dated, table_of
-from mnemolog.forgetting_results import ForgetReport, ForgottenEvent
+from mnemolog.forgetting.results import ForgetReport, ForgottenEvent
 
 
 def show_forget(report: ForgetReport) -> None:

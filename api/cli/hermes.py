@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mnemolog.cli.app import AsJson, app
-from mnemolog.cli.naming import DryRun
+from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.output import console
 from mnemolog.cli.session_output import answer
 

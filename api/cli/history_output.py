@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.audit_results import Diff, EventAt, LogExport, LogImport, SessionDiff
+from mnemolog.audit.results import Diff, EventAt, LogExport, LogImport, SessionDiff
 from mnemolog.cli.output import FORGOTTEN, console, counted, dated
 from mnemolog.projections.history.event_descriptions import one_line, told
 from mnemolog.projections.history.replay import Replay, SessionReplay

@@ -9,8 +9,8 @@ import typer
 
 from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
+from mnemolog.cli.arguments import MEMORY_PANEL, At, Named, as_of, opened_session
 from mnemolog.cli.messages import standard_input
-from mnemolog.cli.naming import MEMORY_PANEL, At, Named, as_of, opened_session
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.domain.values import MISSING

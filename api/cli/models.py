@@ -8,7 +8,7 @@ import typer
 
 from mnemolog.cli import model_output as show
 from mnemolog.cli.app import EXIT_FAILED, AsJson, RetainEvery, Store, StoreCommand, app, chosen_model, refuse
-from mnemolog.cli.naming import DryRun
+from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
 from mnemolog.defaults import DEFAULT_MODEL

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
+from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.cli.output import console, counted, dated
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.read_models import Turn
-from mnemolog.receipt_audit import AuditedRecall, RecallAudit, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console

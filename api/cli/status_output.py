@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.cli.output import console, counted, dated, table_of
-from mnemolog.diagnosis import Ailment, Diagnosis
+from mnemolog.operations.doctor.report import Ailment, Diagnosis
 from mnemolog.projections.health.quarantine import QuarantinedItem
 from mnemolog.projections.vectors.inventory import GenerationStatus
 from mnemolog.results import Status

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog import bootstrap
+from mnemolog import composition
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecallServed
 from mnemolog.domain.model import Activation
@@ -22,7 +22,7 @@ RECALLS_STREAM: Final = "recalls"
 """The stream that holds the receipts."""
 
 
-def receipt_of(question: Question, answer: Recall, *, page: Page, model: bootstrap.Vectors | None) -> RecallServed:
+def receipt_of(question: Question, answer: Recall, *, page: Page, model: composition.Vectors | None) -> RecallServed:
     """Return the receipt of an answer. `model` is what its vectors were of, None where they did not answer."""
     return RecallServed(
         query=question.query,

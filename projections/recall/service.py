@@ -12,12 +12,14 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from mnemolog import bootstrap
+from mnemolog import composition
+from mnemolog.application.session_service import Sessions
 from mnemolog.domain import errors
 from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.measuring import timed, timed_leg
+from mnemolog.observability.instrumentation import timed, timed_leg
+from mnemolog.observability.telemetry import NO_TELEMETRY, RECALL_SECONDS, Telemetry
 from mnemolog.projections.indexer import Leg
 from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.recall import cursor as cursors
@@ -28,8 +30,6 @@ from mnemolog.projections.recall.question import Question, checked_offset
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, receipt_of
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
-from mnemolog.sessions import Sessions
-from mnemolog.telemetry import NO_TELEMETRY, RECALL_SECONDS, Telemetry
 
 TIMEOUT_S: Final = 10.0
 NOT_LOADED: Final = "its model is not loaded yet, and this recall does not wait for it"
@@ -148,7 +148,7 @@ class Recalls:
     def _leg(self, views: Views, basis: Basis) -> Leg:
         return self._projections.indexing.leg(self._vectors(views, basis))
 
-    def _vectors(self, views: Views, basis: Basis) -> bootstrap.Vectors:
+    def _vectors(self, views: Views, basis: Basis) -> composition.Vectors:
         models = self._projections.models
         if basis.model is None:
             with views.database.reading() as connection:
@@ -164,7 +164,7 @@ class Recalls:
         except errors.MnemologError:
             return True
 
-    def _answered_with(self, views: Views, basis: Basis, answer: Recall) -> bootstrap.Vectors | None:
+    def _answered_with(self, views: Views, basis: Basis, answer: Recall) -> composition.Vectors | None:
         return None if answer.model is None else self._vectors(views, basis)
 
     def _cover(self, views: Views, question: Question, basis: Basis, at_least: int, timeout_s: float) -> None:

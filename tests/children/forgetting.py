@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from mnemolog import MemoryStore
-from mnemolog.forgetting import Forgetting
+from mnemolog.forgetting.service import Forgetting
 from tests.support import HashEncoder
 
 DIMENSION = 16

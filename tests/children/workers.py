@@ -365,7 +365,7 @@ def messages(pipe: Connection) -> list[Any]:
 PRELOADED: Sequence[str] = (
     "pytest",
     "mnemolog",
-    "mnemolog.bootstrap",
+    "mnemolog.composition",
     "tests.children.workers",
     "tests.children.vector_workers",
 )

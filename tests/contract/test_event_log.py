@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog.commands import decide, record_turn, start_session
+from mnemolog.application.commands import decide, record_turn, start_session
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionEnded
 from mnemolog.domain.session import end, session_stream

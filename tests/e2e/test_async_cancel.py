@@ -11,7 +11,7 @@ import time
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, StoreClosed
-from mnemolog.aio.lanes import RECALLERS_MAX, WRITERS_MAX
+from mnemolog.aio.worker_pools import RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, until
 from tests.e2e.test_projector import PROMPT_S, Stuck, projector_threads
 from tests.support import WAIT_S, HashEncoder, wait_until

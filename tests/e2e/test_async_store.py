@@ -23,7 +23,7 @@ from mnemolog import (
     StoreClosed,
     StoreForked,
 )
-from mnemolog.aio.lanes import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
+from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_projector import PROMPT_S, Stuck
 from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
 

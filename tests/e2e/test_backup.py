@@ -15,8 +15,9 @@ import pytest
 from pysqlite3 import dbapi2
 
 import mnemolog
-from mnemolog import MemoryStore, backup, backup_keys, backup_manifest, restore, restore_backup
+from mnemolog import MemoryStore, restore_backup
 from mnemolog.infra import copy_database as copying
+from mnemolog.operations import backup, backup_keys, backup_manifest, restore
 from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
 

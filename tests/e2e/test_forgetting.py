@@ -19,10 +19,10 @@ from mnemolog import (
     UnknownCheckpoint,
     UnknownSession,
 )
+from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.cli.app import application
 from mnemolog.domain.events import Forgotten, TurnRecorded
 from mnemolog.projections.history import states
-from mnemolog.receipt_audit import Verdict
 from tests.support import HashEncoder, decided_on, forbid_writing
 
 TURN = TurnRecorded.topic

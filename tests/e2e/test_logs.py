@@ -14,7 +14,7 @@ from pysqlite3 import dbapi2
 import mnemolog
 from mnemolog import MemoryStore, NewTurn, restore_backup
 from mnemolog.domain import structured_log
-from mnemolog.logs import JsonFormatter, log_to_stderr
+from mnemolog.observability.json_logging import JsonFormatter, log_to_stderr
 from tests.support import HashEncoder, wait_until
 
 SECRET = "quokka"

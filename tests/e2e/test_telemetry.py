@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import mnemolog
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.otel import OpenTelemetry
-from mnemolog.telemetry import INSTRUMENTS, SPANS
+from mnemolog.observability.otel import OpenTelemetry
+from mnemolog.observability.telemetry import INSTRUMENTS, SPANS
 from tests.support import HashEncoder
 
 SECRET = "quokka"

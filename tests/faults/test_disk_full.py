@@ -9,7 +9,7 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore, StorageFull
-from mnemolog.bootstrap import _open_or_begin_anew
+from mnemolog.composition import _open_or_begin_anew
 from tests.support import open_files
 
 pytestmark = pytest.mark.promise("P13")

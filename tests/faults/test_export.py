@@ -420,7 +420,7 @@ def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypat
     def refuse(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    where = {"export": "mnemolog.infra.runtime.atomic_files.os.fsync", "import": "mnemolog.log_import.sync"}
+    where = {"export": "mnemolog.infra.runtime.atomic_files.os.fsync", "import": "mnemolog.audit.log_import.sync"}
     calls = {
         "export": lambda: store.export(tmp_path / "another.jsonl"),
         "import": lambda: import_log(exported, tmp_path / "copy"),

@@ -10,7 +10,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.forgetting import STEPS
+from mnemolog.forgetting.service import STEPS
 from mnemolog.infra.keys.key_tree import Node, leaves_near
 from tests.children.forgetting import DIMENSION, forget_and_die, keep_open
 from tests.support import WAIT_S, FakeClock, HashEncoder, in_thread

@@ -9,7 +9,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.bootstrap import EMBEDDINGS_FILE, PROJECTIONS, VIEWS_FILE
+from mnemolog.composition import EMBEDDINGS_FILE, PROJECTIONS, VIEWS_FILE
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN
 from tests.support import HashEncoder

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from mnemolog import bootstrap
+from mnemolog import composition
 from mnemolog.projections.health import rows_audit
 from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
@@ -20,7 +20,7 @@ TEXTS = 2_000
 @pytest.fixture
 def database(tmp_path):
     path = tmp_path / "embeddings.db"
-    return ProjectionDatabase(bootstrap.open_engine(path), path)
+    return ProjectionDatabase(composition.open_engine(path), path)
 
 
 def vector(number, model=0):

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from mnemolog import bootstrap
+from mnemolog import composition
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.embeddings_sweep import sweep
@@ -20,7 +20,7 @@ GRACE_S = 0.3
 @pytest.fixture
 def database(tmp_path):
     path = tmp_path / "embeddings.db"
-    return ProjectionDatabase(bootstrap.open_engine(path), path)
+    return ProjectionDatabase(composition.open_engine(path), path)
 
 
 def vectors(*texts):

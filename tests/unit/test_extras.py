@@ -56,4 +56,4 @@ def test_nothing_outside_of_the_adapters_imports_one_but_the_commands_that_run_t
         for path in (ROOT / folder).rglob("*.py")
         if "mnemolog.adapters" in path.read_text() and "adapters" not in path.parts
     }
-    assert importing == {"adapters/hermes/plugin.py", "api/cli/serving.py", "api/cli/watching.py"}
+    assert importing == {"adapters/hermes/plugin.py", "api/cli/mcp.py", "api/cli/watch.py"}

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from mnemolog import StoreClosed
-from mnemolog.aio.lanes import Lane
+from mnemolog.aio.worker_pools import Lane
 from tests.support import WAIT_S, wait_until
 
 

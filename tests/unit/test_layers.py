@@ -16,11 +16,11 @@ from mnemolog.cli.app import MODULES, app
 ROOT = Path(__file__).parents[2]
 BANNED = {
     "domain": {
-        *("mnemolog.projections", "mnemolog.infra", "mnemolog.store", "mnemolog.bootstrap", "mnemolog.cli"),
+        *("mnemolog.projections", "mnemolog.infra", "mnemolog.store", "mnemolog.composition", "mnemolog.cli"),
         *("sqlalchemy", "faiss", "numpy", "sentence_transformers", "torch", "eventsourcing", "pysqlite3", "sqlite3"),
     },
-    "projections": {"mnemolog.infra", "mnemolog.store", "mnemolog.bootstrap", "mnemolog.cli", "torch", "pysqlite3"},
-    "infra": {"mnemolog.projections", "mnemolog.store", "mnemolog.bootstrap", "mnemolog.cli", "faiss"},
+    "projections": {"mnemolog.infra", "mnemolog.store", "mnemolog.composition", "mnemolog.cli", "torch", "pysqlite3"},
+    "infra": {"mnemolog.projections", "mnemolog.store", "mnemolog.composition", "mnemolog.cli", "faiss"},
 }
 SOURCES = sorted(path for layer in ("api", "domain", "infra", "projections") for path in (ROOT / layer).rglob("*.py"))
 

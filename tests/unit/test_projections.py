@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemolog import MemoryStore, ProjectionUnreadable
-from mnemolog.bootstrap import open_engine
+from mnemolog.composition import open_engine
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.catch_up import catch_up

@@ -7,7 +7,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
-from mnemolog.bootstrap import open_quarantine
+from mnemolog.composition import open_quarantine
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import Tables

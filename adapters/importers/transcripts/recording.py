@@ -9,7 +9,7 @@ from mnemolog.adapters.importers.transcripts.report import Report
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
 from mnemolog.adapters.support.store_access import sessions_of
-from mnemolog.commands import state_in
+from mnemolog.application.commands import state_in
 from mnemolog.domain import errors, session
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.store import MemoryStore

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemolog import InvalidInput, MnemologError, StorageFull
-from mnemolog.bootstrap import VIEWS_FILE
+from mnemolog.composition import VIEWS_FILE
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.session_fold import Histories

@@ -1,0 +1,1 @@
+"""Use cases that run under the write lock."""

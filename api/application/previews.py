@@ -1,0 +1,42 @@
+"""What a change would do, told from a rehearsal of it."""
+
+from __future__ import annotations
+
+from mnemolog.application.commands import Restored, Switched
+from mnemolog.audit.state_diff import note_changes, value_changes
+from mnemolog.domain.position import Micros
+from mnemolog.results import PlannedEvent, RestorePreview, SwitchPreview, checkpoint_at, task_at
+
+
+def switch_preview(switched: Switched) -> SwitchPreview:
+    """Return a switch that was rehearsed as it is answered with."""
+    started = switched.started
+    return SwitchPreview(
+        left=switched.left,
+        to=switched.to,
+        name=started.name,
+        agent=started.agent,
+        scope=started.scope,
+        parent=started.parent,
+        branched_at=started.branched_at,
+        events=tuple(
+            PlannedEvent(position=item.position, stream=item.stream, topic=item.event.topic, event=item.event)
+            for item in switched.appended
+        ),
+    )
+
+
+def restore_preview(restored: Restored, *, now: Micros) -> RestorePreview:
+    """Return a restore that was rehearsed as it is answered with. Values that have expired are not there."""
+    before, after = restored.before, restored.after
+    removed, added = note_changes(before, after)
+    return RestorePreview(
+        checkpoint=checkpoint_at(restored.checkpoint),
+        values=tuple(value_changes(before, after, then=now, now=now)),
+        task_changes=before.task != after.task,
+        task_before=None if before.task is None else task_at(before.task),
+        task_after=None if after.task is None else task_at(after.task),
+        notes_removed=removed,
+        notes_added=added,
+        turns_hidden=restored.hidden,
+    )

@@ -1,0 +1,302 @@
+"""What is asked of sessions, whoever asks: each question on the state it is about, each change one append."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Required, TypedDict, Unpack
+
+from mnemolog.application import commands
+from mnemolog.defaults import DEFAULT_AGENT
+from mnemolog.domain import errors, pending_undo, session
+from mnemolog.domain.agent import AgentState, agent_stream
+from mnemolog.domain.checkpoints import find_checkpoint
+from mnemolog.domain.clock import Clock
+from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, MemoryLimits, checked_label, checked_text
+from mnemolog.domain.lineage import unhidden
+from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.spans import Spans, cut
+from mnemolog.domain.state import SessionState
+from mnemolog.domain.stream_fold import Folded
+from mnemolog.domain.switching import INHERITING, Switch, SwitchReason, parse_switch_reason
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.projections.history.states import SessionStates
+from mnemolog.results import NewTurn
+
+Decision = Callable[[SessionState | None, Micros], list[Event]]
+"""Says which events follow from the state of a session at a moment, or raises."""
+
+AGENTS_KEPT_MAX: Final = 1_000
+
+Work = Callable[[Transaction], commands.Switched]
+
+
+class SwitchHow(TypedDict, total=False):
+    """How to switch: what `MemoryStore.switch` takes besides the session to go to."""
+
+    reason: Required[SwitchReason | str]
+    session: str | None
+    agent: str | None
+    at: int | None
+    turns: int | None
+    name: str | None
+    scope: str | None
+    key: str | None
+
+
+class Sessions:
+    """The sessions of one log."""
+
+    def __init__(self, log: EventLog, states: SessionStates, *, clock: Clock, limits: MemoryLimits) -> None:
+        self.log, self.states, self.clock, self.limits = log, states, clock, limits
+        self._agents: dict[str, Folded[AgentState]] = {}
+
+    def state(self, session_id: str) -> SessionState:
+        """Return what a session is now. Raises `UnknownSession`."""
+        state = self.states.latest(session_id)
+        if state is None:
+            raise errors.UnknownSession(session_id)
+        return state
+
+    def state_at(self, session_id: str, position: int) -> SessionState:
+        """Return what a session was at a position. Raises `UnknownSession`, `OutsideSession`."""
+        first, head = self.state(session_id).started_position, self.log.head().position
+        state = self.states.at(session_id, Position(position)) if first <= position <= head else None
+        if state is None:
+            raise errors.OutsideSession(session_id, position=position, first=first, last=head)
+        return state
+
+    def spans(self, session_id: str, *, hidden: bool = False) -> Spans:
+        """Return the turns that a session sees; with `hidden` also those that it has hidden."""
+        return self._spans(self.state(session_id), hidden=hidden)
+
+    def spans_at(self, session_id: str, position: int, *, hidden: bool = False) -> Spans:
+        """Return the turns that a session saw at a position. Raises `UnknownSession`, `OutsideSession`."""
+        return self._spans(self.state_at(session_id, position), hidden=hidden)
+
+    def _spans(self, state: SessionState, *, hidden: bool) -> Spans:
+        if not hidden:
+            return state.spans
+        beginnings = [self.log.first_event(session.session_stream(ancestor)) for ancestor in state.ancestors]
+        return unhidden(state, [first for first in beginnings if first is not None])
+
+    def seen(self, session_id: str, *, limit: int | None = None) -> list[RecordedEvent]:
+        """Return the last `limit` turns that a session sees, or all, in order, as they are in the log.
+
+        All of it is as of one position, whatever is hidden and recorded meanwhile. Raises `UnknownSession`.
+        """
+        head = self.log.head().position
+        self.state(session_id)
+        state = self.states.at(session_id, head)
+        if state is None:
+            raise errors.UnknownSession(session_id)
+        found: list[RecordedEvent] = []
+        for span in reversed(cut(state.spans, upto=head)):
+            left = INTEGER_MAX if limit is None else limit - len(found)
+            if left <= 0:
+                break
+            stream = session.session_stream(span.session)
+            found += self.log.last_turns(stream, after=span.after, upto=span.upto or head, limit=left)
+        found.reverse()
+        return found
+
+    def agent(self, agent: str) -> AgentState | None:
+        """Return which session an agent is in, and how often it has switched; None before any switch."""
+        stream = agent_stream(checked_label("agent", agent))
+        if len(self._agents) >= AGENTS_KEPT_MAX:
+            self._agents.clear()
+        folded = self._agents[stream] = self.log.fold(stream, commands.evolve_agent_stream, known=self._known_agent)
+        return folded.state
+
+    def _known_agent(self, stream: str, position: Position | None) -> Folded[AgentState] | None:
+        return self._agents.get(stream) if position is None else None
+
+    def generation(self, session_id: str) -> Position:
+        """Return the position of the last event that changed what a session sees, or that an agent left or entered it.
+
+        Raises `UnknownSession`.
+        """
+        state = self.state(session_id)
+        agent = self.agent(state.started.agent)
+        touched = None if agent is None else agent.touched.get(session_id)
+        return max(state.spans[-1].after, touched or Position(0))
+
+    def version(self, session_id: str) -> Version:
+        """Return the version of a session's stream."""
+        return self.log.version(session.session_stream(session_id))
+
+    def start(self, session_id: str | None, started: SessionStarted) -> str:
+        """Start a session, under a random id where none is given. Return its id."""
+        if started.parent is not None:
+            self.state(started.parent)
+        chosen = new_session_id() if session_id is None else session.checked_session_id(session_id)
+        self.log.transact(commands.start_session(chosen, started, self.states))
+        return chosen
+
+    def end(self, session_id: str, *, reason: str) -> None:
+        """End a session; ending it again changes nothing."""
+        checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+        self.decide(session_id, lambda state, _: session.end(session_id, state, reason=reason))
+
+    def decide(self, session_id: str, decision: Decision) -> list[RecordedEvent]:
+        """Append to a session what `decision` makes of its state and of the moment."""
+        return self.log.transact(
+            commands.decide(session_id, self.states, lambda state: decision(state, self.clock.now()))
+        )
+
+    def record(self, session_id: str, turn: TurnRecorded, *, key: str | None) -> commands.Recorded:
+        """Record a turn that is checked already."""
+        if key is not None:
+            session.checked_key(key)
+        return self.log.transact(commands.record_turn(session_id, turn, self.states, key=key))
+
+    def record_many(self, turns: Sequence[NewTurn], *, late: bool = False) -> list[commands.Recorded]:
+        """Record turns of any sessions in the order given, in one transaction. See `MemoryStore.record_many`."""
+        works = [self._recording(new) for new in turns]
+        if late:
+            each = list(zip((new.session for new in turns), works, strict=True))
+            return self.log.transact(commands.record_late(each, self.states))
+        return self.log.transact(lambda tx: [work(tx) for work in works])
+
+    def rewrite(self, session_id: str, turns: Sequence[NewTurn]) -> None:
+        """Hide all that a session sees and record turns in its place, in one transaction."""
+        works = [commands.rewind(session_id, self.states, to=None, turns=INTEGER_MAX), *map(self._recording, turns)]
+        self.log.transact(lambda tx: [work(tx) for work in works])
+
+    def _recording(self, new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
+        turn = session.new_turn(
+            role=new.role,
+            text=new.text,
+            speaker=new.speaker,
+            said_at=new.said_at,
+            tool_calls=new.tool_calls,
+            metadata=new.metadata,
+            original=new.original,
+        )
+        key = None if new.key is None else session.checked_key(new.key)
+        return commands.record_turn(new.session, turn, self.states, key=key)
+
+    def record_behind(
+        self, session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], *, expected: Version
+    ) -> list[commands.Recorded]:
+        """Record turns if the stream is still at version `expected`. Raises `WrongExpectedVersion`."""
+        return self.log.transact(commands.record_behind(session_id, turns, self.states, expected=expected))
+
+    def rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
+        """Hide turns of a session, and say how many."""
+        _check_one_of(turns, to)
+        return len(self.log.transact(commands.rewind(session_id, self.states, to=to, turns=turns)))
+
+    def mark_undone(self, session_id: str, *, agent: str) -> None:
+        """Resume a session for its agent, whatever it is, and note that turns of it were taken back."""
+        resume = self._switch(session_id, reason=SwitchReason.RESUME, session=session_id, agent=agent)
+        mark = commands.decide(session_id, self.states, partial(pending_undo.mark_undone, session_id))
+        self.log.transact(lambda tx: (resume(tx), mark(tx)))
+
+    def settle_undone(self, session_id: str, *, turns: int, expected: Version) -> None:
+        """Hide the last `turns` turns, and that is all. Raises `WrongExpectedVersion` where `expected` is outdated."""
+        self.log.transact(commands.settle_undone(session_id, self.states, turns=turns, expected=expected))
+
+    def take_back(self, session_id: str) -> RecordedEvent | None:
+        """Hide the last turn that a session sees, and return it; None where it sees none. Nobody else gets it."""
+        work = commands.rewind(session_id, self.states, to=None, turns=1)
+        while hidden := self.log.transact(work):
+            taken = self.log.event_at(hidden[0])
+            if taken is not None and isinstance(taken.event, TurnRecorded):  # Or else forgotten since.
+                return taken
+        return None
+
+    def preview_rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
+        """Say how many turns of a session `rewind` would hide."""
+        _check_one_of(turns, to)
+        return len(self.log.rehearse(commands.rewind(session_id, self.states, to=to, turns=turns)))
+
+    def preview_restore(self, session_id: str, checkpoint: str) -> commands.Restored:
+        """Say what a restore of a session's checkpoint would change."""
+        return self.log.rehearse(commands.restore(session_id, self.states, checkpoint))
+
+    def branch(self, session_id: str, to: str | None, *, at: int | str | None, name: str | None) -> commands.Switched:
+        """Start a session that goes on from another; no agent moves."""
+        state = self.state(session_id)
+        asked = Switch(
+            agent=state.started.agent,
+            reason=SwitchReason.BRANCH,
+            from_=session_id,
+            to=to or new_session_id(),
+            at=find_checkpoint(state, at).position if isinstance(at, str) else at,
+            name=name,
+        )
+        return self.log.transact(commands.branch(asked, self.states))
+
+    def switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
+        """Switch an agent to another session. See `MemoryStore.switch`."""
+        return self.log.transact(self._switch(to, **how))
+
+    def enter(
+        self, to: str, *, reason: SwitchReason | str, left: str | None, agent: str, scope: str
+    ) -> commands.Switched:
+        """Go on in the session `to`, or start it where it is not there. See `MemoryStore.enter`."""
+        told, there = parse_switch_reason(reason), self.states.latest(to) is not None
+        leaves = None if left is None or self.states.latest(left) is None else left
+        if not there and leaves is None:
+            started = session.new_session(name=to, agent=agent, scope=scope)
+            return commands.Switched(None, self.start(to, started), started, [])
+        if there and (told is not SwitchReason.COMPRESS or leaves != to):
+            told = SwitchReason.RESUME
+        elif told is SwitchReason.RESUME:
+            told = SwitchReason.NEW
+        return self.switch(to, reason=told, session=leaves or to, agent=agent, name=to, scope=scope)
+
+    def preview_switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
+        """Say what a switch would append."""
+        return self.log.rehearse(self._switch(to, **how))
+
+    def _switch(self, to: str | None, **how: Unpack[SwitchHow]) -> Work:
+        reason, left, agent = parse_switch_reason(how["reason"]), how.get("session"), how.get("agent")
+        at, turns = how.get("at"), how.get("turns")
+        if turns is not None:
+            _check_one_of(turns, at)
+            if reason is not SwitchReason.REWIND:
+                raise errors.SwitchRefused(reason, "leave out `turns`, or use 'rewind'")
+        if agent is None:
+            agent = DEFAULT_AGENT if left is None else self.state(left).started.agent
+        if to is None and reason is SwitchReason.RESUME:
+            raise errors.SwitchRefused(reason, "say which session to resume")
+        asked = Switch(
+            agent=checked_label("agent", agent),
+            reason=reason,
+            from_=left,
+            to=new_session_id() if to is None else to,
+            at=at,
+            name=how.get("name"),
+            scope=how.get("scope"),
+        )
+        self._keep_states_of(asked)
+        in_place = to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND)
+        key = None if how.get("key") is None else session.checked_key(how["key"] or "")
+        return commands.switch(
+            asked, self.states, self._known_agent, turns=turns, in_place=in_place, named=to is not None, key=key
+        )
+
+    def _keep_states_of(self, asked: Switch) -> None:
+        """Fold what is about to be left before the write lock is taken: under it the state is only looked up."""
+        if asked.reason in INHERITING:
+            state = self.agent(asked.agent) if asked.from_ is None else None
+            left = asked.from_ if state is None else state.current
+            if left is not None:
+                self.states.latest(left)
+
+
+def new_session_id() -> str:
+    """Return a random id for a session."""
+    return secrets.token_hex(8)
+
+
+def _check_one_of(turns: int | None, to: int | None) -> None:
+    if (turns is None) == (to is None):
+        raise errors.InvalidInput("turns", "say either by how many turns or to which position")
+    if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or turns < 1):
+        raise errors.InvalidInput("turns", f"expected a number of turns from 1 on, got {turns!r}")

@@ -1,0 +1,181 @@
+"""What changed between two positions of the log: two folds of it, held against one another.
+
+Only the events in between are read through, a batch at a time; the states at both ends come from where every other
+read of a state does. Nothing here asks a view or an index.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from mnemolog.audit.results import Diff, SessionDiff
+from mnemolog.audit.state_diff import note_changes, value_changes
+from mnemolog.domain.agent import agent_of
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
+from mnemolog.domain.model import Activation, activation_of
+from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.session import session_of
+from mnemolog.domain.spans import Span, Spans, cut, without
+from mnemolog.domain.state import Checkpoint, SessionState
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.history.states import SessionStates
+from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.recall.read_models import Switch, turn_of
+from mnemolog.results import CheckpointAt, HeadAt, checkpoint_at, task_at
+
+BATCH_MAX: Final = 1_000
+
+
+class _Between:
+    """What the events between two positions say by themselves."""
+
+    def __init__(self, *, turns_max: int) -> None:
+        self.topics: Counter[str] = Counter()
+        self.recorded: Counter[str] = Counter()
+        """Turns by session, 0 for a session to which something else happened."""
+        self.turns: dict[str, list[RecordedEvent]] = {}
+        self.turns_left_out = 0
+        self.switches: list[Switch] = []
+        self.activations: list[Activation] = []
+        self._room = turns_max
+
+    def apply(self, recorded: RecordedEvent) -> None:
+        event, session = recorded.event, session_of(recorded.stream)
+        self.topics[event.topic] += 1
+        if session is not None:
+            self.recorded[session] += isinstance(event, TurnRecorded)
+        if session is not None and isinstance(event, TurnRecorded):
+            if self._room > 0:
+                self._room -= 1
+                self.turns.setdefault(session, []).append(recorded)
+            else:
+                self.turns_left_out += 1
+        elif isinstance(event, SessionSwitched):
+            self.switches.append(_switch(recorded, event))
+        elif activation := activation_of(recorded):
+            self.activations.append(activation)
+
+
+def diff(
+    log: EventLog,
+    states: SessionStates,
+    *,
+    before: Position,
+    after: Position,
+    turns_max: int,
+    progress: Progress | None = None,
+) -> Diff:
+    """Return what changed from `before` to `after`. Of the recorded turns at most `turns_max` are listed."""
+    between = _Between(turns_max=turns_max)
+    for batch in log.read(after=before, upto=after, batch_max=BATCH_MAX):
+        for recorded in batch:
+            between.apply(recorded)
+        if progress is not None:
+            progress(batch[-1].position - before, after - before)
+    then, now = log.recorded_at(before), log.recorded_at(after)
+    return Diff(
+        before=_head_at(log, before),
+        after=_head_at(log, after),
+        before_at=to_datetime(then),
+        after_at=to_datetime(now),
+        topics=dict(sorted(between.topics.items())),
+        sessions=tuple(
+            session_diff(
+                log,
+                states.at(session, before),
+                new,
+                before=before,
+                after=after,
+                then=then,
+                now=now,
+                recorded=between.recorded[session],
+                turns=between.turns.get(session, []),
+            )
+            for session in between.recorded
+            if (new := states.at(session, after)) is not None
+        ),
+        switches=tuple(between.switches),
+        activations=tuple(between.activations),
+        turns_left_out=between.turns_left_out,
+    )
+
+
+def session_diff(
+    log: Log,
+    old: SessionState | None,
+    new: SessionState,
+    *,
+    before: Position,
+    after: Position,
+    then: Micros,
+    now: Micros,
+    recorded: int,
+    turns: list[RecordedEvent],
+) -> SessionDiff:
+    """Return what changed of a session from its state at `before` to that at `after`.
+
+    The log is asked only which turns are hidden, where any are.
+    """
+    started, session = new.started, new.session
+    seen_before = () if old is None else cut(old.spans, upto=before)
+    recorded_since = (Span(session, before, after),)
+    seen_after = cut(new.spans, upto=after)
+    removed, added = note_changes(old, new)
+    return SessionDiff(
+        session=session,
+        name=started.name,
+        agent=started.agent,
+        scope=started.scope,
+        parent=started.parent,
+        branched_at=started.branched_at,
+        started=old is None,
+        ended_before=old is not None and old.ended,
+        ended_after=new.ended,
+        turns_recorded=recorded,
+        turns=tuple(turn_of(turn, session=session, scope=started.scope) for turn in turns),
+        hidden=tuple(_turns_in(log, without((*seen_before, *recorded_since), seen_after))),
+        # What a new branch has from its parent was shown to nobody before.
+        shown=() if old is None else tuple(_turns_in(log, without(cut(seen_after, upto=before), seen_before))),
+        values=tuple(value_changes(old, new, then=then, now=now)),
+        task_before=None if old is None or old.task is None else task_at(old.task),
+        task_after=None if new.task is None else task_at(new.task),
+        notes_removed=removed,
+        notes_added=added,
+        checkpoints_created=_checkpoints_of(new, not_of=old),
+        checkpoints_deleted=() if old is None else _checkpoints_of(old, not_of=new),
+    )
+
+
+def _turns_in(log: Log, spans: Spans) -> Iterator[Position]:
+    for session, after, upto in ((span.session, span.after, span.upto) for span in spans):
+        for batch in log.read(after=after, upto=upto or after, batch_max=BATCH_MAX):
+            for recorded in batch:
+                if session_of(recorded.stream) == session and isinstance(recorded.event, TurnRecorded):
+                    yield recorded.position
+
+
+def _checkpoints_of(state: SessionState, *, not_of: SessionState | None) -> tuple[CheckpointAt, ...]:
+    def place(checkpoint: Checkpoint) -> Position:
+        return checkpoint.position
+
+    others = () if not_of is None else not_of.checkpoints
+    found = (checkpoint for checkpoint in state.checkpoints.values() if checkpoint.id not in others)
+    return tuple(checkpoint_at(checkpoint) for checkpoint in sorted(found, key=place))
+
+
+def _switch(recorded: RecordedEvent, event: SessionSwitched) -> Switch:
+    return Switch(
+        position=recorded.position,
+        agent=agent_of(recorded.stream) or recorded.stream,
+        from_=event.from_,
+        to=event.to,
+        reason=event.reason,
+        at=to_datetime(recorded.recorded_at),
+    )
+
+
+def _head_at(log: EventLog, position: Position) -> HeadAt:
+    return HeadAt(position=position, digest=(log.digest_at(position) or b"").hex())

@@ -1,0 +1,84 @@
+"""A log written as JSON Lines, for others to keep and to check without us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mnemolog.audit.results import LogExport
+from mnemolog.domain import errors
+from mnemolog.domain.export import FORMAT, VERSION, ExportHeader, ExportLine, ExportTrailer, encoded, exported
+from mnemolog.domain.position import Position
+from mnemolog.domain.row import LogRow
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.projections.ports import Progress
+from mnemolog.results import HeadAt
+
+BATCH_MAX: Final = 1_000
+
+
+def export_log(
+    log: EventLog,
+    target: Path | BinaryIO,
+    *,
+    after: Position,
+    upto: Position,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> LogExport:
+    """Write the events of `(after, upto]` to a file, which gets its name when it is whole, or to an open one.
+
+    Every link is checked on the way: what cannot be proved is not exported. Raises `LogDamaged`, `InvalidInput`,
+    `StoreNotWritable`, `StorageFull`; no file is left then.
+    """
+    if isinstance(target, Path):
+        with new_file(target, overwrite=overwrite) as file:
+            return _write(log, file, after=after, upto=upto, progress=progress)
+    return _write(log, target, after=after, upto=upto, progress=progress)
+
+
+def _write(log: EventLog, file: BinaryIO, *, after: Position, upto: Position, progress: Progress | None) -> LogExport:
+    written, end = 0, None
+    for line in _lines(log, after=after, upto=upto, progress=progress):
+        written += file.write(encoded(line))
+        end = line
+    if not isinstance(end, ExportTrailer):
+        raise AssertionError("an export has an end")
+    head = HeadAt(position=Position(end.position), digest=end.digest)
+    return LogExport(log_id=log.log_id, after=after, events=end.events, head=head, bytes=written)
+
+
+def _lines(log: EventLog, *, after: Position, upto: Position, progress: Progress | None) -> Iterator[ExportLine]:
+    digest = log.digest_at(after)
+    if digest is None:
+        raise errors.LogDamaged("the event that was here is gone", position=after)
+    identity = log.identity
+    yield ExportHeader(
+        format=FORMAT,
+        version=VERSION,
+        log_id=identity.log_id,
+        log_format=identity.log_format,
+        created_at=identity.created_at,
+        after=after,
+        digest=digest.hex(),
+    )
+    position = int(after)
+    for page in log.stored_rows(after=after, upto=upto, batch_max=BATCH_MAX):
+        for row in (LogRow(*columns) for columns in page):
+            if row.position != position + 1 or not row.follows(digest):
+                why = "its digest does not follow from it and the event before; nothing was exported"
+                raise errors.LogDamaged(why, position=position + 1)
+            try:
+                yield exported(row)
+            except UnicodeDecodeError as error:
+                raise errors.LogDamaged(
+                    "its texts are no UTF-8; nothing was exported", position=row.position
+                ) from error
+            position, digest = row.position, row.digest
+        if progress is not None:
+            progress(position - after, upto - after)
+    if position != upto:
+        raise errors.LogDamaged("events from here on are gone; nothing was exported", position=position + 1)
+    yield ExportTrailer(events=position - after, position=position, digest=digest.hex())

@@ -1,0 +1,135 @@
+"""An exported log made a store again: the same bytes, the same digests, the same identity."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from pysqlite3 import dbapi2
+
+from mnemolog.audit.export_reader import ExportReader, Line
+from mnemolog.audit.results import LogImport
+from mnemolog.domain import errors
+from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE, Identity
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime.atomic_files import mapped_errors, sync
+from mnemolog.infra.text_source import Source
+from mnemolog.projections.durable import temporary_name
+from mnemolog.projections.ports import Progress
+from mnemolog.results import HeadAt
+
+BATCH_MAX: Final = 500
+"""Events that are appended in one transaction."""
+
+
+def import_export(source: Path, target: Path, *, progress: Progress | None) -> LogImport:
+    """Make a store of an exported log, or bring one up. See `mnemolog.import_log`."""
+    if (target / LOG_FILE).exists():
+        return _bring_up(source, target, progress)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise errors.NotAStore(target, f"it is there, but holds no {LOG_FILE}")
+    return _make(source, target, progress)
+
+
+def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
+    final = folder.absolute()
+    temporary = final.with_name(temporary_name(f"{final.name}.import"))
+    with Source(source, progress=progress) as file:
+        reader = ExportReader(file)
+        header = reader.header
+        if header.after != ORIGIN:
+            raise errors.ImportRefused(source, 1, f"it begins behind position {header.after}; a new store needs all")
+        identity = Identity(header.log_id, header.log_format, Micros(header.created_at))
+        try:
+            # Nothing is promised before the folder has its name: its closing makes all of it durable at once.
+            log = EventLog.open(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
+            with closing(log):
+                appended = _append(log, source, reader.events())
+                head = log.head()
+            with mapped_errors(folder):
+                sync(temporary)
+                temporary.rename(final)  # Onto an empty folder, or none; refused if it was filled meanwhile.
+                sync(final.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    at = HeadAt(position=head.position, digest=head.digest.hex())
+    return LogImport(
+        log_id=header.log_id,
+        created=True,
+        events=appended,
+        already_there=0,
+        needs_keys=identity.is_sealed,
+        head=at,
+    )
+
+
+def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImport:
+    with closing(EventLog.open(folder, clock=SystemClock(), create=False)) as log:
+        head = log.head().position
+        last = _checked_against(log, source, head, progress=_half(progress, first=True))
+        appended = 0
+        if last > head:
+            with Source(source, progress=_half(progress, first=False)) as file:
+                lacking = (line for line in ExportReader(file).events() if line[1].position > head)
+                appended = _append(log, source, lacking)
+        now = log.head()
+        at = HeadAt(position=now.position, digest=now.digest.hex())
+        return LogImport(
+            log_id=log.log_id,
+            created=False,
+            events=appended,
+            already_there=min(head, last),
+            needs_keys=log.identity.is_sealed and not (folder / KEYS_FILE).exists(),
+            head=at,
+        )
+
+
+def _checked_against(log: EventLog, source: Path, head: Position, *, progress: Progress | None) -> int:
+    """Return where the export ends, having read it through: it is whole, and goes on with what the store has."""
+    with Source(source, progress=progress) as file:
+        reader = ExportReader(file)
+        header = reader.header
+        if header.log_id != log.log_id:
+            raise errors.ImportRefused(source, 1, f"it is of log {header.log_id}, the store there of {log.log_id}")
+        if header.after > head:
+            why = f"it begins behind position {header.after}, the store ends at {head}: what is between is missing"
+            raise errors.ImportRefused(source, 1, why)
+        position, digest = header.after, reader.start
+        meeting = 1, position, digest  # Where the store ends; where the export does, if that is before.
+        for number, row in reader.events():
+            position, digest = row.position, row.digest
+            if position <= head:
+                meeting = number, position, digest
+    number, where, digest = meeting
+    if log.digest_at(Position(where)) != digest:
+        raise errors.ImportRefused(source, number, f"the store there has another history up to position {where}")
+    return position
+
+
+def _append(log: EventLog, source: Path, lines: Iterator[Line]) -> int:
+    appended = 0
+    while batch := list(islice(lines, BATCH_MAX)):
+        rows = [row for _, row in batch]
+        try:
+            log.transact(partial(Transaction.append_rows, rows=rows))
+        except (errors.WrongExpectedVersion, errors.DuplicateKey, dbapi2.IntegrityError) as error:
+            why = f"it cannot follow what the store has by now: {error}"
+            raise errors.ImportRefused(source, batch[0][0], why) from error
+        appended += len(batch)
+    return appended
+
+
+def _half(progress: Progress | None, *, first: bool) -> Progress | None:
+    """Return what tells of one of two readings of a file."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(done if first else total + done, 2 * total)

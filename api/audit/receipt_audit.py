@@ -1,0 +1,221 @@
+"""Does the log still give the answers that were given? Every receipt is asked again, as of its head and now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
+from mnemolog.domain.position import Micros, Position
+from mnemolog.forgetting import history as forgetting_record
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.recall.answer import Hit, Page
+from mnemolog.projections.recall.candidates import VECTOR, Fixed
+from mnemolog.projections.recall.ranking import RANKING
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, question_of
+from mnemolog.projections.recall.service import Basis, Recalls
+
+Gone = Mapping[Position, str]
+"""Topics of what was forgotten, by position."""
+
+LIMIT = 1_000
+"""Receipts that one audit asks again, unless told otherwise."""
+
+
+class Verdict(StrEnum):
+    """What became of a receipt."""
+
+    REPRODUCES = "reproduces"
+    DIFFERS = "does-not-reproduce"
+    """Asked again as of its head, it is answered differently: the log, the model or this program is another."""
+    UNKNOWN = "cannot-be-told"
+    """It cannot be asked again here as it was: `why` says what is missing."""
+
+
+class AuditedRecall(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt, asked again."""
+
+    position: Position
+    """Where the receipt stands in the log."""
+    served_at: datetime
+    query: str
+    head: Position
+    """The offset it was answered as of."""
+    hits: tuple[Position, ...]
+    """The turns it was answered with, best first."""
+    model: str | None
+    verdict: Verdict
+    why: str = ""
+    """What differs, or why that cannot be told."""
+    would_differ_today: bool | None = None
+    """Whether the same question has other hits now; None where that cannot be told."""
+    came: tuple[Position, ...] = ()
+    """Turns that it would be answered with now, and was not then; best first."""
+    went: tuple[Position, ...] = ()
+    """Turns that it was answered with then, and would not be now."""
+    today: str = ""
+    """Why it cannot be told what it would be answered with now."""
+
+
+class RecallAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """Receipts in the order they were made."""
+
+    recalls: tuple[AuditedRecall, ...]
+    reproduced: int
+    differing: int
+    unknown: int
+    changed_today: int
+    forgotten: int
+    """Receipts whose query is forgotten: they are not asked again."""
+    more: bool
+    """Whether there are receipts behind these: go on with `after` the last one's position."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether no receipt was found that does not reproduce."""
+        return self.differing == 0
+
+
+def audit_recalls(
+    log: EventLog,
+    recalls: Recalls,
+    *,
+    since: Micros | None,
+    after: int,
+    limit: int,
+    progress: Progress | None = None,
+) -> RecallAudit:
+    """Ask receipts again: those behind a position, made at a moment or later, `limit` at most."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise errors.InvalidInput("limit", f"a whole number from 1 on, got {limit!r}")
+    chosen: list[RecordedEvent] = []
+    for recorded in _receipts(log):
+        if recorded.position > after and (since is None or recorded.recorded_at >= since):
+            chosen.append(recorded)
+            if len(chosen) > limit:
+                break
+    gone = {item.position: item.topic for item in forgetting_record.forgotten(log)}
+    audited: list[AuditedRecall] = []
+    for recorded in chosen[:limit]:
+        if isinstance(recorded.event, RecallServed):
+            audited.append(_audited(recalls, recorded, recorded.event, gone))
+        if progress is not None:
+            progress(len(audited), min(limit, len(chosen)))
+    verdicts = [item.verdict for item in audited]
+    return RecallAudit(
+        recalls=tuple(audited),
+        reproduced=verdicts.count(Verdict.REPRODUCES),
+        differing=verdicts.count(Verdict.DIFFERS),
+        unknown=verdicts.count(Verdict.UNKNOWN),
+        changed_today=sum(item.would_differ_today is True for item in audited),
+        forgotten=sum(topic == RecallServed.topic for topic in gone.values()),
+        more=len(chosen) > limit,
+    )
+
+
+def _receipts(log: EventLog) -> Iterator[RecordedEvent]:
+    for batch in log.read_stream(RECALLS_STREAM, upto=log.head().position):
+        yield from (recorded for recorded in batch if isinstance(recorded.event, RecallServed))
+
+
+def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed, gone: Gone) -> AuditedRecall:
+    verdict, why = _asked_again(recalls, served)
+    if verdict is Verdict.DIFFERS and (lost := _lost(served, gone)):
+        verdict, why = Verdict.UNKNOWN, f"{lost}: {why}"
+    found = AuditedRecall(
+        position=recorded.position,
+        served_at=to_datetime(recorded.recorded_at),
+        query=served.query,
+        head=Position(served.head),
+        hits=tuple(Position(position) for position in served.hits),
+        model=served.model,
+        verdict=verdict,
+        why=why,
+    )
+    return _compared_with_today(recalls, served, found)
+
+
+def _lost(served: RecallServed, gone: Gone) -> str:
+    """Return what was forgotten of what a receipt was answered from; nothing where nothing was."""
+    if hits := [position for position in served.hits if Position(position) in gone]:
+        return f"turns that it was answered with are forgotten since ({_listed(hits)})"
+    if any(position <= served.head and topic == TurnRecorded.topic for position, topic in gone.items()):
+        return "turns that it was ranked among are forgotten since"
+    return ""
+
+
+def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
+    fixed = None if served.mode == "text" else Fixed(_position(served.vectors_to), served.model)
+    page = Page(served.k, served.passed_over, served.candidates)
+    basis = Basis(Position(served.head), page, fixed, model_of(served))
+    try:
+        answer = recalls.answer(question_of(served), basis).recall
+    except errors.InvalidInput as error:
+        return Verdict.UNKNOWN, f"it was asked as this mnemolog cannot ask: {error}"
+    except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
+        return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
+    difference = _difference(served, answer.hits)
+    if not difference:
+        return Verdict.REPRODUCES, ""
+    if served.reranker != (answer.reranker or ""):
+        names = served.reranker or "no reranker", answer.reranker or "none"
+        return Verdict.UNKNOWN, f"{names[0]} looked at it then, {names[1]} does now: {difference}"
+    if served.ranking != RANKING:
+        why = f"it was ranked by {served.ranking}, this mnemolog ranks by {RANKING}: {difference}"
+        return Verdict.UNKNOWN, why
+    behind = served.vectors_to is not None and served.vectors_to < served.head
+    if behind and served.retain_every_n_turns > 1:
+        why = "the vectors of groups were behind then, and what was embedded of them is not known"
+        return Verdict.UNKNOWN, f"{why}: {difference}"
+    return Verdict.DIFFERS, difference
+
+
+def _difference(served: RecallServed, hits: Sequence[Hit]) -> str:
+    """Return in words how an answer differs from what was served; nothing where it does not."""
+    now = [hit.position for hit in hits]
+    came = [position for position in now if position not in set(served.hits)]
+    went = [position for position in served.hits if position not in set(now)]
+    if came or went:
+        return f"came: {_listed(came)}; went: {_listed(went)}"
+    if now != served.hits:
+        return f"another order: {_listed(now)} instead of {_listed(served.hits)}"
+    legs = {leg for hit in hits for leg in hit.ranks} | served.ranks.keys()
+    for leg in sorted(legs):
+        ranks = [hit.ranks.get(leg, 0) for hit in hits]
+        if ranks != served.ranks.get(leg, [0] * len(hits)):
+            return f"the same turns, at other ranks in the {leg} leg"
+    return "" if [hit.score for hit in hits] == served.scores else "the same turns, with other scores"
+
+
+def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedRecall) -> AuditedRecall:
+    """Add what the question would be answered with now. What was asked as of an offset is the same for ever."""
+    if served.as_of:
+        return msgspec.structs.replace(found, would_differ_today=False)
+    page = Page(served.k, served.passed_over, served.candidates)
+    try:
+        answer = recalls.today(question_of(served), page)
+    except (errors.InvalidInput, errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
+        return msgspec.structs.replace(found, today=str(error))
+    if served.model is not None and answer.model is None:
+        return msgspec.structs.replace(found, today=answer.not_answering.get(VECTOR, "the vectors do not answer"))
+    now = [hit.position for hit in answer.hits]
+    return msgspec.structs.replace(
+        found,
+        would_differ_today=now != served.hits,
+        came=tuple(position for position in now if position not in set(served.hits)),
+        went=tuple(position for position in found.hits if position not in set(now)),
+    )
+
+
+def _position(value: int | None) -> Position | None:
+    return None if value is None else Position(value)
+
+
+def _listed(positions: Sequence[int]) -> str:
+    return ", ".join(map(str, positions)) or "none"

@@ -1,0 +1,128 @@
+"""What an auditor asks of a store beside `verify` and `replay`: its events one by one, what changed, copies to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mnemolog.application.session_service import Sessions
+from mnemolog.audit.diff import diff
+from mnemolog.audit.event_lookup import event_at
+from mnemolog.audit.log_export import export_log
+from mnemolog.audit.results import Diff, EventAt, LogExport
+from mnemolog.domain import errors
+from mnemolog.domain.clock import to_micros
+from mnemolog.domain.lineage import checked_position
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.operations import maintenance
+from mnemolog.projections.history.timeline import Moment, timeline
+from mnemolog.projections.ports import Progress
+from mnemolog.results import HeadAt
+
+DIFF_TURNS_MAX: Final = 1_000
+
+
+class Auditing:
+    """The part of a store's face that shows its history, compares it and hands it on."""
+
+    path: Path
+    _log: EventLog
+    _sessions: Sessions
+
+    def note_head(self, file: str | Path) -> HeadAt:
+        """Append the head of the log to a file of heads (JSON Lines), for `verify(heads=file)` to ask each of them.
+
+        Keep the file where those who may write the store may not write. It is durable on return. Raises
+        `LogDamaged` where the last head in it contradicts the log, `WitnessUnreadable` for a line that is no head,
+        `StoreNotWritable`: nothing was written.
+        """
+        noted = maintenance.note_head(self._log, Path(file), now=self._sessions.clock.now())
+        return HeadAt(position=noted.position, digest=noted.digest)
+
+    def timeline(
+        self,
+        *,
+        after: int = ORIGIN,
+        upto: int | None = None,
+        session: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Moment]:
+        """Yield what happened behind position `after`, up to `upto` (the head by default), event by event, in words.
+
+        `session` is the id of one; `since` and `until` (not included) are times of recording. Holds a batch of events
+        in memory, however long the log is. Raises `InvalidInput` for a position past the head, `UnknownSession`,
+        `UndecodableEvent`.
+        """
+        first, last = self._range("after", after, "upto", upto)
+        if session is not None:
+            self._sessions.state(session)
+        return timeline(
+            self._log,
+            after=first,
+            upto=last,
+            session=session,
+            since=None if since is None else to_micros("since", since),
+            until=None if until is None else to_micros("until", until),
+            progress=progress,
+        )
+
+    def event(self, position: int) -> EventAt:
+        """Return one event: its columns as they are stored, whether its link holds, and what it says.
+
+        A damaged one is returned as well as it can be. Raises `InvalidInput` for a position that no event has,
+        `LogDamaged` for one whose event is gone.
+        """
+        return event_at(self._log, position)
+
+    def diff(
+        self,
+        before: int,
+        after: int | None = None,
+        *,
+        turns_max: int = DIFF_TURNS_MAX,
+        progress: Progress | None = None,
+    ) -> Diff:
+        """Return what changed from position `before` to `after` (the head by default), folded from the log.
+
+        Of the turns recorded in between at most `turns_max` are listed, the others are counted. Raises `InvalidInput`
+        for a position past the head or a range that runs backwards, `UndecodableEvent`.
+        """
+        first, last = self._range("before", before, "after", after)
+        states = self._sessions.states
+        return diff(self._log, states, before=first, after=last, turns_max=turns_max, progress=progress)
+
+    def export(
+        self,
+        file: str | Path | BinaryIO,
+        *,
+        after: int = ORIGIN,
+        upto: int | None = None,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> LogExport:
+        """Write the log behind position `after`, up to `upto` (the head by default), as JSON Lines with all digests.
+
+        It can be verified without mnemolog (docs/verify_export.py) and made a store again (`import_log`). The content
+        in it is as it is stored: encrypted content stays so. The file is readable for its owner alone, and there as a
+        whole or not at all; one that is open already is written to as it is. Raises `InvalidInput` for a name that is
+        taken unless `overwrite` is set, `LogDamaged` at the first event whose link does not hold, `StoreNotWritable`,
+        `StorageFull`.
+        """
+        first, last = self._range("after", after, "upto", upto)
+        target = Path(file) if isinstance(file, str | Path) else file
+        return export_log(self._log, target, after=first, upto=last, overwrite=overwrite, progress=progress)
+
+    def _range(self, first: str, after: int, last: str, upto: int | None) -> tuple[Position, Position]:
+        head = self._log.head().position
+        begin, end = checked_position(first, after), head if upto is None else checked_position(last, upto)
+        for field, position in ((first, begin), (last, end)):
+            if position > head:
+                raise errors.InvalidInput(field, f"position {position} is not in this log, which ends at {head}")
+        if begin > end:
+            raise errors.InvalidInput(last, f"position {end} comes before {begin}; give the earlier one first")
+        return begin, end

@@ -1,0 +1,88 @@
+"""Commands that copy a store and bring a copy back: backup, restore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnemolog.cli import output
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.progress import bar
+from mnemolog.cli.session_output import answer
+from mnemolog.forgetting.results import read_erasures
+from mnemolog.operations.backup import BackupReport
+from mnemolog.operations.restore import Check, RestoreReport, restore_backup
+from mnemolog.store import MemoryStore
+
+Keys = Annotated[
+    Path | None, typer.Option("--keys", metavar="FOLDER", help="Where the content keys are kept: not with the backup.")
+]
+
+
+@app.command("backup", cls=StoreCommand)
+def backup(
+    store: Store,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that is new or empty.")],
+    keys: Keys = None,
+    projections: Annotated[bool, typer.Option(help="Copy the indexes too, not the log alone.")] = True,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier backup of this store there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a store as it is in this moment, while others go on writing.
+
+    Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
+    """
+    with MemoryStore.open(store, model=None, create=False, background=False) as opened, bar("copying") as progress:
+        report = opened.backup(target, keys=keys, projections=projections, replace=replace, progress=progress)
+    answer(report, _show_backup, as_json=as_json)
+
+
+@app.command("restore")
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")],
+    store: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to restore to: new or empty.")],
+    keys: Keys = None,
+    erasures: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What was forgotten since: `mnemolog forgotten DIR --erasures`.")
+    ] = None,
+    check: Annotated[Check, typer.Option(help="Follow every link of the history, or look at its ends.")] = "full",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do all but the last step; nothing is left.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a backup back as a store in a new folder: every byte checked, then the history.
+
+    Example: mnemolog restore /backups/2026-11-21 memory/ --keys /safe/keys --check full
+    """
+    with bar("restoring") as progress:
+        known = () if erasures is None else read_erasures(erasures)
+        report = restore_backup(
+            backup, store, keys=keys, erasures=known, check=check, dry_run=dry_run, progress=progress
+        )
+    answer(report, _show_restore, as_json=as_json)
+
+
+def _show_backup(report: BackupReport) -> None:
+    out = output.console()
+    size = f"{output.counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
+    out.print(f"backup {report.target}: log {report.log_id} up to {report.head}; {size}", markup=False)
+    out.print(f"head {report.head}:{report.digest}")
+    for line in report.left_out:
+        out.print(f"left out: {line}", style="yellow", markup=False)
+    if report.keys is not None:
+        out.print(f"keys: {report.keys}", markup=False)
+    for note in report.notes:
+        out.print(note, style="bold red", markup=False)
+
+
+def _show_restore(report: RestoreReport) -> None:
+    out = output.console()
+    done = f"would restore to {report.path}" if report.dry_run else f"restored {report.path}"
+    size = f"{output.counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
+    out.print(f"{done}: log {report.log_id} up to {report.head}, check {report.check}; {size}", markup=False)
+    if report.erasures:
+        out.print(f"forgotten again: {output.counted(report.erasures, 'request')}")
+    out.print(f"head {report.head}:{report.digest}, as of {output.dated(report.created_at)} UTC")
+    for note in report.notes:
+        out.print(note, style="bold red", markup=False)

@@ -1,0 +1,78 @@
+"""The command that keeps the vectors of a store in step with its log: once, or for as long as it runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from mnemolog.cli import output
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model, refuse
+from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.progress import bar
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.errors import ModelUnavailable
+from mnemolog.projections.projector_status import ProjectorStatus
+
+_ENDING = {signal.SIGINT, signal.SIGTERM}
+
+
+@app.command("project", cls=StoreCommand)
+def project(
+    store: Store,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is recorded, until Ctrl-C.")] = False,
+    model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Embed what has no vector yet, up to the head. With --follow print a line whenever its state changes.
+
+    Example: mnemolog project memory/ --follow
+    """
+    if chosen_model(model) is None:
+        raise ModelUnavailable(model, "there are no vectors without a model")
+    if follow:
+        _follow(store, model, retain_every=retain_every, as_json=as_json)
+        return
+    with store_with_model(store, model, retain_every=retain_every) as opened, bar("embedding") as progress:
+        report = opened.catch_up_vectors(progress=progress)
+    if as_json:
+        output.print_json(report)
+    else:
+        output.show_rebuild([report])
+    if not report.complete:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _follow(store: Path, model: str, *, retain_every: int, as_json: bool) -> None:
+    """Run until a signal asks for the end."""
+    died: list[ProjectorStatus] = []
+
+    def tell(status: ProjectorStatus) -> None:
+        _print(status, as_json=as_json)
+        if status.state == "dead":
+            died.append(status)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    # Blocked in all threads and fetched here, a signal interrupts nothing: neither the model nor the closing.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        with store_with_model(store, model, retain_every=retain_every, background=True) as opened:
+            opened.watch_projector(tell)
+            signal.sigwait(_ENDING)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if died:
+        refuse(f"the projector died: {died[0].error}", hint="start it again; the turns are safe in the log")
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _print(status: ProjectorStatus, *, as_json: bool) -> None:
+    line = msgspec.json.encode(status).decode() if as_json else output.projector_line(status)
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

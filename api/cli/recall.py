@@ -1,0 +1,147 @@
+"""Commands that recall, and that audit what was recalled."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, cast
+
+import msgspec
+import typer
+
+from mnemolog.audit.receipt_audit import LIMIT
+from mnemolog.cli import output, recall_output
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, RetainEvery, Store, StoreCommand, app
+from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.messages import moment
+from mnemolog.cli.progress import bar
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain import errors
+from mnemolog.domain.limits import INTEGER_MAX, NEIGHBOURS_MAX
+from mnemolog.projections.recall.question import Mode
+
+audit = typer.Typer(no_args_is_help=True, help="Ask again what was asked, and compare.")
+app.add_typer(audit, name="audit")
+
+FILTERS: Final = "Filters"
+
+Query = Annotated[str, typer.Argument(help="What to look for, in plain words.")]
+K = Annotated[int, typer.Option("--k", "-k", help="How many turns at most, up to 1,000.")]
+InScope = Annotated[str, typer.Option("--scope", help="Only at or below this scope.", rich_help_panel=FILTERS)]
+InSession = Annotated[
+    str | None, typer.Option("--session", help="Only in this session (id or name).", rich_help_panel=FILTERS)
+]
+Lineage = Annotated[bool, typer.Option("--lineage", help="With --session: all that it sees, its ancestors' turns too.")]
+Roles = Annotated[
+    list[str] | None, typer.Option("--role", help="Only turns of this role; may repeat.", rich_help_panel=FILTERS)
+]
+Speakers = Annotated[
+    list[str] | None, typer.Option("--speaker", help="Only turns of this speaker; may repeat.", rich_help_panel=FILTERS)
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Said then or later (ISO 8601).", rich_help_panel=FILTERS)
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Said before then (ISO 8601).", rich_help_panel=FILTERS)
+]
+Meta = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--meta",
+        metavar="KEY=VALUE",
+        help="Only turns with this in their metadata; VALUE as JSON, else as text; may repeat.",
+        rich_help_panel=FILTERS,
+    ),
+]
+Neighbours = Annotated[
+    int, typer.Option("--neighbours", metavar="N", min=0, max=NEIGHBOURS_MAX, help="Show N turns around each hit.")
+]
+After = Annotated[
+    str | None, typer.Option("--after", metavar="CURSOR", help="The next page: what the page before ended with.")
+]
+AsOf = Annotated[
+    int | None, typer.Option("--as-of", metavar="POSITION", max=INTEGER_MAX, help="As it was at this position.")
+]
+Receipt = Annotated[bool, typer.Option("--receipt", help="Keep query and answer in the log, to be audited.")]
+Modes = Annotated[str, typer.Option("--mode", help="hybrid, vector or text.")]
+
+
+@app.command("recall", cls=StoreCommand)
+def recall(
+    store: Store,
+    query: Query,
+    k: K = 5,
+    scope: InScope = "",
+    session: InSession = None,
+    lineage: Lineage = False,
+    role: Roles = None,
+    speaker: Speakers = None,
+    since: Since = None,
+    until: Until = None,
+    meta: Meta = None,
+    neighbours: Neighbours = 0,
+    after: After = None,
+    as_of: AsOf = None,
+    receipt: Receipt = False,
+    mode: Modes = "hybrid",
+    model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Find the turns that answer a question.
+
+    Example: mnemolog recall memory/ "where does she live?" --scope acme/support --speaker Ada
+    """
+    with store_with_model(store, model, retain_every=retain_every) as opened:
+        answer = opened.recall(
+            query,
+            k=k,
+            scope=scope,
+            session=None if session is None else opened.find_session(session).session,
+            lineage=lineage,
+            roles=role or (),
+            speakers=speaker or (),
+            since=None if since is None else moment("since", since),
+            until=None if until is None else moment("until", until),
+            metadata=wanted_metadata(meta or ()),
+            neighbours=neighbours,
+            after=after,
+            as_of=as_of,
+            receipt=receipt,
+            mode=cast(Mode, mode),
+        )
+    output.print_json(answer) if as_json else recall_output.show_recall(answer)
+
+
+@audit.command("recalls", cls=StoreCommand)
+def recalls(
+    store: Store,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Receipts of then or later (ISO 8601).")] = None,
+    after: Annotated[int, typer.Option(metavar="POSITION", help="Receipts behind this position of the log.")] = 0,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="So many receipts at most.")] = LIMIT,
+    model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Ask every receipt again, as of its head and now. Exit status 1 when one does not reproduce.
+
+    Example: mnemolog audit recalls memory/ --since 2026-11-01
+    """
+    moment_since = None if since is None else moment("since", since)
+    with store_with_model(store, model, retain_every=retain_every) as opened, bar("auditing") as progress:
+        answer = opened.audit_recalls(since=moment_since, after=after, limit=limit, progress=progress)
+    output.print_json(answer) if as_json else recall_output.show_audit(answer)
+    if not answer.sound:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def wanted_metadata(given: list[str] | tuple[str, ...]) -> dict[str, Any]:
+    """Return `key=value` arguments as metadata: a value that is JSON as that, any other as text."""
+    found: dict[str, Any] = {}
+    for item in given:
+        key, separator, value = item.partition("=")
+        if not separator or not key or key in found:
+            raise errors.InvalidInput("meta", f"{item!r}: expected KEY=VALUE, each key once")
+        try:
+            found[key] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[key] = value
+    return found

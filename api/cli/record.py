@@ -1,0 +1,162 @@
+"""Commands that add to the log: init, record, import."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from mnemolog.audit.log_copies import import_log
+from mnemolog.cli import output, session_output
+from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.history_output import show_log_import
+from mnemolog.cli.messages import moment, standard_input
+from mnemolog.cli.progress import bar
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain import errors
+from mnemolog.store import MemoryStore
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False, help="Files to read.")]
+
+
+@app.command("init", cls=StoreCommand)
+def init(
+    store: Store,
+    plain: Annotated[bool, typer.Option("--plain", help="Without encryption: nothing of it can be forgotten.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a store in a new or empty folder. What is recorded is encrypted, unless it is to be --plain.
+
+    Example: mnemolog init memory/
+    """
+    with MemoryStore.open(store, model=None, encrypt=False if plain else None) as opened:
+        status = opened.status()
+    if as_json:
+        output.print_json(status)
+    else:
+        output.console().print(f"store {status.path}, log {status.log_id}, head {status.head}")
+
+
+@app.command("record", cls=StoreCommand)
+def record(
+    store: Store,
+    session: Annotated[str, typer.Argument(help="Id or name of the session.")],
+    text: Annotated[str, typer.Argument(help="What was said; '-' reads it from standard input.")],
+    role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
+    key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="Name of who speaks.")] = None,
+    said_at: Annotated[str | None, typer.Option(help="When it was said, ISO 8601; UTC without a zone.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
+    start: Annotated[bool, typer.Option("--start", help="Start the session if there is none.")] = False,
+    scope: Annotated[str, typer.Option(help="Scope of a session that is started.")] = "",
+    agent: Annotated[str, typer.Option(help="Agent of a session that is started.")] = "cli",
+    as_json: AsJson = False,
+) -> None:
+    """Record one turn. It is durable when the command returns.
+
+    Example: mnemolog record memory/ trip "I moved to Lisbon in March." --start --scope acme/support/alice
+    """
+    said = standard_input("text") if text == "-" else text
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        chosen = _session(opened, session, start=start, scope=scope, agent=agent)
+        turn = opened.record(
+            chosen, role, said, key=key, speaker=speaker, said_at=_moment(said_at), metadata=_object(metadata)
+        )
+    if as_json:
+        output.print_json(turn)
+    else:
+        output.console().print(f"recorded at position {turn.position} in session {turn.session}")
+
+
+@app.command("import", cls=StoreCommand)
+def import_(
+    store: Store,
+    files: Files,
+    format: Annotated[str | None, typer.Option(help="jsonl, claude-code, codex, chatgpt or openai.")] = None,  # noqa: A002
+    field: Annotated[list[str] | None, typer.Option(help="Names in the file: text=body,session=room+day")] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope where the file names none.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Agent where the file names none.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="List lines that are refused and go on.")] = False,
+    vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
+    model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Import conversations, or the export of a log into a new store. Safe to run twice: what is there is passed over.
+
+    Example: mnemolog import memory/ turns.jsonl --field text=body,session=room,time=at
+    """
+    if _is_log(files):
+        _import_log(store, files, as_json=as_json)
+        return
+    with store_with_model(store, model, retain_every=retain_every) as opened:
+        with bar("importing") as progress:
+            report = opened.import_files(
+                files,
+                format=format,
+                fields=field or (),
+                scope=scope,
+                agent=agent,
+                skip_bad=skip_bad,
+                progress=progress,
+            )
+        _catch_up(opened, vectors=vectors and chosen_model(model) is not None)
+    if as_json:
+        output.print_json(report)
+    else:
+        output.show_import(report)
+
+
+def _is_log(files: list[Path]) -> bool:
+    from mnemolog.audit.export_reader import is_log_export
+
+    return any(is_log_export(file) for file in files)
+
+
+def _import_log(folder: Path, files: list[Path], *, as_json: bool) -> None:
+    if len(files) > 1:
+        raise typer.BadParameter("one of these files is the export of a log; import that by itself")
+    with bar("importing") as progress:
+        answer = import_log(files[0], folder, progress=progress)
+    session_output.answer(answer, show_log_import, as_json=as_json)
+
+
+def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
+    """Bring the projections up. The turns are safe already, so a missing model is only a note."""
+    with bar("indexing") as progress:
+        store.catch_up_views(progress=progress)
+    if vectors:
+        try:
+            with bar("embedding") as progress:
+                store.catch_up_vectors(progress=progress)
+        except errors.ModelError as error:
+            typer.echo(f"note: nothing was embedded: {error}; {error.hint}", err=True)
+
+
+def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: str) -> str:
+    with suppress(errors.UnknownSession):
+        return store.session(name).id  # By its id: asks the log, needs no projection.
+    try:
+        return store.find_session(name).session
+    except errors.UnknownSession:
+        if not start:
+            raise
+        return store.start_session(name, agent=agent, scope=scope).id
+
+
+def _moment(value: str | None) -> datetime | None:
+    return None if value is None else moment("said_at", value)
+
+
+def _object(value: str | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise errors.InvalidInput("metadata", f"not a JSON object: {error}") from error

@@ -1,0 +1,95 @@
+"""Commands on the turns of a session: show them, complete them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mnemolog.cli import session_output as out
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.arguments import SESSIONS_PANEL, At, Named, opened_session
+from mnemolog.cli.history_output import show_event
+from mnemolog.cli.messages import messages_in
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import Position
+from mnemolog.session import SessionAt
+from mnemolog.store import MemoryStore
+
+Transcript = Annotated[
+    Path, typer.Argument(metavar="FILE", allow_dash=True, help="The messages; '-' reads standard input.")
+]
+
+
+Shown = Annotated[
+    str, typer.Argument(metavar="SESSION|POSITION", help="Id or name of a session, or the position of an event.")
+]
+
+
+@app.command("show", cls=StoreCommand)
+def show(
+    store: Store,
+    session: Shown,
+    at: At = None,
+    is_session: Annotated[bool, typer.Option("--session", help="A number is the id or name of a session.")] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Also turns that a rewind or a restore has hidden.")] = False,
+    after: Annotated[int, typer.Option(max=INTEGER_MAX, help="Only behind this position.")] = 0,
+    before: Annotated[int | None, typer.Option(max=INTEGER_MAX, help="Only before this position.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="How many turns at most.")] = 1_000,
+    newest_first: Annotated[bool, typer.Option("--newest-first", help="From the newest back.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the turns that a session sees, with --at the whole session as it was then; or one event of the log.
+
+    Example: mnemolog show memory/ trip --newest-first --limit 20
+    """
+    if session.isascii() and session.isdecimal() and not is_session:
+        _show_event(store, int(session), as_json=as_json)
+        return
+    if hidden and at is not None:
+        raise typer.BadParameter("use --hidden without --at: what was hidden later is not hidden there")
+    page = out.Page(
+        after=Position(after),
+        before=None if before is None else Position(before),
+        limit=limit,
+        newest_first=newest_first,
+    )
+    with opened_session(store, session) as opened:
+        if at is not None:
+            out.answer(_then(opened.at(at), page), out.show_then, as_json=as_json)
+        else:
+            turns, seen = opened.turns(**page, hidden=hidden), opened.turns(**page) if hidden else None
+            out.answer(turns, lambda turns: out.show_turns(turns, seen=seen), as_json=as_json)
+
+
+@app.command("reconcile", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = False) -> None:
+    """Record what is missing of a transcript: a JSON array, or JSON Lines, of messages with role and text.
+
+    Example: mnemolog reconcile memory/ trip transcript.json
+    """
+    messages = messages_in(file)
+    with opened_session(store, session) as opened:
+        added = opened.reconcile(messages)
+        answer = out.Reconciled(session=opened.id, messages=len(messages), added=added)
+    out.answer(answer, out.show_reconciled, as_json=as_json)
+
+
+def _show_event(folder: Path, position: int, *, as_json: bool) -> None:
+    with MemoryStore.open(folder, model=None, create=False) as store:
+        out.answer(store.event(position), show_event, as_json=as_json)
+
+
+def _then(then: SessionAt, page: out.Page) -> out.SessionThen:
+    return out.SessionThen(
+        session=then.id,
+        position=then.position,
+        ended=then.ended,
+        lineage=then.lineage(),
+        turns=then.turns(**page),
+        task=then.task(),
+        values=then.all(),
+        notes=then.notes(with_times=True),
+        checkpoints=then.checkpoints(),
+    )

@@ -1,0 +1,111 @@
+"""Commands that move between sessions and along them: switch, current, branch, rewind."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mnemolog.application.session_service import SwitchHow
+from mnemolog.cli import session_output as out
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
+from mnemolog.cli.arguments import SESSIONS_PANEL, DryRun, Named, opened_session, session_called
+from mnemolog.defaults import DEFAULT_AGENT
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.switching import SwitchReason
+from mnemolog.session import Session
+from mnemolog.store import MemoryStore
+
+Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by so many of the turns it sees.")]
+
+
+@app.command("switch", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+def switch(
+    store: Store,
+    reason: Annotated[SwitchReason, typer.Option(help="Why the agent leaves its session.")],
+    to: Annotated[str | None, typer.Option(metavar="ID", help="Where to; made up for a new one.")] = None,
+    left: Annotated[str | None, typer.Option("--from", metavar="SESSION", help="Leave this one.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Who switches; else who started --from, else 'agent'.")] = None,
+    at: Annotated[int | None, typer.Option(max=INTEGER_MAX, help="Position to branch at or rewind to.")] = None,
+    turns: Turns = None,
+    name: Annotated[str | None, typer.Option(help="Name of a session that is started.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Switch an agent to another session, as one append.
+
+    Example: mnemolog switch memory/ --reason branch --from trip --to trip-by-train
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        to = session_called(opened, to).id if to and reason is SwitchReason.RESUME else to
+        left = left and session_called(opened, left).id
+        how = SwitchHow(reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope)
+        if dry_run:
+            out.answer(opened.preview_switch(to, **how), out.show_switch_preview, as_json=as_json)
+        else:
+            out.answer(out.answer_of(opened.switch(to, **how)), out.show_session, as_json=as_json)
+
+
+@app.command("current", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+def current(
+    store: Store,
+    agent: Annotated[str, typer.Option(help="Whose session.")] = DEFAULT_AGENT,
+    as_json: AsJson = False,
+) -> None:
+    """Print the session that an agent was last switched to. Exit status 1 before any switch.
+
+    Example: mnemolog current memory/ --agent assistant
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        session = opened.current(agent)
+        if session is None:
+            refuse(f"agent {agent!r} is in no session", hint="`mnemolog switch` brings it into one")
+            raise typer.Exit(EXIT_FAILED)
+        out.answer(out.answer_of(session), out.show_session, as_json=as_json)
+
+
+@app.command("branch", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+def branch(
+    store: Store,
+    session: Named,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="POSITION|CHECKPOINT", help="Where; a checkpoint of that name comes first."),
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="ID", help="Id of the branch; made up by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the branch; that of the session by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a session that goes on from another. The agent stays where it is.
+
+    Example: mnemolog branch memory/ trip --at before-booking --name "trip by train"
+    """
+    with opened_session(store, session) as opened:
+        made = opened.branch(to, at=None if at is None else _place(opened, at), name=name)
+        out.answer(out.answer_of(made), out.show_session, as_json=as_json)
+
+
+@app.command("rewind", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+def rewind(
+    store: Store,
+    session: Named,
+    turns: Turns = None,
+    to: Annotated[int | None, typer.Option(metavar="POSITION", max=INTEGER_MAX, help="Hide all behind it.")] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Hide the last turns of a session from it. They stay in the log, and `show --hidden` prints them.
+
+    Example: mnemolog rewind memory/ trip --turns 2 --dry-run
+    """
+    with opened_session(store, session) as opened:
+        ask = opened.preview_rewind if dry_run else opened.rewind
+        hidden = ask(turns=turns, to=to)
+        answer = out.Rewound(session=opened.id, hidden=hidden, dry_run=dry_run)
+    out.answer(answer, out.show_rewound, as_json=as_json)
+
+
+def _place(session: Session, at: str) -> int | str:
+    known = {label for checkpoint in session.checkpoints() for label in (checkpoint.id, checkpoint.name)}
+    return at if at in known or not (at.isascii() and at.isdigit() and len(at) < 20) else int(at)

@@ -1,0 +1,82 @@
+"""Commands of the operator and the auditor: rebuild, verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from mnemolog.cli import output
+from mnemolog.cli.app import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    AsJson,
+    Model,
+    RetainEvery,
+    Store,
+    StoreCommand,
+    app,
+)
+from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.progress import bar
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.operations.maintenance import Rebuildable
+from mnemolog.store import MemoryStore
+
+
+@app.command("rebuild", cls=StoreCommand)
+def rebuild(
+    store: Store,
+    projection: Annotated[str, typer.Argument(metavar="[vectors|views|all]")] = "all",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; change nothing.")] = False,
+    scratch: Annotated[bool, typer.Option("--from-scratch", help="Ask the model for every text again.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Set aside what the model refuses.")] = False,
+    model: Model = DEFAULT_MODEL,
+    retain_every: RetainEvery = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Make projections anew from the log. The old ones answer until the new are done.
+
+    Example: mnemolog rebuild memory/ vectors --dry-run
+    """
+    with (
+        store_with_model(store, model, retain_every=retain_every) as opened,
+        bar("rebuilding") as progress,
+    ):
+        what = cast(Rebuildable, projection)
+        reports = opened.rebuild(what, dry_run=dry_run, from_scratch=scratch, skip_bad=skip_bad, progress=progress)
+    if as_json:
+        output.print_json(reports)
+    else:
+        output.show_rebuild(reports)
+    if not all(report.complete for report in reports):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command("verify", cls=StoreCommand)
+def verify(
+    store: Store,
+    expect_head: Annotated[
+        str | None, typer.Option(metavar="POSITION:DIGEST", help="A head noted earlier with `mnemolog head`.")
+    ] = None,
+    heads: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file of heads; every one of them is asked.")
+    ] = None,
+    contents: Annotated[
+        bool, typer.Option("--contents", help="Open everything that is encrypted as well, which takes longer.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check that the history is whole. Exit status 3 when it is not.
+
+    Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
+        answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
+    if as_json:
+        output.print_json(answer)
+    else:
+        output.show_verification(answer)
+    if not answer.sound:
+        raise typer.Exit(EXIT_DAMAGED)

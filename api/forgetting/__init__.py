@@ -1,0 +1,1 @@
+"""Erasing content for good."""

@@ -1,0 +1,90 @@
+"""What the log tells of forgetting: which requests there are, how far each has come, what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.encrypted_content import CONTENT_TOPICS
+from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, RecordedEvent, Target, TurnRecorded
+from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.position import Position
+from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent
+from mnemolog.infra.log.event_log import EventLog
+
+_SELECT_CONTENT: Final = (
+    "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ?"
+)
+
+
+class Request(NamedTuple):
+    """A request, and how far it has come."""
+
+    recorded: RecordedEvent
+    event: ForgetRequested
+    erased_at: Position | None
+    """Where it is recorded that its content is gone."""
+    completed: bool
+
+
+def requests(log: EventLog) -> list[Request]:
+    """Return all requests in order."""
+    if log.epoch() == 0:
+        return []
+    asked: dict[str, tuple[RecordedEvent, ForgetRequested]] = {}
+    erased: dict[str, Position] = {}
+    completed: set[str] = set()
+    for events in log.read_stream(FORGETTING_STREAM, upto=log.head().position):
+        for recorded in events:
+            match recorded.event:
+                case ForgetRequested() as event:
+                    asked[event.id] = recorded, event
+                case ContentErased(request=request):
+                    erased.setdefault(request, recorded.position)
+                case ForgetCompleted(requests=done):
+                    completed.update(done)
+    return [
+        Request(recorded, event, erased.get(request), request in completed)
+        for request, (recorded, event) in asked.items()
+    ]
+
+
+def forgotten(log: EventLog, *, topic: str | None = None) -> Iterator[ForgottenEvent]:
+    """Yield every event that lost its content, once, in the order of the requests; or those of one topic."""
+    seen: set[int] = set()
+    for request in requests(log):
+        if request.erased_at is None:
+            continue
+        for target in request.event.targets:
+            for position, found in _content(log, target, before=request.erased_at):
+                if position not in seen and topic in (None, found):
+                    seen.add(position)
+                    yield ForgottenEvent(
+                        position=position,
+                        stream=target.stream,
+                        topic=found,
+                        request=request.event.id,
+                        requested_at=to_datetime(request.recorded.recorded_at),
+                        reason=request.event.reason,
+                    )
+
+
+def forgotten_turns(log: EventLog) -> list[Position]:
+    """Return the positions of all turns that are forgotten, rising."""
+    return sorted(item.position for item in forgotten(log, topic=TurnRecorded.topic))
+
+
+def status(log: EventLog) -> ForgettingStatus:
+    """Return how far requests have been carried out."""
+    found = requests(log)
+    events = sum(sum(target.counts.values()) for item in found if item.erased_at for target in item.event.targets)
+    pending = tuple(item.event.id for item in found if not item.completed)
+    return ForgettingStatus(requests=len(found), events=events, pending=pending)
+
+
+def _content(log: EventLog, target: Target, *, before: Position) -> Iterator[tuple[Position, str]]:
+    for first, last in target.versions:
+        for position, topic in log.ask(_SELECT_CONTENT, (target.stream, first, last, before)):
+            if topic in CONTENT_TOPICS:
+                yield Position(position), topic

@@ -1,0 +1,136 @@
+"""Taking what was forgotten out of every projection of a store, down to the bytes of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from mnemolog import composition
+from mnemolog.domain import errors
+from mnemolog.domain.events import ModelActivated
+from mnemolog.domain.limits import RETAIN_EVERY_MAX
+from mnemolog.domain.model import MODELS_STREAM
+from mnemolog.forgetting.history import forgotten_turns
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.health import stale_files
+from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projector_status import PROJECTORS
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.projection import empty
+from mnemolog.projections.sql.snapshots import SnapshotStore
+from mnemolog.projections.vectors.folders import generation_folders
+from mnemolog.projections.vectors.grouping import recipe
+from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
+
+_READ_BY_OTHERS: Final = "another process goes on reading {}"
+
+
+def purge(
+    folder: Path,
+    log: EventLog,
+    projections: OpenedProjections,
+    snapshots: SnapshotStore,
+    *,
+    progress: Progress | None = None,
+) -> str:
+    """Take out of the projections what the log tells to be forgotten. Return what could not be done; else nothing.
+
+    May be done again. Raises `ProjectionError`, `StorageFull`.
+    """
+    root = folder / composition.PROJECTIONS
+    left: list[str] = []
+    if (root / composition.VIEWS_FILE).exists() and not projections.current_views().scrub():
+        left.append(_READ_BY_OTHERS.format(composition.VIEWS_FILE))
+    if not _purge_snapshots(root / composition.SNAPSHOTS_FILE, snapshots):
+        left.append(_READ_BY_OTHERS.format(composition.SNAPSHOTS_FILE))
+    if not _purge_embeddings(root, log, projections, progress):
+        left.append(_READ_BY_OTHERS.format(composition.EMBEDDINGS_FILE))
+    if (root / composition.VECTORS).exists():
+        from mnemolog.projections.vectors import forgetting  # It needs FAISS, which a store without vectors does not.
+
+        forgetting.purge(root / composition.VECTORS, log, forgotten_turns(log), progress=progress)
+    left += [_READ_BY_OTHERS.format(path.name) for path in _tables(root) if not _purge_tables(path, log)]
+    _purge_quarantine(composition.open_quarantine(folder), log)
+    for path in (root / PROJECTORS).glob("*.json"):
+        path.unlink(missing_ok=True)  # It may quote what a model said about a text.
+    projections.poke()
+    return "; ".join(left)
+
+
+def _purge_snapshots(path: Path, snapshots: SnapshotStore) -> bool:
+    try:
+        return snapshots.forget()
+    except errors.ProjectionUnreadable as error:
+        if not composition.is_damage(error):
+            raise
+        snapshots.let_go()
+        _remove(path)  # States can be folded again.
+        return True
+
+
+def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections, progress: Progress | None) -> bool:
+    path = root / composition.EMBEDDINGS_FILE
+    if not path.exists():
+        return True
+    from mnemolog.projections.sql.embeddings_sweep import sweep  # It needs numpy.
+
+    everies = {projections.models.every, *_everies(root, log)}
+
+    def purged(database: ProjectionDatabase) -> None:
+        sweep(database, log, upto=log.head().position, everies=everies, progress=progress)
+
+    return _purge_database(path, log, purged)
+
+
+def _tables(root: Path) -> list[Path]:
+    """Return the files of tables that adapters follow the log with."""
+    ours = {composition.VIEWS_FILE, composition.SNAPSHOTS_FILE, composition.EMBEDDINGS_FILE}
+    return sorted(path for path in root.glob("*.db") if path.name not in ours)
+
+
+def _purge_tables(path: Path, log: EventLog) -> bool:
+    """Empty the tables of an adapter: it reads the log anew when it is next asked, also where it has them open."""
+    return _purge_database(path, log, empty)
+
+
+def _purge_database(path: Path, log: EventLog, purged: Callable[[ProjectionDatabase], None]) -> bool:
+    engine = composition.open_engine(path, busy_timeout_s=log.busy_timeout_s)
+    try:
+        database = ProjectionDatabase(engine, path)
+        purged(database)
+        return database.scrub()
+    except errors.ProjectionUnreadable as error:
+        if not composition.is_damage(error):
+            raise
+        _remove(path)  # What cannot be read cannot be swept; and all of it can be made again.
+        return True
+    finally:
+        engine.dispose()
+
+
+def _remove(path: Path) -> None:
+    for part in ("", *DATABASE_PARTS):
+        stale_files.remove(path.with_name(path.name + part))
+
+
+def _everies(root: Path, log: EventLog) -> Iterator[int]:
+    """Yield how many turns share a vector in any generation, or did under any model that was activated."""
+    by_recipe = {recipe(every): every for every in range(1, RETAIN_EVERY_MAX + 1)}
+    for generation in generation_folders(root / composition.VECTORS):
+        for segment in segment_folders(generation.path):
+            with suppress(errors.ProjectionUnreadable, KeyError):
+                yield by_recipe[read_manifest(segment).recipe]
+    for events in log.read_stream(MODELS_STREAM, upto=log.head().position):
+        yield from (item.event.retain_every_n_turns for item in events if isinstance(item.event, ModelActivated))
+
+
+def _purge_quarantine(quarantine: Quarantine, log: EventLog) -> None:
+    """Delete what lies in quarantine, but what is known to be of another log: nothing tells what is in it."""
+    ours = [item.name for item in quarantine.items() if item.log_id in ("", log.log_id)]
+    quarantine.purge(ours)
+    for path in quarantine.folder.glob(".removed.*"):
+        stale_files.remove(path)

@@ -1,0 +1,253 @@
+"""Forgetting: requested in the log, done by destroying keys, followed through in every projection, recorded as done.
+
+Each step may be repeated. A request that was cut off is gone on with when the store is opened next, or by the next one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import filelock
+
+from mnemolog import composition
+from mnemolog.domain import errors
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, Target
+from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.position import Position
+from mnemolog.forgetting import history as forgetting_record
+from mnemolog.forgetting import purge as purging
+from mnemolog.forgetting.history import Request
+from mnemolog.forgetting.plan import Plan, Planner, Wish
+from mnemolog.forgetting.results import Erasure as KnownErasure
+from mnemolog.forgetting.results import ForgetReport, ReapplyReport
+from mnemolog.infra.keys.keyring import Doomed, Erasure, Keyring
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.mapper import decode, encode
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.sql.snapshots import SnapshotStore
+
+LOCK_FILE: Final = ".forgetting.lock"
+LOCK_WAIT_S: Final = 30.0
+STEPS: Final = ("requested", "destroyed", "wiped", "recorded", "purged", "completed")
+"""Where a process may be killed in between, in order."""
+
+_NOT_NOW: Final = (
+    errors.KeysMissing,
+    errors.LogBusy,
+    errors.StorageFull,
+    errors.ProjectionError,
+    errors.StoreNotWritable,
+    OSError,
+)
+"""What keeps a step from being done, and may not the next time."""
+
+
+class Forgetting:
+    """Carries out requests to forget, one process at a time."""
+
+    reached: Callable[[str], None] = staticmethod(lambda _step: None)
+    """Told of every step that is done. For tests, which end the process there."""
+
+    def __init__(self, folder: Path, log: EventLog, projections: OpenedProjections, snapshots: SnapshotStore) -> None:
+        self._folder, self._log, self._projections, self._snapshots = folder, log, projections, snapshots
+
+    def forget(self, wish: Wish, *, reason: str, dry_run: bool, progress: Progress | None) -> ForgetReport:
+        """See `MemoryStore.forget`."""
+        keyring = self._keys()
+        for scope in wish.scopes:
+            if not scope:
+                raise errors.InvalidInput("scope", "name one: the whole store is forgotten by deleting its folder")
+        if not (wish.sessions or wish.scopes or wish.positions):
+            raise errors.InvalidInput("session", "say what to forget: sessions, scopes or positions")
+        if dry_run:
+            return _report(self._log.rehearse(lambda tx: Planner(self._log, keyring, tx).plan(wish)), dry_run=True)
+        with self._alone(wait_s=LOCK_WAIT_S):
+            request = secrets.token_hex(8)
+
+            def work(tx: Transaction) -> tuple[Plan, Position | None]:
+                plan = Planner(self._log, keyring, tx).plan(wish)
+                if not plan.targets:
+                    return plan, None
+                event = ForgetRequested(id=request, targets=plan.targets, reason=reason)
+                return plan, tx.append(FORGETTING_STREAM, event).position
+
+            plan, position = self._log.transact(work)
+            self.reached("requested")
+            pending = self._carry_on(progress)
+        return _report(plan, request=None if position is None else request, position=position, pending=pending)
+
+    def resume(self) -> None:
+        """Go on with what was cut off, and do again what a restored file has undone. Quick where there is nothing.
+
+        What keeps it from being done is left for the next time: `status` tells.
+        """
+        if self._log.keyring is None:
+            return
+        try:
+            if self._is_settled():
+                return
+            with self._alone(wait_s=0):
+                self._request_again(self._keys().erasures())
+                self._carry_on(None)
+        except (errors.MnemologError, OSError):  # Opening shall not fail by it, least of all to verify a damaged log.
+            return
+
+    def reapply(self, erasures: Sequence[KnownErasure], *, progress: Progress | None = None) -> ReapplyReport:
+        """See `MemoryStore.reapply_erasures`."""
+        self._keys()
+        with self._alone(wait_s=LOCK_WAIT_S):
+            requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in erasures]
+            count = self._request_again([Erasure(event.id, 0, 0, encode(event)) for event in requests])
+            pending = self._carry_on(progress)
+        return ReapplyReport(erasures=len(erasures), requested=count, pending=pending)
+
+    def erasures(self) -> list[KnownErasure]:
+        """See `MemoryStore.erasures`."""
+        return [
+            KnownErasure(
+                request=request.event.id,
+                requested_at=to_datetime(request.recorded.recorded_at),
+                reason=request.event.reason,
+                targets=tuple(request.event.targets),
+            )
+            for request in forgetting_record.requests(self._log)
+        ]
+
+    def _is_settled(self) -> bool:
+        """Whether log and keys tell of the same requests, all of them done. Looks at the last of each."""
+        keyring, last = self._keys(), self._log.last_event(FORGETTING_STREAM)
+        if last is not None:
+            done = last.event.requests if isinstance(last.event, ForgetCompleted) else []
+            if not done or not all(keyring.has_erasure(request) for request in done):
+                return False
+        erasure = keyring.last_erasure()
+        return erasure is None or self._has_request(erasure)
+
+    def _has_request(self, erasure: Erasure) -> bool:
+        found = self._log.event_at(Position(erasure.position))
+        return found is not None and isinstance(found.event, ForgetRequested) and found.event.id == erasure.request
+
+    def _request_again(self, erasures: Sequence[Erasure]) -> int:
+        """Append the requests that the log lacks. Those it has are noted where they are."""
+
+        def work(tx: Transaction) -> int:
+            known = {request.event.id for request in forgetting_record.requests(self._log)}
+            lacking = [erasure for erasure in erasures if erasure.request not in known]
+            for erasure in lacking:
+                tx.append(FORGETTING_STREAM, decode(ForgetRequested.topic, erasure.event, position=erasure.position))
+            return len(lacking)
+
+        return self._log.transact(work)
+
+    def _carry_on(self, progress: Progress | None) -> str | None:
+        """Do what is left of every request. Return what could not be done, and why; None where all is done."""
+        step = "destroying the keys"
+        try:
+            found = forgetting_record.requests(self._log)
+            keyring = self._keys()
+            undone = [item for item in found if not item.completed or not keyring.has_erasure(item.event.id)]
+            if not undone:
+                return None
+            for request in undone:
+                self._destroy(request)
+            self.reached("destroyed")
+            step = "wiping them from their file"
+            if not keyring.wipe():
+                return f"{step}: another process is reading it"
+            self.reached("wiped")
+            step = "recording it"
+            for request in undone:
+                self._log.transact(_recorded(request))
+            self.reached("recorded")
+            step = "purging the projections"
+            left = purging.purge(self._folder, self._log, self._projections, self._snapshots, progress=progress)
+            if left:
+                return f"{step}: {left}"
+            self.reached("purged")
+            step = "recording that it is done"
+            done = ForgetCompleted(requests=[request.event.id for request in undone])
+            self._log.transact(lambda tx: tx.append(FORGETTING_STREAM, done))
+            self.reached("completed")
+        except _NOT_NOW as error:
+            return f"{step}: {error}"
+        return None
+
+    def _destroy(self, request: Request) -> None:
+        event, recorded = request.event, request.recorded
+        erasure = Erasure(event.id, recorded.position, recorded.recorded_at, encode(event))
+        self._keys().destroy(erasure, [doomed for target in event.targets for doomed in _doomed(target)])
+
+    def _keys(self) -> Keyring:
+        keyring = self._log.keyring
+        if keyring is None:
+            why = "this store was created without encryption, so nothing of it can be forgotten; record its content"
+            raise errors.InvalidInput("encrypt", f"{why} in a new store, which is encrypted unless told otherwise")
+        return keyring
+
+    @contextmanager
+    def _alone(self, *, wait_s: float) -> Iterator[None]:
+        folder = self._folder / composition.PROJECTIONS
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = filelock.FileLock(folder / LOCK_FILE, timeout=wait_s, thread_local=False)
+            lock.acquire()
+        except filelock.Timeout as error:
+            raise errors.LogBusy(waited_s=wait_s) from error
+        except OSError as error:
+            raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _doomed(target: Target) -> Iterator[Doomed]:
+    for first, last in target.versions:
+        yield Doomed(target.stream, target.series, first, last)
+
+
+def _recorded(request: Request) -> Callable[[Transaction], None]:
+    """Return the work that records in every stream which of its content is gone, and then in that of forgetting.
+
+    Where that was recorded already only the latter is done again: it ends the epoch, and with it what was read since.
+    """
+    event = request.event
+
+    def work(tx: Transaction) -> None:
+        for target in event.targets if request.erased_at is None else ():
+            # A log that was restored to before may have less of a stream, or nothing at all.
+            end = tx.version(target.stream)
+            versions = [(first, min(last, end)) for first, last in target.versions if first <= end]
+            if versions:
+                tx.append(target.stream, ContentErased(request=event.id, versions=versions))
+        tx.append(FORGETTING_STREAM, ContentErased(request=event.id))
+
+    return work
+
+
+def _report(
+    plan: Plan,
+    *,
+    dry_run: bool = False,
+    request: str | None = None,
+    position: Position | None = None,
+    pending: str | None = None,
+) -> ForgetReport:
+    counts = plan.counts
+    return ForgetReport(
+        request=request,
+        position=position,
+        dry_run=dry_run,
+        sessions=plan.sessions,
+        events=sum(counts.values()),
+        counts=dict(sorted(counts.items())),
+        along=plan.along,
+        pending=pending,
+    )

@@ -1,0 +1,274 @@
+"""Changing the model under live readers: built beside the others, activated by one event, dropped when asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+from mnemolog import composition
+from mnemolog.application import commands
+from mnemolog.domain import errors
+from mnemolog.domain.events import ModelActivated, TurnRecorded
+from mnemolog.domain.model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
+from mnemolog.domain.position import ORIGIN
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.models.catalogue import catalogue, folders_of, known_as
+from mnemolog.operations import maintenance
+from mnemolog.projections import durable
+from mnemolog.projections.indexer import Indexing
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.vectors.grouping import checked_every
+from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
+from mnemolog.results import ModelActivation, ModelAt, ModelDrop, RebuildReport
+
+CATCH_UP_PASSES_MAX: Final = 10
+"""How often an activation goes after what was recorded meanwhile. Each pass is shorter than the one before."""
+
+_FINGERPRINT: Final = re.compile(rf"[0-9a-f]{{{SHORT_DIGITS},{FINGERPRINT_DIGITS}}}")
+
+
+class ModelChange:
+    """What a store does about models. Everything but the activation itself may be repeated after a crash."""
+
+    path: Path
+    _log: EventLog
+    _projections: OpenedProjections
+
+    def models(self) -> list[ModelAt]:
+        """Return every model that has vectors on disk or was ever activated. Reads the log and tags, no vectors."""
+        return catalogue(self._root, self._log)
+
+    def add_model(
+        self,
+        model: Any,
+        *,
+        retain_every_n_turns: int | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> RebuildReport:
+        """Build the vectors of a model up to the head, beside those of others, which answer as before.
+
+        `model` is a name, a folder or an object as in `open`; this store can answer with it from now on.
+        `retain_every_n_turns` is that of the store unless given. What is embedded is kept at once: after a
+        crash the same call goes on. With `dry_run` nothing is built. Raises `ModelUnavailable`,
+        `EncodingFailed`, `IndexerBusy`, `InvalidInput`.
+        """
+        models = self._projections.models
+        every = models.every if retain_every_n_turns is None else checked_every(retain_every_n_turns)
+        vectors = models.vectors_of(model := opened_from_anywhere(model), every=every)
+        models.give(model)
+        if not dry_run:
+            self._begin_anew_if_gone(vectors)
+            return maintenance.catch_up_vectors(self._log, Indexing(self.path, lambda: vectors), progress=progress)
+        head = self._log.head().position
+        turns = self._log.count(topic=TurnRecorded.topic, after=vectors.projection().covers, upto=head)
+        return RebuildReport(
+            projection="vectors",
+            dry_run=True,
+            upto=head,
+            expected_turns=turns,
+            built_turns=0,
+            encoded_texts=vectors.projection().missing(upto=head),
+            seconds=0.0,
+        )
+
+    def activate_model(self, model: Any, *, progress: Progress | None = None) -> ModelActivation:
+        """Have a model answer: bring its vectors up to the head, then append `model.activated`, in one append.
+
+        `model` is a name, a folder, an object, or the beginning of a fingerprint (8 digits or more). Readers in
+        every process switch when they have read the event; going back to a model that still has its vectors
+        builds nothing. Activating what is active appends nothing.
+
+        Raises `ModelRefused` for a model without vectors or one that is not clearly named, `ModelUnavailable`
+        where this process cannot open it, `EncodingFailed`, `IndexerBusy`: the model that answers is the same
+        as before.
+        """
+        vectors, every = self._to_activate(model)
+        encoded = self._catch_up(vectors, progress)
+        wanted = ModelActivated(
+            fingerprint=vectors.fingerprint,
+            model=vectors.encoder.name,
+            dimension=vectors.encoder.dimension,
+            retain_every_n_turns=every,
+        )
+        # Whoever drops the model holds this lock too: what is activated here has its vectors.
+        with self._indexing(wanted.fingerprint):
+            if not self._may_answer(vectors):
+                raise errors.ModelRefused(wanted.model, "its vectors were dropped meanwhile: add it again")
+            activated = self._log.transact(commands.activate_model(wanted, self._projections.models.known))
+        return ModelActivation(
+            model=activated.now.model,
+            fingerprint=activated.now.fingerprint,
+            retain_every_n_turns=activated.now.retain_every_n_turns,
+            position=activated.now.position,
+            appended=activated.appended,
+            previous=None if activated.before is None else activated.before.fingerprint,
+            covers=vectors.projection().covers,
+            encoded_texts=encoded,
+        )
+
+    def drop_model(self, model: str, *, dry_run: bool = False, keep_embeddings: bool = False) -> ModelDrop:
+        """Remove a model's vectors, and unless `keep_embeddings` what the embedding cache holds of it.
+
+        `model` is a name as in `models()`, or the beginning of a fingerprint (8 digits or more). The log keeps
+        its activations. Raises `ModelRefused` for the active model, before any activation for the one this
+        store was opened with, and for one that is not clearly named; `IndexerBusy`, `ProjectionUnreadable`.
+        """
+        found = self._named(str(model))
+        with nullcontext() if dry_run else self._indexing(found.fingerprint):
+            self._refuse_in_use(found)
+            folders = folders_of(self._root, found.fingerprint)
+            # The cache first: what is killed in between is still listed, and dropped by the same call.
+            forgotten = 0 if keep_embeddings else self._forget(found.fingerprint, dry_run=dry_run)
+            if not dry_run:
+                self._projections.models.let_go(found.fingerprint)
+                for folder in folders:
+                    _remove(folder)
+        return ModelDrop(
+            model=found.name,
+            fingerprint=found.fingerprint,
+            dry_run=dry_run,
+            generations=tuple(folder.name for folder in folders),
+            vectors=found.vectors,
+            embeddings=forgotten,
+        )
+
+    @property
+    def _root(self) -> Path:
+        return self.path / composition.PROJECTIONS / composition.VECTORS
+
+    def _indexing(self, fingerprint: str) -> AbstractContextManager[None]:
+        """Hold the right to write a model's vectors. Raises `IndexerBusy`."""
+        from mnemolog.projections.vectors.lock import IndexerLock
+
+        return IndexerLock(self._root, fingerprint).held()
+
+    def _catch_up(self, vectors: composition.Vectors, progress: Progress | None) -> int:
+        """Bring vectors up to the head, which may move meanwhile. Return how many texts the model was called for."""
+        encoded = 0
+        self._begin_anew_if_gone(vectors)
+        for _ in range(CATCH_UP_PASSES_MAX):
+            encoded += maintenance.catch_up_vectors(
+                self._log, Indexing(self.path, lambda: vectors), progress=progress
+            ).encoded_texts
+            if vectors.projection().covers >= self._log.head().position:
+                break
+        return encoded
+
+    def _begin_anew_if_gone(self, vectors: composition.Vectors) -> None:
+        """Begin anew where another process has dropped what this one has still open: it is to lie on disk again."""
+        if not folders_of(self._root, vectors.fingerprint):
+            self._projections.models.let_go(vectors.fingerprint)
+
+    def _to_activate(self, asked: Any) -> tuple[composition.Vectors, int]:
+        """Return the vectors to activate, and how many turns share one."""
+        if isinstance(asked, str) and _FINGERPRINT.fullmatch(asked) and not Path(asked).is_dir():
+            return self._by_fingerprint(asked)
+        models = self._projections.models
+        asked = opened_from_anywhere(asked)
+        choice = (models.called(asked) if isinstance(asked, str) else []) or [asked]
+        others = {every for item in self.models() if (every := item.retain_every_n_turns) is not None}
+        for everies in ([models.every], sorted(others - {models.every})):
+            ready: dict[str, tuple[composition.Vectors, int]] = {}
+            for model in choice:
+                for every in everies:
+                    vectors = models.vectors_of(model, every=every)
+                    if self._may_answer(vectors):
+                        models.give(model)
+                        ready[vectors.fingerprint] = vectors, every
+            if len(ready) > 1:
+                which = ", ".join(short(fingerprint) for fingerprint in ready)
+                raise errors.ModelRefused(_called(asked), f"there are several; say which by the fingerprint: {which}")
+            for only in ready.values():
+                return only
+        raise errors.ModelRefused(_called(asked), "it has no vectors here: add it first (`mnemolog model add`)")
+
+    def _by_fingerprint(self, asked: str) -> tuple[composition.Vectors, int]:
+        found = self._named(asked)
+        wanted = known_as(found)
+        try:
+            return self._projections.models.find(wanted), wanted.retain_every_n_turns
+        except errors.ModelMismatch as error:
+            why = f"nothing that this process can open has the fingerprint {short(found.fingerprint)}"
+            raise errors.ModelUnavailable(found.name, why) from error
+
+    def _may_answer(self, vectors: composition.Vectors) -> bool:
+        """Whether a model has vectors. A store's own makes them as it recalls; an empty log needs none."""
+        models = self._projections.models
+        return (
+            bool(folders_of(self._root, vectors.fingerprint))
+            or self._log.head().position == ORIGIN
+            or (models.own is not None and vectors is models.opened(models.own, every=models.every))
+        )
+
+    def _named(self, name: str) -> ModelAt:
+        """Return the one model of that name or beginning of a fingerprint. Raises `ModelRefused`."""
+        known = self.models()
+        found = [item for item in known if item.name in (name, opened_from_anywhere(name))]
+        if not found and _FINGERPRINT.fullmatch(name):
+            found = [item for item in known if item.fingerprint.startswith(name)]
+        if not found:
+            raise errors.ModelRefused(name, "no model here is called so or has a fingerprint that begins so")
+        if len(found) > 1:
+            which = ", ".join(short(item.fingerprint) for item in found)
+            raise errors.ModelRefused(name, f"there are several; say which by the fingerprint: {which}")
+        return found[0]
+
+    def _refuse_in_use(self, found: ModelAt) -> None:
+        models = self._projections.models
+        active = models.active()
+        if active is not None:
+            if active.fingerprint.startswith(found.fingerprint):
+                raise errors.ModelRefused(found.name, "it is active: activate another one first")
+        elif _is_own(models, found):
+            why = "no model was ever activated, so it answers for this store: activate another one first"
+            raise errors.ModelRefused(found.name, why)
+
+    def _forget(self, fingerprint: str, *, dry_run: bool) -> int:
+        from mnemolog.projections.sql import embeddings
+
+        with _cache(self.path / composition.PROJECTIONS / composition.EMBEDDINGS_FILE) as database:
+            if database is None:
+                return 0
+            if dry_run:
+                return embeddings.count_of_model(database, fingerprint)
+            return embeddings.forget_model(database, fingerprint)
+
+
+def _called(model: Any) -> str:
+    return str(model) if isinstance(model, str | Path) else str(getattr(model, "name", type(model).__name__))
+
+
+def _is_own(models: Models, found: ModelAt) -> bool:
+    if models.own is None:
+        return False
+    own = models.opened(models.own, every=models.every)
+    try:
+        return own.fingerprint.startswith(found.fingerprint)
+    except errors.ModelUnavailable:  # It may be back tomorrow; until then its name is all there is to go by.
+        return own.encoder.name == found.name
+
+
+@contextmanager
+def _cache(path: Path) -> Iterator[ProjectionDatabase | None]:
+    """Give the embedding cache, None where there is none yet."""
+    if not path.exists():
+        yield None
+        return
+    engine = composition.open_engine(path)
+    try:
+        yield ProjectionDatabase(engine, path)
+    finally:
+        engine.dispose()
+
+
+def _remove(folder: Path) -> None:
+    try:
+        durable.remove_folder(folder)
+    except OSError as error:
+        raise errors.ProjectionUnreadable(folder, f"it cannot be removed: {error.strerror or error}") from error

@@ -1,0 +1,115 @@
+"""Fitting telemetry to the parts of a store, where it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Final, TypeVar
+
+from mnemolog import composition
+from mnemolog.domain import errors
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite import wal_checkpointer
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.observability.telemetry import (
+    APPEND_SECONDS,
+    APPENDS,
+    GROUP_SIZE,
+    HEAD,
+    LAG,
+    LEG_SECONDS,
+    QUARANTINE_BYTES,
+    QUARANTINE_ITEMS,
+    WAL_BYTES,
+    Gauges,
+    Observed,
+    Telemetry,
+)
+from mnemolog.projections.projection_set import OpenedProjections
+
+Result = TypeVar("Result")
+
+OK: Final = "ok"
+
+
+@contextmanager
+def timed(telemetry: Telemetry, name: str, seconds: str, **facts: str) -> Iterator[None]:
+    """Put a span around the block, and measure its time into `seconds` with how it ended."""
+    outcome, began = OK, perf_counter()
+    try:
+        with telemetry.span(name, facts):
+            yield
+    except BaseException as error:
+        outcome = type(error).__name__
+        raise
+    finally:
+        telemetry.measure(seconds, perf_counter() - began, {**facts, "outcome": outcome})
+
+
+def timed_leg(telemetry: Telemetry, leg: str) -> AbstractContextManager[None]:
+    """Do the same around one leg of a recall."""
+    return timed(telemetry, "mnemolog.recall.leg", LEG_SECONDS, leg=leg)
+
+
+def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
+    """Have every append of `log` measured from here on, and how many share a commit."""
+    transact = log.transact
+
+    def measured(work: Callable[[Transaction], Result]) -> Result:
+        began, outcome = perf_counter(), OK
+        try:
+            with telemetry.span("mnemolog.append", {}):
+                return transact(work)
+        except BaseException as error:
+            # What is no error of ours ends a rehearsal, or is an interrupt: not counted.
+            outcome = type(error).__name__ if isinstance(error, errors.MnemologError) else ""
+            raise
+        finally:
+            if outcome:
+                telemetry.measure(APPENDS, 1, {"outcome": outcome})
+                telemetry.measure(APPEND_SECONDS, perf_counter() - began, {"outcome": outcome})
+
+    log.transact = measured
+    log.recorder.observe_groups(lambda callers: telemetry.measure(GROUP_SIZE, callers, {}))
+
+
+def gauges_of(folder: Path, log: EventLog, projections: OpenedProjections) -> Gauges:
+    """Return what can be asked of a store at any time, cheaply. A part that cannot answer gives nothing.
+
+    Of each value `log` tells the log's id: one program may have several stores.
+    """
+    of = {"log": log.log_id}
+
+    def head() -> Observed:
+        yield log.head().position, of
+
+    def wal_bytes() -> Observed:
+        yield wal_checkpointer.size_bytes(log.path), of
+
+    def lag() -> Observed:
+        end = log.head().position
+        reached = {"views": projections.views_position(), "vectors": projections.projector_status().position}
+        for name, position in reached.items():
+            if position is not None:
+                yield max(0, end - position), of | {"projection": name}
+
+    def items() -> Observed:
+        yield composition.open_quarantine(folder).status().items, of
+
+    def size() -> Observed:
+        yield composition.open_quarantine(folder).status().bytes, of
+
+    asked = {HEAD: head, WAL_BYTES: wal_bytes, LAG: lag, QUARANTINE_ITEMS: items, QUARANTINE_BYTES: size}
+    return {name: _answering(ask) for name, ask in asked.items()}
+
+
+def _answering(ask: Callable[[], Observed]) -> Callable[[], Observed]:
+    def answer() -> Observed:
+        try:
+            return list(ask())
+        except (errors.MnemologError, OSError):
+            return ()
+
+    return answer

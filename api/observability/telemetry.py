@@ -1,0 +1,92 @@
+"""What a store measures, and the port through which it is told. `mnemolog.observability.otel` fits OpenTelemetry to it.
+
+Without telemetry nothing is wrapped and nothing is asked: an append goes the way it would go if this was not here.
+No content is told, and no label of an application: names of ours, numbers, and classes of errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Literal, NamedTuple, Protocol
+
+Facts = Mapping[str, str]
+Observed = Iterable[tuple[float, Facts]]
+"""Values with what they are of."""
+Gauges = Mapping[str, Callable[[], Observed]]
+"""By name, what is asked for when somebody collects."""
+
+
+class Instrument(NamedTuple):
+    """One thing that is measured."""
+
+    kind: Literal["counter", "histogram", "gauge"]
+    unit: str
+    means: str
+
+
+APPENDS: Final = "mnemolog.appends"
+APPEND_SECONDS: Final = "mnemolog.append.duration"
+GROUP_SIZE: Final = "mnemolog.append.group_size"
+RECALL_SECONDS: Final = "mnemolog.recall.duration"
+LEG_SECONDS: Final = "mnemolog.recall.leg.duration"
+HEAD: Final = "mnemolog.log.head"
+WAL_BYTES: Final = "mnemolog.log.wal.size"
+LAG: Final = "mnemolog.projection.lag"
+QUARANTINE_ITEMS: Final = "mnemolog.quarantine.items"
+QUARANTINE_BYTES: Final = "mnemolog.quarantine.size"
+
+INSTRUMENTS: Final[dict[str, Instrument]] = {
+    APPENDS: Instrument("counter", "{call}", "Calls that append, by `outcome`: `ok`, or the class of the error."),
+    APPEND_SECONDS: Instrument("histogram", "s", "Time from such a call to its commit, by `outcome`."),
+    GROUP_SIZE: Instrument("histogram", "{call}", "Calls that shared one commit."),
+    RECALL_SECONDS: Instrument("histogram", "s", "Time of a recall, by `mode` and `outcome`."),
+    LEG_SECONDS: Instrument("histogram", "s", "Time of one leg of it, by `leg` and `outcome`: did it answer?"),
+    HEAD: Instrument("gauge", "{event}", "Position of the last event in the log."),
+    WAL_BYTES: Instrument("gauge", "By", "Size of the log's write-ahead log."),
+    LAG: Instrument("gauge", "{event}", "Events that a projection has not read yet, by `projection`."),
+    QUARANTINE_ITEMS: Instrument("gauge", "{item}", "Things in quarantine."),
+    QUARANTINE_BYTES: Instrument("gauge", "By", "Bytes in quarantine."),
+}
+
+SPANS: Final = ("mnemolog.append", "mnemolog.recall", "mnemolog.recall.leg", "mnemolog.rebuild", "mnemolog.backup")
+
+
+class Telemetry(Protocol):
+    """Who is told what a store measures. Safe for many threads; must be quick, and never raise."""
+
+    def measure(self, name: str, value: float, facts: Facts) -> None:
+        """Take a value of a counter or histogram of `INSTRUMENTS`."""
+        ...
+
+    def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
+        """Return a span of a trace, around what happens inside the block. Errors pass through."""
+        ...
+
+    def watch(self, gauges: Gauges) -> None:
+        """Ask these when somebody collects, until `unwatch`."""
+        ...
+
+    def unwatch(self, gauges: Gauges) -> None:
+        """Undo `watch`."""
+        ...
+
+
+class NoTelemetry:
+    """Tells nobody."""
+
+    def measure(self, name: str, value: float, facts: Facts) -> None:
+        """Do nothing."""
+
+    def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
+        """Return what does nothing."""
+        return nullcontext()
+
+    def watch(self, gauges: Gauges) -> None:
+        """Do nothing."""
+
+    def unwatch(self, gauges: Gauges) -> None:
+        """Do nothing."""
+
+
+NO_TELEMETRY: Final = NoTelemetry()

@@ -1,0 +1,1 @@
+"""`store.admin`: status, rebuild, backup, doctor."""

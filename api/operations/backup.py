@@ -1,0 +1,201 @@
+"""Making a backup of a store that is in use: indexes first, the log last, the content keys apart.
+
+In that order no index in a backup can have read more than its log holds. It is built beside its final place and
+renamed when every byte is durable: a folder of that name is a whole backup, or there is none.
+"""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+import msgspec
+
+from mnemolog import composition
+from mnemolog.domain import errors, structured_log
+from mnemolog.domain.position import Position
+from mnemolog.infra.copy_database import copy_database, look_at
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.operations import backup_manifest as manifests
+from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
+from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
+from mnemolog.projections import durable
+from mnemolog.projections.health.quarantine import size_of
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.sql import checked_json
+from mnemolog.projections.vectors.folders import generation_folders
+from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, segment_folders
+
+LOOKS_MAX: Final = 5
+"""How often the segments are looked through again, because some were merged into others meanwhile."""
+_DATABASES: Final = (composition.VIEWS_FILE, composition.SNAPSHOTS_FILE, composition.EMBEDDINGS_FILE)
+_TEMPORARY: Final = "backup"
+_NO_KEYS: Final = (
+    f"The content keys ({KEYS_FILE}) are not in this backup: without a copy of them nobody can ever read what was said "
+    "in it. `--keys FOLDER` copies them, to another place than the backup."
+)
+
+
+class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup that was made."""
+
+    target: str
+    log_id: str
+    head: Position
+    """How far the log in it goes."""
+    digest: str
+    created_at: datetime
+    files: int
+    bytes: int
+    left_out: tuple[str, ...]
+    """Indexes that could not be copied, and why. They can be made anew from the log."""
+    keys: str | None
+    """Where the content keys were copied to; None if the store has none, or they were not asked for."""
+    notes: tuple[str, ...]
+    """What whoever keeps the backup has to know."""
+    seconds: float
+
+
+def make_backup(
+    store: Path,
+    log: EventLog,
+    target: Path,
+    *,
+    keys: Path | None,
+    projections: bool,
+    replace: bool,
+    progress: Progress | None,
+) -> BackupReport:
+    """Copy the store in the folder `store` into the new folder `target`. See `MemoryStore.backup`."""
+    began, log_id = perf_counter(), log.log_id
+    log.head()  # Raises for a store that is closed.
+    _refuse_inside(store, target, keys)
+    manifests.require_free(target, of=log_id if replace else None)
+    if keys is not None:
+        require_keys_folder(keys, log_id)
+    try:
+        with manifests.building(_TEMPORARY, target) as temporary:
+            made = _Backup(store, temporary, progress, total=size_of(store))
+            if projections:
+                made.copy_projections()
+            manifest = made.finish(needs_keys=(store / KEYS_FILE).exists())
+            # Behind the log, so that every key it needs is there; before the name, so that no backup is without.
+            kept = None if keys is None else copy_keys(store, keys, log_id=log_id)
+            manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
+    except errors.MnemologError as error:
+        structured_log.error("backup.failed", target=target, error=error)
+        raise
+    report = BackupReport(
+        target=str(target),
+        log_id=log_id,
+        head=manifest.head,
+        digest=manifest.digest,
+        created_at=manifest.created_at,
+        files=len(manifest.files),
+        bytes=sum(item.size_bytes for item in manifest.files),
+        left_out=tuple(made.left_out),
+        keys=None if kept is None else str(kept),
+        notes=(_NO_KEYS,) if manifest.needs_keys and kept is None else (),
+        seconds=perf_counter() - began,
+    )
+    structured_log.info(
+        "backup.made", target=target, head=report.head, bytes=report.bytes, left_out=len(report.left_out)
+    )
+    return report
+
+
+class _Backup:
+    """A backup that is being made."""
+
+    def __init__(self, store: Path, folder: Path, progress: Progress | None, *, total: int) -> None:
+        self._store, self._folder, self._progress = store, folder, progress
+        self._done, self._total = 0, total
+        self.left_out: list[str] = []
+
+    def copy_projections(self) -> None:
+        """Copy segments and databases. What cannot be copied is left out: it is made anew."""
+        self._copy_segments()
+        for name in _DATABASES:
+            source = self._store / composition.PROJECTIONS / name
+            if not source.exists():
+                continue
+            target = self._folder / composition.PROJECTIONS / name
+            durable.make_folder(target.parent)
+            try:
+                copy_database(source, target, moved=self._moved)
+            except errors.MnemologError as error:
+                if isinstance(error, errors.StorageFull | errors.OutOfDescriptors | errors.StoreNotWritable):
+                    raise  # It is the backup that cannot be written.
+                target.unlink(missing_ok=True)
+                self._leave_out(f"{composition.PROJECTIONS}/{name}", error)
+
+    def finish(self, *, needs_keys: bool) -> BackupManifest:
+        """Copy the log, and write what the backup is."""
+        copied = self._folder / LOG_FILE
+        copy_database(self._store / LOG_FILE, copied, moved=self._moved)
+        log = look_at(copied)
+        files = sorted(path for path in self._folder.rglob("*") if path.is_file())
+        manifest = BackupManifest(
+            format=FORMAT,
+            mnemolog=manifests.this_version(),
+            log_id=log.log_id,
+            head=log.head,
+            digest=log.digest.hex(),
+            created_at=datetime.now(UTC),
+            needs_keys=needs_keys,
+            files=tuple(manifests.described(self._folder, path) for path in files),
+        )
+        durable.write_synced(self._folder / BACKUP_FILE, checked_json.encode(manifest))
+        return manifest
+
+    def _copy_segments(self) -> None:
+        root = self._store / composition.PROJECTIONS / composition.VECTORS
+        for _ in range(LOOKS_MAX):
+            vanished = 0
+            for part in (part for folder in generation_folders(root) for part in segment_folders(folder.path)):
+                target = self._folder / part.relative_to(self._store)
+                if not target.exists():
+                    vanished += not self._copy_segment(part, target)
+            if not vanished:
+                return
+
+    def _copy_segment(self, part: Path, target: Path) -> bool:
+        """Copy a segment, its manifest last. False: it is gone, merged into another that is there by now."""
+        try:
+            names = sorted(read_manifest(part).files)
+            for name in (*names, MANIFEST_FILE):
+                manifests.copy_file(part / name, target / name, moved=self._moved)
+        except (errors.ProjectionUnreadable, FileNotFoundError) as error:
+            shutil.rmtree(target, ignore_errors=True)
+            if not part.exists():
+                return False
+            self._leave_out(part.relative_to(self._store).as_posix(), error)
+        return True
+
+    def _leave_out(self, name: str, why: Exception) -> None:
+        structured_log.warning("backup.left_out", name=name, error=why)
+        if (line := f"{name}: {why}") not in self.left_out:
+            self.left_out.append(line)
+
+    def _moved(self, size: int) -> None:
+        self._done += size
+        if self._progress is not None:
+            self._progress(self._done, max(self._total, self._done))
+
+
+def _refuse_inside(store: Path, target: Path, keys: Path | None) -> None:
+    """Raise `BackupRefused` where a folder lies in another that it must not lie in."""
+    inside, around = target.resolve(), store.resolve()
+    if inside.is_relative_to(around):
+        raise errors.BackupRefused(target, "it is in the store's own folder")
+    if keys is None:
+        return
+    apart = keys.resolve()
+    if apart.is_relative_to(inside) or inside.is_relative_to(apart):
+        raise errors.BackupRefused(keys, "the keys are kept apart from the backup, not in the same folder")
+    if apart.is_relative_to(around):
+        raise errors.BackupRefused(keys, "it is in the store's own folder")

@@ -1,0 +1,80 @@
+"""The copy of a store's content keys: in a folder of its own, always the newest alone.
+
+Older copies are not kept: a key that was destroyed since, to have content forgotten, would live on in them. Older
+backups need no older keys, for keys are only added or destroyed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from mnemolog.domain import errors
+from mnemolog.infra.copy_database import copy_database
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.operations import backup_manifest as manifests
+from mnemolog.operations.backup_manifest import FORMAT, KEYS_NOTE_FILE, KeysNote
+from mnemolog.projections import durable
+from mnemolog.projections.sql import checked_json
+
+_COPIES: Final = "keys-*.db"
+
+
+def require_keys_folder(folder: Path, log_id: str) -> None:
+    """Raise `BackupRefused` unless the folder is new, empty, or has the keys of this very log."""
+    with manifests.writing(folder):
+        if not (folder / KEYS_NOTE_FILE).exists():
+            manifests.require_free(folder)
+        elif manifests.read_keys_note(folder).log_id != log_id:
+            raise errors.BackupRefused(folder, "it has the keys of another log")
+
+
+def copy_keys(store: Path, folder: Path, *, log_id: str) -> Path | None:
+    """Copy the keys of a store into `folder`, and return where they are; None where the store has none.
+
+    The note beside them is replaced in one step and names the file: whatever cuts this off, one copy is whole.
+    """
+    source = store / KEYS_FILE
+    if not source.exists():
+        return None
+    durable.make_folder(folder)
+    temporary, note = folder / durable.temporary_name("keys"), folder / durable.temporary_name("note")
+    try:
+        copy_database(source, temporary)
+        keys = manifests.described(folder, temporary)
+        final = folder / f"keys-{keys.sha256[:16]}.db"
+        temporary.rename(final)
+        said = KeysNote(
+            format=FORMAT,
+            log_id=log_id,
+            created_at=datetime.now(UTC),
+            keys=manifests.BackupFile(path=final.name, size_bytes=keys.size_bytes, sha256=keys.sha256),
+        )
+        durable.write_synced(note, checked_json.encode(said))
+        durable.sync_folder(folder)
+        note.rename(folder / KEYS_NOTE_FILE)
+        durable.sync_folder(folder)
+    finally:
+        for path in (temporary, note):
+            path.unlink(missing_ok=True)
+    for path in folder.glob(_COPIES):
+        if path != final:
+            with suppress(OSError):  # The next copy tries again.
+                path.unlink()
+    return final
+
+
+def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
+    """Copy the keys that belong to a log to `target`. Raises `BackupUnusable`."""
+    note = manifests.read_keys_note(folder)
+    if note.log_id != log_id:
+        raise errors.BackupUnusable(folder, f"its keys are those of log {note.log_id}, the backup is of {log_id}")
+    try:
+        manifests.copy_file(folder / note.keys.path, target)
+    except FileNotFoundError as error:
+        raise errors.BackupUnusable(folder, f"{note.keys.path} is missing") from error
+    found = manifests.described(target.parent, target)
+    if (found.size_bytes, found.sha256) != (note.keys.size_bytes, note.keys.sha256):
+        raise errors.BackupUnusable(folder, f"{note.keys.path}: its bytes are not those that were written")

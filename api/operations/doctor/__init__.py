@@ -1,0 +1,1 @@
+"""Find and fix what is wrong with a store."""

@@ -1,0 +1,239 @@
+"""Status, rebuild and verification: what an operator and an auditor ask of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Final, Literal, get_args
+
+from pysqlite3 import dbapi2
+
+from mnemolog import composition
+from mnemolog.domain import errors, structured_log
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.head import NotedHead, parse_head
+from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.forgetting import history as forgetting_record
+from mnemolog.forgetting.results import ForgettingStatus
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.head_file import append_head, read_heads
+from mnemolog.operations.status import caches, tables, views_status, wal_status
+from mnemolog.projections.health.drift import LOST_HISTORY, UNCOVERED
+from mnemolog.projections.health.quarantine import QuarantineStatus
+from mnemolog.projections.health.verify import Kind, Verification, Witness, glance, verify
+from mnemolog.projections.indexer import Indexing
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projector_status import ProjectorStatus
+from mnemolog.projections.vectors.folders import generation_folders
+from mnemolog.projections.vectors.inventory import GenerationStatus, generations
+from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
+from mnemolog.results import RebuildReport, Status, ViewsStatus, WalStatus
+
+Rebuildable = Literal["vectors", "views", "all"]
+REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
+
+INDEXER_WAIT_S: Final = 10.0
+"""How long a catch-up that was asked for waits for another process that embeds."""
+
+
+def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: str | None = None) -> Status:
+    """Return the state of a store. The log and the tags of the projections are read, nothing else.
+
+    `active` is the fingerprint of the model that recalls use, where one is chosen.
+    """
+    head = log.head()
+    projections = folder / composition.PROJECTIONS
+    views, sessions, turns = views_status(projections / composition.VIEWS_FILE, log)
+    vectors = tuple(generations(projections / composition.VECTORS, log, active=active))
+    quarantine = composition.open_quarantine(folder).status()
+    forgetting, wal = forgetting_record.status(log), wal_status(log)
+    return Status(
+        path=str(folder),
+        log_id=log.log_id,
+        log_format=log.identity.log_format,
+        created_at=to_datetime(log.identity.created_at),
+        head=head.position,
+        digest=head.digest.hex(),
+        log_bytes=log.size_bytes(),
+        wal=wal,
+        sessions=sessions,
+        turns=turns,
+        views=views,
+        tables=tables(projections, log),
+        vectors=vectors,
+        caches=caches(projections),
+        projector=projector,
+        quarantined=quarantine.items,
+        quarantine=quarantine,
+        forgetting=forgetting,
+        warnings=tuple(_warnings(views, vectors, quarantine, forgetting, wal, head=head.position)),
+        sqlite_version=dbapi2.sqlite_version,
+    )
+
+
+def verify_store(
+    folder: Path,
+    log: EventLog,
+    *,
+    expect_head: str | None = None,
+    heads: Path | None = None,
+    contents: bool = False,
+    progress: Progress | None,
+) -> Verification:
+    """Verify the log against every witness there is: the segments' manifests, and heads noted elsewhere."""
+    witnesses = list(witnesses_of(folder, log))
+    if expect_head is not None:
+        witnesses.append(_witness("the expected head", parse_head("expect_head", expect_head)))
+    if heads is not None:
+        witnesses += [_witness(f"{heads.name} line {line}", head) for line, head in read_heads(heads)]
+    return verify(log, witnesses=witnesses, contents=contents, progress=progress)
+
+
+def note_head(log: EventLog, file: Path, *, now: Micros) -> NotedHead:
+    """Append the head of the log to a file of heads, unless its last one contradicts the log."""
+
+    def head_after(last: tuple[int, NotedHead] | None) -> NotedHead:
+        head = log.head()
+        if last is not None:
+            line, noted = last
+            for finding in glance(log, [_witness(f"{file}:{line}", noted)]):
+                if finding.kind is Kind.WITNESS:
+                    raise errors.LogDamaged(f"{finding.detail}; nothing was noted", position=finding.position)
+        noted_at = to_datetime(now).isoformat()
+        return NotedHead(position=head.position, digest=head.digest.hex(), log_id=log.log_id, noted_at=noted_at)
+
+    return append_head(file, head_after)
+
+
+def _witness(name: str, head: NotedHead) -> Witness:
+    return Witness(name, head.position, bytes.fromhex(head.digest), head.log_id)
+
+
+def catch_up_vectors(log: EventLog, indexing: Indexing, *, progress: Progress | None = None) -> RebuildReport:
+    """Embed what is new and write it, beside what is there. What comes before a text that is refused is written too.
+
+    Raises `IndexerBusy` when another process embeds and does not end in time.
+    """
+    started = perf_counter()
+    upto = log.head().position
+    before = indexing.covers()
+    expected = _turns(log, after=before, upto=upto)
+    try:
+        encoded = indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, progress=progress)
+    finally:
+        indexing.write(new_since=before if expected else None)
+    covers = indexing.covers()
+    return RebuildReport(
+        projection="vectors",
+        dry_run=False,
+        upto=covers,
+        expected_turns=expected,
+        built_turns=_turns(log, after=before, upto=min(covers, upto)),
+        encoded_texts=encoded,
+        seconds=perf_counter() - started,
+    )
+
+
+def rebuild(
+    projection: Rebuildable,
+    *,
+    log: EventLog,
+    projections: OpenedProjections,
+    dry_run: bool,
+    from_scratch: bool,
+    skip_bad: bool,
+    progress: Progress | None,
+) -> list[RebuildReport]:
+    """Make projections anew from the log, or say what that would take."""
+    if projection not in REBUILDABLE:
+        raise errors.InvalidInput("projection", f"{projection!r} is none of {', '.join(REBUILDABLE)}")
+    upto = log.head().position
+    expected = _turns(log, after=ORIGIN, upto=upto)
+    reports: list[RebuildReport] = []
+    for name in ("views", "vectors") if projection == "all" else (projection,):
+        started = perf_counter()
+        built = encoded = skipped = 0
+        if name == "views" and not dry_run:
+            built = projections.views().rebuild(upto=upto, progress=progress)
+        elif name == "vectors" and dry_run:
+            encoded = projections.vectors().projection().missing(upto=upto, from_scratch=from_scratch)
+        elif name == "vectors":
+            leg = projections.vectors().projection()
+            made = leg.rebuild(upto=upto, from_scratch=from_scratch, skip_bad=skip_bad, progress=progress)
+            built, encoded, skipped = made.turns, made.encoded, made.skipped
+        seconds = perf_counter() - started
+        if not dry_run:
+            facts = {"turns": built, "encoded": encoded, "skipped": skipped, "seconds": round(seconds, 3)}
+            structured_log.info("projection.rebuilt", name=name, upto=upto, **facts)
+        reports.append(
+            RebuildReport(
+                projection=name,
+                dry_run=dry_run,
+                upto=upto,
+                expected_turns=expected,
+                built_turns=built,
+                encoded_texts=encoded,
+                skipped_turns=skipped,
+                seconds=seconds,
+            )
+        )
+    projections.poke()
+    return reports
+
+
+def _turns(log: EventLog, *, after: Position, upto: Position) -> int:
+    return log.count(topic=TurnRecorded.topic, after=after, upto=upto)
+
+
+def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
+    """Yield what remembers the history of this log: the manifests of segments, those in quarantine included.
+
+    What was set aside remembers as well as before, and a segment that is ahead of the log is the one witness of
+    a tail that was lost. Purging the quarantine ends its testimony.
+    """
+    root = folder / composition.PROJECTIONS / composition.VECTORS
+    found: list[tuple[str, str, Position, str]] = []
+    for part in (part for generation in generation_folders(root) for part in segment_folders(generation.path)):
+        with suppress(errors.ProjectionUnreadable):  # A damaged manifest witnesses nothing; `status` reports it.
+            tag = read_manifest(part)
+            found.append((f"segment {part.parent.name}/{part.name}", tag.log_id, tag.upto, tag.digest_at_upto))
+    quarantine = composition.open_quarantine(folder)
+    for item in quarantine.items():
+        if item.upto is not None:
+            found.append((f"quarantined {item.name}", item.log_id, item.upto, item.digest))
+    for name, tag in quarantine.manifests():
+        found.append((f"quarantined {name}", tag.log_id, tag.upto, tag.digest_at_upto))
+    for name, log_id, upto, digest in dict.fromkeys(found):
+        with suppress(ValueError):
+            if log_id == log.log_id:
+                yield Witness(name, upto, bytes.fromhex(digest))
+
+
+def _warnings(
+    views: ViewsStatus,
+    vectors: Iterable[GenerationStatus],
+    quarantine: QuarantineStatus,
+    forgetting: ForgettingStatus,
+    log: WalStatus,
+    *,
+    head: Position,
+) -> Iterator[str]:
+    if forgetting.pending:
+        which = ", ".join(forgetting.pending)
+        yield f"requests to forget are not done yet: {which}; they are gone on with whenever the store is opened"
+    if views.state in LOST_HISTORY:
+        yield f"the log has lost history: the views have read to {views.position}, the log ends at {head}"
+    for item in vectors:
+        for segment in item.unused:
+            if segment.state in LOST_HISTORY:
+                yield f"the log has lost history: vectors {item.generation}/{segment.name}: {segment.why}"
+            elif segment.state in UNCOVERED:
+                yield f"vectors {item.generation}/{segment.name} belong to another store: {segment.why}"
+    if log.why:
+        yield f"the write-ahead log of log.db has {log.bytes:,} bytes: {log.why}"
+    if quarantine.full:
+        yield f"the quarantine is full ({quarantine.items} items, {quarantine.bytes:,} bytes): {quarantine.action}"

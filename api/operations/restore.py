@@ -1,0 +1,182 @@
+"""Restoring a backup into a new folder: every byte checked, then the history, then one rename.
+
+Until that rename the folder does not exist: who is killed on the way has restored nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from mnemolog.domain import errors, structured_log
+from mnemolog.domain.position import Position
+from mnemolog.forgetting.results import Erasure, ReapplyReport
+from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.filesystems import require_local
+from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.operations import backup_manifest as manifests
+from mnemolog.operations import maintenance
+from mnemolog.operations.backup_keys import restore_keys
+from mnemolog.operations.backup_manifest import BackupManifest
+from mnemolog.projections.health.verify import Finding, Witness, glance, verify
+from mnemolog.projections.ports import Progress
+from mnemolog.store import MemoryStore
+
+Check = Literal["full", "quick"]
+CHECKS: Final[tuple[Check, ...]] = get_args(Check)
+_TEMPORARY: Final = "restore"
+_NO_KEYS: Final = (
+    f"The content of this log is encrypted, and its keys are not restored: put {KEYS_FILE} into the folder, or restore "
+    "with `--keys FOLDER`. Until then nothing that was said can be read, and nothing is recorded."
+)
+
+
+class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup that was restored, or with `dry_run` could be."""
+
+    backup: str
+    path: str
+    dry_run: bool
+    check: Check
+    log_id: str
+    head: Position
+    """How far the restored log goes. What was recorded after the backup is not in it."""
+    digest: str
+    created_at: datetime
+    """When the backup was made."""
+    files: int
+    bytes: int
+    keys: bool
+    """Whether content keys were restored with it."""
+    erasures: int
+    """Requests to forget, of those that were handed in, that the backup did not know: its content is gone again."""
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def restore_backup(
+    backup: str | Path,
+    path: str | Path,
+    *,
+    keys: str | Path | None = None,
+    erasures: Sequence[Erasure] = (),
+    check: Check = "full",
+    dry_run: bool = False,
+    allow_network_filesystem: bool = False,
+    progress: Progress | None = None,
+) -> RestoreReport:
+    """Restore the backup in the folder `backup` as a store in the new folder `path`.
+
+    The size and SHA-256 of every file are compared with `backup.json`, whatever the check. Then the history:
+    `full` follows every link from the first event, `quick` looks at both ends. The manifests of the segments
+    and `backup.json` are asked as witnesses. `keys` is the folder of the content keys (`MemoryStore.backup`).
+    What was forgotten since the backup is forgotten in it too, before anybody can open it, as far as it is told:
+    `erasures` are those of the store (`MemoryStore.erasures`), kept elsewhere. They need the keys.
+    `dry_run` does all of it but the last rename, and needs as much room beside `path` meanwhile.
+
+    Raises `BackupUnusable` for files that are not as they were written, `LogDamaged` for a history that does not
+    hold, `BackupRefused` for a `path` that is there and not empty, `NetworkFilesystem`, `StoreNotWritable`,
+    `StorageFull`: in all of these nothing was restored.
+    """
+    if check not in CHECKS:
+        raise errors.InvalidInput("check", f"{check!r} is none of {', '.join(CHECKS)}")
+    if erasures and keys is None:
+        raise errors.InvalidInput("erasures", "what is to be forgotten again is forgotten by its keys: give them too")
+    began, source, folder = perf_counter(), Path(backup), Path(path)
+    require_local(folder, allowed=allow_network_filesystem)
+    manifest = manifests.read(source)
+    manifests.require_free(folder)
+    try:
+        with manifests.building(_TEMPORARY, folder) as temporary:
+            _copy(source, temporary, manifest, progress)
+            if keys is not None:
+                restore_keys(Path(keys), temporary / KEYS_FILE, log_id=manifest.log_id)
+            _settle(temporary, manifest, check=check, progress=progress)
+            again = _forget_again(temporary, erasures)
+            if not dry_run:
+                manifests.publish(temporary, folder.absolute())
+    except errors.MnemologError as error:
+        structured_log.error("restore.failed", backup=source, path=folder, error=error)
+        raise
+    report = RestoreReport(
+        backup=str(source),
+        path=str(folder),
+        dry_run=dry_run,
+        check=check,
+        log_id=manifest.log_id,
+        head=manifest.head,
+        digest=manifest.digest,
+        created_at=manifest.created_at,
+        files=len(manifest.files),
+        bytes=sum(item.size_bytes for item in manifest.files),
+        keys=keys is not None,
+        erasures=again.requested,
+        notes=(_NO_KEYS,) if manifest.needs_keys and keys is None else (),
+        seconds=perf_counter() - began,
+    )
+    structured_log.info("restore.done", backup=source, path=folder, head=report.head, check=check, dry_run=dry_run)
+    return report
+
+
+def _copy(backup: Path, folder: Path, manifest: BackupManifest, progress: Progress | None) -> None:
+    """Copy every file of the backup, and judge the copy: what is opened later is what was judged."""
+    total, done = sum(item.size_bytes for item in manifest.files), 0
+
+    def moved(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(min(done, total), total)
+
+    for item in manifest.files:
+        _copy_checked(backup, folder, item, moved)
+
+
+def _copy_checked(backup: Path, folder: Path, item: manifests.BackupFile, moved: Callable[[int], None]) -> None:
+    try:
+        manifests.copy_file(backup / item.path, folder / item.path, moved=moved)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise errors.BackupUnusable(backup, f"{item.path} is missing") from error
+    if manifests.described(folder, folder / item.path) != item:
+        raise errors.BackupUnusable(backup, f"{item.path}: its bytes are not those that were written")
+
+
+def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: Progress | None) -> None:
+    """Judge the history, between all files being in place and anybody being able to open them."""
+    log = EventLog.open(folder, clock=SystemClock(), create=False)
+    try:
+        if log.log_id != manifest.log_id:
+            raise errors.BackupUnusable(folder, f"its log is {log.log_id}, backup.json says {manifest.log_id}")
+        witnesses = [*maintenance.witnesses_of(folder, log)]
+        witnesses.append(Witness(manifests.BACKUP_FILE, manifest.head, bytes.fromhex(manifest.digest)))
+        if check == "full":
+            findings = list(verify(log, witnesses=witnesses, progress=progress).findings)
+        else:
+            findings = glance(log, witnesses)
+        if findings:
+            raise errors.LogDamaged(_in_words(findings), position=findings[0].position)
+    finally:
+        log.close()
+
+
+def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
+    """Forget what was forgotten since the backup: it must not be there for a moment once the store is."""
+    if not erasures:
+        return ReapplyReport(erasures=0, requested=0)
+    with MemoryStore.open(folder, model=None, create=False, background=False) as store:
+        again = store.reapply_erasures(erasures)
+    if again.pending is not None:
+        raise errors.BackupUnusable(folder, f"what was forgotten since could not be forgotten again: {again.pending}")
+    return again
+
+
+def _in_words(findings: list[Finding]) -> str:
+    first, more = findings[0], len(findings) - 1
+    text = f"the log in the backup does not hold: {first.kind.value}: {first.detail}"
+    return f"{text}; and {more} more; nothing was restored" if more else f"{text}; nothing was restored"
