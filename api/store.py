@@ -122,7 +122,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         On a network file system a store is refused, for SQLite's locks do not hold there. Whoever knows that one
         machine alone ever opens it may say `allow_network_filesystem` (docs/operations.md).
 
-        `telemetry` is told what is measured (docs/observability.md), such as `mnemolog.observability.otel.OpenTelemetry()`.
+        `telemetry` receives measurements (docs/observability.md): `mnemolog.observability.otel.OpenTelemetry()`.
 
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
         `FormatTooNew`, `InvalidInput`.

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_decoding import UTF8_BOM, decode, foreign_encoding
 
+Parsed = TypeVar("Parsed")
 OnRefused = Callable[[ImportRefused], None]
 Progress = Callable[[int, int], None]
 
@@ -115,7 +115,7 @@ class Source:
             else:
                 yield number, row
 
-    def turns_by_line(self, parse: Callable[[int, dict[str, Any]], list[ImportedTurn]]) -> Iterator[ImportedTurn]:
+    def turns_by_line(self, parse: Callable[[int, dict[str, Any]], list[Parsed]]) -> Iterator[Parsed]:
         """Yield the turns that `parse` finds in every line: all of a line, or none when it is refused."""
         for number, row in self.rows():
             try:

@@ -1,6 +1,6 @@
 """What clients are told before there is a store: instructions and tools, in a file beside this one.
 
-They are made of signatures of the library (`mnemolog.adapters.support.agent_tools`), whose import takes as long as the SDK's. When those have
+They are made of signatures (`support.agent_tools`), whose import takes as long as the SDK's. When those have
 changed, `python -m mnemolog.adapters.mcp.offer` writes the file anew; a test compares the two.
 """
 

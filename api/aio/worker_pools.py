@@ -77,7 +77,7 @@ class Job(Generic[Result]):
 class Lane:
     """Up to `threads_max` threads that do what comes in, first come, first begun. They start when needed.
 
-    With `stops`, work is told to stop (`mnemolog.infra.runtime.cancellation`) when it is given up or the lane is shut. The
+    With `stops`, work is told to stop (`infra.runtime.cancellation`) when it is given up or the lane is shut. The
     queue has no limit of its own: each job in it has a task that waits.
     """
 

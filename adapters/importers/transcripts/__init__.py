@@ -1,7 +1,7 @@
 """Recording the transcripts of coding agents: sessions, and their rewinds, branches and compactions.
 
-The readers of `mnemolog.adapters.importers` find the turns. `Transcripts` records files as far as they have been written; where
-agents keep theirs, and when to look, is for others to say: the adapter `watch`.
+The readers of `mnemolog.adapters.importers` find the turns. `Transcripts` records files as far as they have been
+written. The adapter `watch` decides where to look, and when.
 """
 
 from mnemolog.adapters.importers.transcripts.catch_up import Transcripts

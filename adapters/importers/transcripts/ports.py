@@ -1,4 +1,4 @@
-"""What the decisions on a transcript ask of the log. `mnemolog.adapters.importers.transcripts.lookup` answers for a store."""
+"""What interpreting a transcript needs from the log. `lookup` implements it for a store."""
 
 from __future__ import annotations
 
