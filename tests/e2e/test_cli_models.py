@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
-from tests.unit.test_encoder import tiny_model
+from tests.integration.test_encoder import tiny_model
 
 COMMANDS = ["list", "add", "activate", "drop"]
 pytestmark = pytest.mark.model
