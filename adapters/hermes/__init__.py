@@ -1,9 +1,22 @@
 """The store as Hermes' memory: a `MemoryProvider` for hermes-agent. `mnemolog hermes install` makes it known there."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from mnemolog.adapters.extras import require
 
-require("hermes", "hermes_constants")
-
-from mnemolog.adapters.hermes.provider import MnemologProvider  # noqa: E402
+if TYPE_CHECKING:
+    from mnemolog.adapters.hermes.provider import MnemologProvider
 
 __all__ = ["MnemologProvider"]
+
+
+def __getattr__(name: str) -> Any:
+    # Late: `mnemolog hermes install` works without Hermes' packages, the provider does not.
+    if name != "MnemologProvider":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("hermes", "hermes_constants")
+    from mnemolog.adapters.hermes.provider import MnemologProvider
+
+    return MnemologProvider

@@ -24,7 +24,7 @@ def without(module, script, *arguments):
 @pytest.mark.parametrize("adapter", EXTRAS)
 def test_an_adapter_without_its_extra_says_which_one_to_install(adapter):
     """As an ImportError, for who tries it, and as an error of ours with a hint."""
-    script = f"try: import mnemolog.adapters.{adapter}\nexcept ImportError as error: print(error)"
+    script = f"try: from mnemolog.adapters.{adapter} import *\nexcept ImportError as error: print(error)"
     ran = without(EXTRAS[adapter], script)
     extra = adapter.replace("_", "-")
     assert ran.stdout == f"{EXTRAS[adapter]} is not installed: pip install 'mnemolog[{extra}]'\n", ran.stderr
