@@ -1,4 +1,4 @@
-"""Do the views say what the log says? Every session, turn and switch, up to where the views have read."""
+"""Compare the views with the log: every session and turn, up to where the views have read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from mnemolog.domain.agent import agent_of
 from mnemolog.domain.events import (
     Forgotten,
     RecordedEvent,
     SessionEnded,
     SessionResumed,
     SessionStarted,
-    SessionSwitched,
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import was_turn
@@ -23,7 +21,6 @@ from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.conversation_views import (
     PLACES,
     SESSIONS,
-    SWITCHES,
     TEXT_INDEX,
     TURNS,
     WORDS,
@@ -75,8 +72,8 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
         _compare_turns(connection, events, expected, found)
         if progress is not None:
             progress(events[-1].position, upto)
-    _compare_rows(connection, SESSIONS, "session", expected.sessions, found)
-    _compare_rows(connection, SWITCHES, "position", expected.switches, found)
+    held = {row.session: dict(row._mapping) for row in connection.execute(sa.select(SESSIONS))}
+    _compare(held, expected.sessions, "session", found)
     beyond = connection.execute(sa.select(TURNS.c.position).where(TURNS.c.position > upto)).scalars()
     for position in beyond:
         found.add(f"turn {position}: behind the position that the views have read to")
@@ -89,20 +86,12 @@ class _Expected:
 
     def __init__(self) -> None:
         self.sessions: dict[Any, dict[str, Any]] = {}
-        self.switches: dict[Any, dict[str, Any]] = {}
         self.scopes: dict[str, str] = {}
         self.places: dict[str, int] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
         for recorded in events:
-            session, agent, event = session_of(recorded.stream), agent_of(recorded.stream), recorded.event
-            if isinstance(event, SessionSwitched) and agent is not None:
-                self.switches[recorded.position] = {
-                    "agent": agent,
-                    "from_session": event.from_,
-                    "to_session": event.to,
-                    "reason": event.reason,
-                }
+            session, event = session_of(recorded.stream), recorded.event
             if session is None:
                 continue
             if isinstance(event, SessionStarted):
@@ -167,13 +156,6 @@ def _compare_metadata(connection: sa.Connection, events: list[RecordedEvent], fo
     told = {row for position, turn in turns for row in rows_of(position, turn.metadata)}
     for position in sorted({row[-1] for row in held ^ told}):
         found.add(f"turn {position}: its metadata is another in the index of metadata")
-
-
-def _compare_rows(
-    connection: sa.Connection, table: sa.Table, key: str, told: dict[Any, dict[str, Any]], found: Disagreements
-) -> None:
-    held = {row._mapping[key]: dict(row._mapping) for row in connection.execute(sa.select(table))}
-    _compare(held, told, table.name.removesuffix("s").removesuffix("e") if key == "position" else key, found)
 
 
 def _compare(held: dict[Any, Any], told: dict[Any, dict[str, Any]], what: str, found: Disagreements) -> None:

@@ -1,4 +1,4 @@
-"""Sessions, switches, turns, their text and the models in use, as tables to ask: everything in `views.db`."""
+"""Tables of sessions, turns, their text and the models in use: everything in `views.db`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from mnemolog.domain.agent import agent_of
 from mnemolog.domain.events import (
     ContentErased,
     Forgotten,
@@ -19,7 +18,6 @@ from mnemolog.domain.events import (
     SessionEnded,
     SessionResumed,
     SessionStarted,
-    SessionSwitched,
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import was_turn
@@ -77,19 +75,6 @@ TURNS: Final = sa.Table(
 )
 sa.Index("turns_by_scope", TURNS.c.scope, TURNS.c.position)
 sa.Index("turns_by_session", TURNS.c.session, TURNS.c.position)
-
-SWITCHES: Final = sa.Table(
-    "switches",
-    METADATA,
-    sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("agent", sa.Text, nullable=False),
-    sa.Column("from_session", sa.Text),
-    sa.Column("to_session", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("at", sa.Integer, nullable=False),
-    sqlite_strict=True,
-)
-sa.Index("switches_by_agent", SWITCHES.c.agent, SWITCHES.c.position)
 
 ACTIVATIONS: Final = sa.Table(
     "activations",
@@ -214,6 +199,7 @@ class Views:
     def _start_over(self, connection: sa.Connection) -> None:
         for table in (VOCABULARY, TEXT_INDEX):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        connection.exec_driver_sql("DROP TABLE IF EXISTS switches")  # Development versions of 0.1 wrote it.
         METADATA.drop_all(connection)
         METADATA.create_all(connection)
         for made in CREATE_TEXT_INDEX:
@@ -233,8 +219,6 @@ class Views:
             match recorded.event:
                 case SessionStarted() as started:
                     _insert_session(connection, recorded, started)
-                case SessionSwitched() as switched:
-                    _insert_switch(connection, recorded, switched)
                 case ModelActivated() as activated:
                     _insert_activation(connection, recorded, activated)
         _insert_turns(connection, fresh)
@@ -263,23 +247,6 @@ def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started:
             "turns": 0,
             "forgotten": 0,
             "last_position": recorded.position,
-        },
-    )
-
-
-def _insert_switch(connection: sa.Connection, recorded: RecordedEvent, switched: SessionSwitched) -> None:
-    agent = agent_of(recorded.stream)
-    if agent is None:  # Nobody's switch: it means nothing outside an agent's stream.
-        return
-    connection.execute(
-        SWITCHES.insert(),
-        {
-            "position": recorded.position,
-            "agent": agent,
-            "from_session": switched.from_,
-            "to_session": switched.to,
-            "reason": switched.reason,
-            "at": recorded.recorded_at,
         },
     )
 

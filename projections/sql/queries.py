@@ -14,8 +14,8 @@ from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.domain.spans import Span
-from mnemolog.projections.recall.read_models import SessionSummary, Switch, Turn
-from mnemolog.projections.sql.conversation_views import SESSIONS, SWITCHES, TURNS
+from mnemolog.projections.recall.read_models import SessionSummary, Turn
+from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.span_queries import in_spans, positions_in
 from mnemolog.projections.sql.turn_metadata import with_value
@@ -141,20 +141,6 @@ def sessions_called(connection: sa.Connection, id_or_name: str) -> list[SessionS
     return []
 
 
-def switches_of(
-    connection: sa.Connection,
-    agent: str,
-    *,
-    after: Position = ORIGIN,
-    newest_first: bool = False,
-    limit: int = 1_000,
-) -> list[Switch]:
-    """Return up to `limit` switches of an agent behind position `after`, in order or newest first."""
-    query = sa.select(SWITCHES).where(SWITCHES.c.agent == agent, SWITCHES.c.position > after).limit(limit)
-    order = SWITCHES.c.position.desc() if newest_first else SWITCHES.c.position
-    return [_switch(row) for row in connection.execute(query.order_by(order))]
-
-
 def active_model(connection: sa.Connection, *, upto: Position | None = None) -> Activation | None:
     """Return the last model that was activated, at or before position `upto` if that is given; None before any."""
     query = (
@@ -220,15 +206,4 @@ def _summary(row: sa.Row[Any]) -> SessionSummary:
         ended_at=None if row.ended_at is None else to_datetime(Micros(row.ended_at)),
         started_position=Position(row.started_position),
         last_position=Position(row.last_position),
-    )
-
-
-def _switch(row: sa.Row[Any]) -> Switch:
-    return Switch(
-        position=Position(row.position),
-        agent=row.agent,
-        from_=row.from_session,
-        to=row.to_session,
-        reason=row.reason,
-        at=to_datetime(Micros(row.at)),
     )

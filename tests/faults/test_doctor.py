@@ -140,7 +140,6 @@ FOUND_BY_READING = {
     ),
     "another count": ("views", lambda p: execute(p / "views.db", "UPDATE sessions SET turns = 7 WHERE session = 'a'")),
     "a session less": ("views", lambda p: execute(p / "views.db", "DELETE FROM sessions WHERE session = 'a'")),
-    "a switch less": ("views", lambda p: execute(p / "views.db", "DELETE FROM switches")),
     "a text not indexed": ("views", lambda p: execute(p / "views.db", "DELETE FROM turns_text WHERE rowid = 5")),
     "bad embeddings": ("cache", lambda p: execute(p / "embeddings.db", "UPDATE embeddings SET vectors = zeroblob(4)")),
     "a bad snapshot": ("cache", lambda p: execute(p / "snapshots.db", "UPDATE snapshots SET version = 9")),

@@ -80,11 +80,6 @@ def activated(model, *, every=1):
     )
 
 
-def switches(store, agent, **page):
-    with store._projections.current_views().database.reading() as connection:
-        return queries.switches_of(connection, agent, **page)
-
-
 def test_a_branch_says_where_it_comes_from(history):
     """In the list of sessions and in a replay."""
     for found in (history.sessions(), history.replay().sessions):
@@ -118,25 +113,6 @@ def test_a_resumed_session_is_open_again(store, one_batch):
     assert store.find_session("a").ended_at is None
 
 
-def test_switches_are_listed_by_agent(history):
-    """In order or newest first, in pages."""
-    ada = switches(history, "ada")
-    assert [(s.agent, s.from_, s.to, s.reason) for s in ada] == [("ada", None, "a", "new"), ("ada", "a", "b", "branch")]
-    events = {event.position: event for event in history.events()}
-    assert [s.at for s in ada] == [to_datetime(events[s.position].recorded_at) for s in ada]
-    assert switches(history, "ada", newest_first=True, limit=1) == ada[1:]
-    assert switches(history, "ada", after=ada[0].position) == ada[1:]
-    assert [s.to for s in switches(history, "bob")] == ["b"]
-    assert switches(history, "nobody") == []
-
-
-def test_a_switch_outside_an_agents_stream_belongs_to_nobody(history):
-    """It harms nothing and shows nowhere."""
-    append(history, SessionSwitched(from_=None, to="a", reason="new"))
-    assert len(switches(history, "ada")) == 2
-    assert history.verify().sound
-
-
 def active(store, upto=None):
     with store._projections.current_views().database.reading() as connection:
         found = queries.active_model(connection, upto=upto)
@@ -168,7 +144,7 @@ def test_what_is_active_is_not_activated_again():
 
 def dump(views):
     with views.database.reading() as connection:
-        tables = ("sessions", "turns", "switches", "activations", "tracking")
+        tables = ("sessions", "turns", "activations", "tracking")
         return [connection.exec_driver_sql(f"SELECT * FROM {table} ORDER BY 1").all() for table in tables]
 
 
@@ -181,7 +157,6 @@ def test_events_of_every_kind_come_twice_or_are_rebuilt_with_the_same_result(his
         views.apply(batch)
     assert dump(views) == before
     with views.database.writing() as connection:
-        connection.exec_driver_sql("INSERT INTO switches VALUES (999, 'ghost', NULL, 'a', 'new', 1)")
         connection.exec_driver_sql("INSERT INTO activations VALUES (999, 'ghost', 'ghost', 4, 1)")
     views.rebuild(upto=head)
     assert dump(views) == before
@@ -239,6 +214,27 @@ def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
         assert again.recall("outdated", mode="text").hits == ()
         assert (dump(again._projections.current_views()), again.recall("first", mode="text").hits) == expected
         assert again.status().quarantined == 0
+
+
+def test_views_with_a_table_of_switches_are_used_as_they_are(history, folder):
+    """Earlier versions wrote one that nothing reads: it stays until the next rebuild."""
+    views = history._projections.current_views()
+    expected = dump(views)
+    with views.database.writing() as connection:
+        connection.exec_driver_sql("CREATE TABLE switches (position INTEGER NOT NULL PRIMARY KEY) STRICT")
+        connection.exec_driver_sql("INSERT INTO switches VALUES (1)")
+    history.close()
+    with MemoryStore.open(folder, model=None) as again:
+        assert again.status().views.state == "current"
+        assert "views" not in [found.what for found in again.doctor(deep=True).findings]
+        views = again._projections.current_views()
+        assert dump(views) == expected
+        views.rebuild(upto=again.head().position)
+        with views.database.reading() as connection:
+            found = connection.exec_driver_sql(
+                "SELECT count(*) FROM sqlite_master WHERE name = 'switches'"
+            ).scalar_one()
+        assert (found, dump(views)) == (0, expected)
 
 
 def test_views_that_somebody_else_has_filled_meanwhile_are_kept(history, monkeypatch):
