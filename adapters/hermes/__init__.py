@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mnemolog.adapters.extras import require
-
 if TYPE_CHECKING:
     from mnemolog.adapters.hermes.provider import MnemologProvider
 
@@ -16,7 +14,6 @@ def __getattr__(name: str) -> Any:
     # Late: `mnemolog hermes install` works without Hermes' packages, the provider does not.
     if name != "MnemologProvider":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("hermes", "hermes_constants")
     from mnemolog.adapters.hermes.provider import MnemologProvider
 
     return MnemologProvider

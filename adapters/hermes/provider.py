@@ -8,9 +8,6 @@ from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from agent.memory_provider import MemoryProvider
-from hermes_constants import get_hermes_home
-
 from mnemolog.adapters.hermes import config
 from mnemolog.adapters.hermes.backup import backup_beside
 from mnemolog.adapters.hermes.config import NAME, Config
@@ -19,11 +16,17 @@ from mnemolog.adapters.support.agent_tools import conversation_tools
 from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, WAIT_S, line_of
 from mnemolog.adapters.support.outbox import Outbox
 from mnemolog.adapters.support.shared_store import open_shared
-from mnemolog.domain.errors import UnknownSession
+from mnemolog.domain.errors import ExtraMissing, UnknownSession
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
+
+try:
+    from agent.memory_provider import MemoryProvider
+    from hermes_constants import get_hermes_home
+except ModuleNotFoundError as error:
+    raise ExtraMissing("hermes", "hermes_constants") from error
 
 PATIENCE_S: Final = WAIT_S
 """How long an answer waits for the model, before words alone answer. Hermes gives up after 8 seconds."""
