@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import Final
 
 from mnemolog import composition
 from mnemolog.domain import errors
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
-from mnemolog.infra.log.transaction import Transaction
 from mnemolog.observability.telemetry import (
     APPEND_SECONDS,
     APPENDS,
@@ -28,8 +27,6 @@ from mnemolog.observability.telemetry import (
     Telemetry,
 )
 from mnemolog.projections.projection_set import OpenedProjections
-
-Result = TypeVar("Result")
 
 OK: Final = "ok"
 
@@ -54,16 +51,16 @@ def timed_leg(telemetry: Telemetry, leg: str) -> AbstractContextManager[None]:
 
 
 def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
-    """Have every append of `log` measured from here on, and how many share a commit."""
-    transact = log.transact
+    """Measure every append of `log` from here on, and how many of them share a commit."""
 
-    def measured(work: Callable[[Transaction], Result]) -> Result:
+    @contextmanager
+    def measured() -> Iterator[None]:
         began, outcome = perf_counter(), OK
         try:
             with telemetry.span("mnemolog.append", {}):
-                return transact(work)
+                yield
         except BaseException as error:
-            # What is no error of ours ends a rehearsal, or is an interrupt: not counted.
+            # Not counted: an interrupt, and the exception that ends a rehearsal.
             outcome = type(error).__name__ if isinstance(error, errors.MnemologError) else ""
             raise
         finally:
@@ -71,8 +68,7 @@ def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
                 telemetry.measure(APPENDS, 1, {"outcome": outcome})
                 telemetry.measure(APPEND_SECONDS, perf_counter() - began, {"outcome": outcome})
 
-    log.transact = measured
-    log.recorder.observe_groups(lambda callers: telemetry.measure(GROUP_SIZE, callers, {}))
+    log.observe(around_append=measured, on_commit=lambda _, callers: telemetry.measure(GROUP_SIZE, callers, {}))
 
 
 def gauges_of(folder: Path, log: EventLog, projections: OpenedProjections) -> Gauges:

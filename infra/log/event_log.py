@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
@@ -41,14 +41,6 @@ _SELECT_STREAM: Final = (
 )
 
 
-class Transact(Protocol):
-    """Runs a unit of work under the write lock."""
-
-    def __call__(self, work: Callable[[Transaction], Result]) -> Result:
-        """Return what `work` returns, when what it staged is durable."""
-        ...
-
-
 class LogHead(NamedTuple):
     """The end of the log."""
 
@@ -67,15 +59,9 @@ class EventLog:
         self, path: Path, identity: Identity, recorder: SqliteRecorder, genesis: bytes, codec: EventCodec
     ) -> None:
         self.path, self.identity, self.recorder, self.genesis = path, identity, recorder, genesis
-        self._codec = codec
-        self.transact: Transact = recorder.transact
-        """Run a unit of work alone under the write lock; return its result when it is durable.
-
-        Raises what the work raises, `LogBusy`, `StorageFull`, `StoreNotWritable`, `StoreClosed`,
-        `StoreForked` (nothing written), or `LogWriteFailed` (outcome unknown).
-        """
+        self._codec, self._writer = codec, recorder.writer
+        self._around_append: Callable[[], AbstractContextManager[None]] | None = None
         self._origin, self._closed = fork_guard.Origin(), False
-        fork_guard.watch(self)
 
     @classmethod
     def open(
@@ -139,9 +125,33 @@ class EventLog:
             if self.keyring is not None:
                 self.keyring.close()
 
-    def forked(self) -> None:
-        """Refuse appends as well from now on: they are not asked where they are made."""
-        self.transact = self._refuse
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
+        """Run a unit of work alone under the write lock; return its result when it is durable.
+
+        The work may run twice, so it must have no side effects. Raises what the work raises, `LogBusy`,
+        `StorageFull`, `StoreNotWritable`, `StoreClosed`, `StoreForked` (nothing written), or `LogWriteFailed`
+        (outcome unknown).
+        """
+        if not self._origin.is_here:
+            self._require_usable()
+        if self._around_append is None:
+            return self._writer.transact(work)
+        with self._around_append():
+            return self._writer.transact(work)
+
+    def observe(
+        self,
+        *,
+        around_append: Callable[[], AbstractContextManager[None]],
+        on_commit: Callable[[float, int], None],
+    ) -> None:
+        """Enter `around_append()` around every `transact`; call `on_commit(seconds, group_size)` after every group.
+
+        Errors of the append pass through the context manager. Both must be quick and must not raise errors of their
+        own.
+        """
+        self._around_append = around_append
+        self._writer.on_commit(on_commit)
 
     def rehearse(self, work: Callable[[Transaction], Result]) -> Result:
         """Return what `transact` would return for `work`, having written nothing. Raises as that does."""
@@ -328,10 +338,6 @@ class EventLog:
         if self._closed:
             raise errors.StoreClosed
         self._origin.require_here()
-
-    def _refuse(self, work: Callable[[Transaction], Result]) -> Result:
-        self._require_usable()
-        raise AssertionError("unreachable")
 
 
 def _digest(stored: object, *, position: int) -> bytes:

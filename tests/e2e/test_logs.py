@@ -179,9 +179,9 @@ def test_a_level_that_is_none_is_refused():
 def test_the_library_is_silent_by_default(folder):
     """Nothing on stderr, not even the last resort of the standard library, whatever goes wrong."""
     script = (
-        "from mnemolog.domain import journal\n"
+        "from mnemolog.domain import structured_log\n"
         "import mnemolog\n"
-        "journal.error('thing.failed')\n"
+        "structured_log.error('thing.failed')\n"
         f"mnemolog.MemoryStore.open({str(folder)!r}, model=None).close()"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -73,7 +73,7 @@ class SqliteRecorder(ApplicationRecorder):
         self._originator_id_type = originator_id_type
         self._listeners: set[Listener] = set()
         self._listeners_lock = threading.Lock()
-        self._writer = LogWriter(
+        self.writer = LogWriter(
             engine,
             path=path,
             clock=clock,
@@ -82,14 +82,10 @@ class SqliteRecorder(ApplicationRecorder):
             busy_timeout_s=busy_timeout_s,
             committed=self._notify_listeners,
         )
-        self.transact = self._writer.transact
-        """Run a unit of work under the write lock; return its result when what it staged is durable."""
-        self.observe_groups = self._writer.observe_groups
-        """Have a function called with the number of units of work in every group that was written."""
 
     def close(self) -> None:
         """Finish what is queued and close every connection."""
-        self._writer.close()
+        self.writer.close()
         self._closed = True
         self._notify_listeners()  # Subscriptions wake up, find the log closed, and end with `StoreClosed`.
         self.engine.dispose()
@@ -106,7 +102,7 @@ class SqliteRecorder(ApplicationRecorder):
         self._require_usable()
         streams = [_text(stored.originator_id) for stored in stored_events]
         try:
-            return self._writer.transact(lambda tx: tx.append_stored(stored_events, streams))
+            return self.writer.transact(lambda tx: tx.append_stored(stored_events, streams))
         except dbapi2.IntegrityError as error:
             raise persistence.IntegrityError(str(error)) from error
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from time import perf_counter
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from pysqlite3 import dbapi2
@@ -21,6 +22,7 @@ from mnemolog.infra.log.sqlite.schema import INSERT_EVENTS, INSERT_KEYLESS, ROWS
 from mnemolog.infra.log.transaction import Row, Transaction
 
 Group = Sequence[Request[Transaction]]
+Result = TypeVar("Result")
 
 _SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
 _SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
@@ -53,22 +55,22 @@ class LogWriter:
         """The group that is being written; stays after an interrupt."""
         self._failed: errors.LogWriteFailed | None = None
         self._queue: GroupCommit[Transaction] = GroupCommit(self._run_group)
-        self.transact = self._queue.submit
+        self._on_commit: Callable[[float, int], None] | None = None
+
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Run a unit of work as if alone under the write lock; return its result when it is durable.
 
-        What the work raises is raised there, and then nothing it staged is written. The work may run
-        twice and must not have effects of its own.
+        Raises what the work raises, and then nothing it staged is written. The work may run twice, so it must have
+        no side effects.
         """
+        return self._queue.submit(work)
 
-    def observe_groups(self, told: Callable[[int], None]) -> None:
-        """Have `told` called with the number of units of work in every group that was written."""
-        run = self._queue.run_group
+    def on_commit(self, callback: Callable[[float, int], None]) -> None:
+        """Call `callback(seconds, group_size)` after every group: how long it took, and how many units of work it had.
 
-        def observed(group: Group) -> None:
-            run(group)
-            told(len(group))
-
-        self._queue.run_group = observed
+        The thread that wrote the group calls it. It must be quick and must not raise.
+        """
+        self._on_commit = callback
 
     def close(self) -> None:
         """Finish what is queued, refuse what comes after, let go of the file."""
@@ -81,8 +83,14 @@ class LogWriter:
         if self._in_doubt is not None:
             self._recover(self._in_doubt)
             group = [request for request in group if not request.settled]
-        if group:
+        if not group:
+            return
+        if self._on_commit is None:
             self._run(group)
+        else:
+            began = perf_counter()
+            self._run(group)
+            self._on_commit(perf_counter() - began, len(group))
 
     def _recover(self, group: Group) -> None:
         """Find out what an interrupt left: a group that is committed stands, what is half done is undone."""
