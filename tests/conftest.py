@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -11,6 +12,12 @@ from mnemolog.infra.log.event_log import EventLog
 from tests.faults.promises import SCALES
 from tests.faults.report import commit
 from tests.support import FakeClock, HashEncoder
+
+with suppress(ImportError):  # The environments of the adapters do without it.
+    from hypothesis import settings
+
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
 
 
 def pytest_addoption(parser):

@@ -271,6 +271,6 @@ def sort_keys(value):
 
 
 WorkingMemory.TestCase.settings = settings(
-    max_examples=70, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestWorkingMemory = WorkingMemory.TestCase
