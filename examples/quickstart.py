@@ -1,4 +1,4 @@
-"""The README's first screen as a script: python examples/quickstart.py [--text-only]"""
+"""The README's example as a script, in a temporary folder: python examples/quickstart.py [--text-only]"""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from mnemolog import MemoryStore
 model = None if "--text-only" in sys.argv else "all-MiniLM-L6-v2"
 
 with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "memory", model=model) as store:
-    session = store.start_session("trip", agent="assistant", scope="acme/support/alice")
-    turn = session.record("user", "I moved to Lisbon in March.", key="t1")
-    session.record("assistant", "How does the dog like the new flat?", key="t2")
-    session.record("user", "Nero hates the stairs.", key="t3")
-    answer = store.recall("where does she live since she moved?", k=2, scope="acme/support")
+    chat = store.start_session("trip", session_id="trip-1", scope="acme/alice")
+    lisbon = chat.record("user", "We moved to Lisbon in March.", key="t1")
+    chat.record("user", "Nero hates the stairs of the new flat.", key="t2")
+    chat.record("user", "We moved again, to Porto.", key="t3")
+    answer = store.recall("Where did we move?", k=2, scope="acme")
     for hit in answer.hits:
         print(f"{hit.score:.3f}  @{hit.position}  {hit.text}")
     print(f"head {answer.head}, vectors to {answer.vectors_to}, legs {answer.legs}")
-    print(f"known at position {turn.position}:", store.replay(to=turn.position).sessions[0].turns[0].text)
-    print("sound:", store.verify().sound)
+    earlier = store.recall("Where did we move?", k=1, as_of=lisbon.position)
+    print(f"known at position {earlier.head}: {earlier.hits[0].text}")
+    print("history is whole:", store.verify().sound)

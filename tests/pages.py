@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_PRINTED = re.compile(r"^```python\n.*?^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
 
 
@@ -19,6 +20,11 @@ def run_page(page: str) -> None:
     source = _program(page)
     assert source.strip(), "no example"
     exec(compile(source, ROOT / page, "exec"), {"__name__": "docs", "_shown": _shown})
+
+
+def shown_output(page: str) -> str:
+    """Return what the page says its Python blocks print: the `text` blocks that follow them."""
+    return "".join(_PRINTED.findall((ROOT / page).read_text()))
 
 
 def broken_links(page: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from mnemolog.projections.health.drift import TABLE
 from mnemolog.projections.health.quarantine import BYTES_MAX, ITEMS_MAX
-from tests.pages import ROOT, broken_links, run_example, run_page
+from tests.pages import ROOT, broken_links, run_example, run_page, shown_output
 
 PAGES = [
     "README.md",
@@ -27,7 +27,18 @@ PAGES = [
     "docs/transcripts.md",
     "docs/working-memory.md",
 ]
-WITHOUT_PYTHON = ["docs/adapters/README.md", "docs/adapters/hermes.md", "docs/adapters/mcp.md", "docs/import.md"]
+WITHOUT_PYTHON = [
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/architecture.md",
+    "docs/guarantees.md",
+    "docs/import.md",
+    "docs/adapters/README.md",
+    "docs/adapters/hermes.md",
+    "docs/adapters/mcp.md",
+    "docs/adapters/watch.md",
+    "docs/adr/README.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -35,6 +46,14 @@ def test_the_examples_of_a_page_run_in_order_and_give_what_they_show(page, tmp_p
     """Without a model, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     run_page(page)
+
+
+def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, monkeypatch, capsys):
+    """The session has an id and the turns have keys, so the second run adds nothing."""
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        run_page("README.md")
+        assert capsys.readouterr().out == shown_output("README.md") != ""
 
 
 @pytest.mark.parametrize("page", [*PAGES, *WITHOUT_PYTHON])

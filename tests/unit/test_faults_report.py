@@ -78,14 +78,14 @@ def test_the_larger_scale_tries_at_least_as_much(promise):
         assert 0 < small <= large
 
 
-def test_the_readme_says_what_was_tried():
+def test_the_guarantees_say_how_often_each_was_tried():
     """The figures are those of docs/faults.json, where `python -m tests.faults.summary` takes them from."""
-    written = summary.README.read_text(encoding="utf-8")
+    written = summary.GUARANTEES.read_text(encoding="utf-8")
     assert summary.filled(written, summary.known()) == written
     assert written.count(summary.EVERY_RUN) < 15
 
 
-def test_a_failure_is_told_in_the_readme():
+def test_a_failure_is_shown_in_the_guarantees():
     """And a promise whose tests count nothing says so."""
     page = "| one | how | `tests/faults/test_a.py`, `tests/unit/b.py` | 0 |\n| two | how | `tests/unit/x.py` | 0 |\n"
     rows = [row(file="test_a.py", tried=1_200, failures=2), row(file="test_c.py", tried=7)]
