@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections import durable
+from mnemolog.infra.runtime.atomic_files import make_folder
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.projections.health.drift import UNCOVERED, Drift
 from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.ports import Encoder
@@ -43,10 +44,8 @@ def open_engine(
     path: Path, *, cache_bytes: int = sqlite.CACHE_BYTES, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S
 ) -> sa.Engine:
     """Open or create the database of a projection. It may lose its last moments: the log has them."""
-    try:
-        durable.make_folder(path.parent)
-    except OSError as error:
-        raise errors.StoreNotWritable(path.parent, error.strerror or str(error)) from error
+    with mapped_to_store_errors(path.parent):
+        make_folder(path.parent)
     return sqlite.create_engine(
         path, synchronous="NORMAL", create=True, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s
     )

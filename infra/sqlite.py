@@ -5,7 +5,6 @@ docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
@@ -22,6 +21,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import unfit
+from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
 
 SQLITE_VERSION_MIN: Final = (3, 51, 3)
 """Older ones may corrupt a WAL that two connections write and checkpoint at the same instant."""
@@ -194,7 +194,7 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
         return errors.LogBusy(waited_s=busy_timeout_s)
     if code == _AUTH or "append-only" in str(cause) or "not authorized" in str(cause):
         return errors.AppendOnly(str(cause))
-    if code == _CANTOPEN and _is_out_of_descriptors():
+    if code == _CANTOPEN and are_descriptors_exhausted():
         return errors.OutOfDescriptors(path)
     if code == _READONLY and is_marked_read_only(path):
         return errors.LogDamaged(f"{path}: {MARKED_READ_ONLY}; nothing was written; {REMEDY_FOR_MARK}")
@@ -242,15 +242,6 @@ def _for_want_of_room(path: Path) -> str:
     except OSError:
         return ""
     return f"; its file system has {free:,} bytes left, free some space" if free < ROOM_MIN_BYTES else ""
-
-
-def _is_out_of_descriptors() -> bool:
-    """Whether nothing can be opened now: SQLite only says that it could not."""
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
-    except OSError as error:
-        return error.errno in (errno.EMFILE, errno.ENFILE)
-    return False
 
 
 def is_constraint_violation(error: BaseException) -> bool:

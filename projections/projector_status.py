@@ -18,7 +18,7 @@ import msgspec
 
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
-from mnemolog.projections import durable
+from mnemolog.infra.runtime.atomic_files import make_folder, replace_file
 
 ProjectorState = Literal["off", "idle", "working", "standing by", "backing off", "stopped", "dead"]
 
@@ -65,11 +65,9 @@ class StateFile:
 
     def write(self, status: ProjectorStatus) -> None:
         """Replace the file as a whole. It is not synced: after a power cut nobody asks for it."""
-        temporary = self._folder / durable.temporary_name("state")
         with suppress(OSError):
-            durable.make_folder(self._folder)
-            durable.write_note(temporary, msgspec.json.encode(status))
-            temporary.rename(self._path)
+            make_folder(self._folder)
+            replace_file(self._path, msgspec.json.encode(status), prefix="state", synced=False)
 
     def remove(self) -> None:
         """Delete the file: the projector has ended as it should."""

@@ -9,7 +9,8 @@ import msgspec
 
 from mnemolog.adapters.extras import require
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.runtime.atomic_files import mapped_errors, new_file
+from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 
 NAME: Final = "mnemolog"
 MARK: Final = "# Written by `mnemolog hermes install`."
@@ -52,7 +53,7 @@ def install(home: Path, *, force: bool = False, dry_run: bool = False) -> Instal
     if not home.is_dir():
         raise InvalidInput("home", f"there is no Hermes home at {home}; run `hermes` once, or name it with --home")
     folder = home / "plugins" / NAME
-    with mapped_errors(folder):
+    with mapped_to_store_errors(folder):
         files = {name: _planned(folder / name, text, force=force) for name, text in FILES.items()}
         if not dry_run:
             folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -21,9 +20,8 @@ from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE, Identity
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.infra.runtime.atomic_files import mapped_errors, sync
+from mnemolog.infra.runtime.atomic_files import publish_folder, temporary_folder
 from mnemolog.infra.text_source import Source
-from mnemolog.projections.durable import temporary_name
 from mnemolog.projections.ports import Progress
 from mnemolog.results import HeadAt
 
@@ -42,25 +40,19 @@ def import_export(source: Path, target: Path, *, progress: Progress | None) -> L
 
 def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
     final = folder.absolute()
-    temporary = final.with_name(temporary_name(f"{final.name}.import"))
     with Source(source, progress=progress) as file:
         reader = ExportReader(file)
         header = reader.header
         if header.after != ORIGIN:
             raise errors.ImportRefused(source, 1, f"it begins behind position {header.after}; a new store needs all")
         identity = Identity(header.log_id, header.log_format, Micros(header.created_at))
-        try:
-            # Nothing is promised before the folder has its name: its closing makes all of it durable at once.
+        with temporary_folder(f"{final.name}.import", folder) as temporary:
+            # Nothing is promised before the folder has its name: closing the log makes all of it durable at once.
             log = EventLog.open(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
             with closing(log):
                 appended = _append(log, source, reader.events())
                 head = log.head()
-            with mapped_errors(folder):
-                sync(temporary)
-                temporary.rename(final)  # Onto an empty folder, or none; refused if it was filled meanwhile.
-                sync(final.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            publish_folder(temporary, final)
     at = HeadAt(position=head.position, digest=head.digest.hex())
     return LogImport(
         log_id=header.log_id,

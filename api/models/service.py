@@ -15,9 +15,9 @@ from mnemolog.domain.events import ModelActivated, TurnRecorded
 from mnemolog.domain.model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
 from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime import atomic_files
 from mnemolog.models.catalogue import catalogue, folders_of, known_as
 from mnemolog.operations import maintenance
-from mnemolog.projections import durable
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
@@ -269,6 +269,6 @@ def _cache(path: Path) -> Iterator[ProjectionDatabase | None]:
 
 def _remove(folder: Path) -> None:
     try:
-        durable.remove_folder(folder)
+        atomic_files.remove_folder(folder)
     except OSError as error:
         raise errors.ProjectionUnreadable(folder, f"it cannot be removed: {error.strerror or error}") from error

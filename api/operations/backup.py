@@ -20,10 +20,10 @@ from mnemolog.domain.position import Position
 from mnemolog.infra.copy_database import copy_database, look_at
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
-from mnemolog.projections import durable
 from mnemolog.projections.health.quarantine import size_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.sql import checked_json
@@ -78,7 +78,7 @@ def make_backup(
     if keys is not None:
         require_keys_folder(keys, log_id)
     try:
-        with manifests.building(_TEMPORARY, target) as temporary:
+        with temporary_folder(_TEMPORARY, target) as temporary:
             made = _Backup(store, temporary, progress, total=size_of(store))
             if projections:
                 made.copy_projections()
@@ -124,7 +124,7 @@ class _Backup:
             if not source.exists():
                 continue
             target = self._folder / composition.PROJECTIONS / name
-            durable.make_folder(target.parent)
+            make_folder(target.parent)
             try:
                 copy_database(source, target, moved=self._moved)
             except errors.MnemologError as error:
@@ -149,7 +149,7 @@ class _Backup:
             needs_keys=needs_keys,
             files=tuple(manifests.described(self._folder, path) for path in files),
         )
-        durable.write_synced(self._folder / BACKUP_FILE, checked_json.encode(manifest))
+        write_synced(self._folder / BACKUP_FILE, checked_json.encode(manifest))
         return manifest
 
     def _copy_segments(self) -> None:

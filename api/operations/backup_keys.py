@@ -14,9 +14,10 @@ from typing import Final
 from mnemolog.domain import errors
 from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.runtime.atomic_files import make_folder, replace_file, sync, temporary_name
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_manifest import FORMAT, KEYS_NOTE_FILE, KeysNote
-from mnemolog.projections import durable
 from mnemolog.projections.sql import checked_json
 
 _COPIES: Final = "keys-*.db"
@@ -24,7 +25,7 @@ _COPIES: Final = "keys-*.db"
 
 def require_keys_folder(folder: Path, log_id: str) -> None:
     """Raise `BackupRefused` unless the folder is new, empty, or has the keys of this very log."""
-    with manifests.writing(folder):
+    with mapped_to_store_errors(folder):
         if not (folder / KEYS_NOTE_FILE).exists():
             manifests.require_free(folder)
         elif manifests.read_keys_note(folder).log_id != log_id:
@@ -39,8 +40,8 @@ def copy_keys(store: Path, folder: Path, *, log_id: str) -> Path | None:
     source = store / KEYS_FILE
     if not source.exists():
         return None
-    durable.make_folder(folder)
-    temporary, note = folder / durable.temporary_name("keys"), folder / durable.temporary_name("note")
+    make_folder(folder)
+    temporary = folder / temporary_name("keys")
     try:
         copy_database(source, temporary)
         keys = manifests.described(folder, temporary)
@@ -52,13 +53,10 @@ def copy_keys(store: Path, folder: Path, *, log_id: str) -> Path | None:
             created_at=datetime.now(UTC),
             keys=manifests.BackupFile(path=final.name, size_bytes=keys.size_bytes, sha256=keys.sha256),
         )
-        durable.write_synced(note, checked_json.encode(said))
-        durable.sync_folder(folder)
-        note.rename(folder / KEYS_NOTE_FILE)
-        durable.sync_folder(folder)
+        sync(folder)  # The keys have their name before the note says so.
+        replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
     finally:
-        for path in (temporary, note):
-            path.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     for path in folder.glob(_COPIES):
         if path != final:
             with suppress(OSError):  # The next copy tries again.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +13,8 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.projections import durable
+from mnemolog.infra.runtime.atomic_files import make_folder, publish_folder, write_pieces
+from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.projections.sql import checked_json
 
 BACKUP_FILE: Final = "backup.json"
@@ -101,8 +99,8 @@ def _said(path: Path, kind: type[Said], *, shown: Path) -> Said:
 
 def copy_file(source: Path, target: Path, *, moved: Moved = lambda _: None) -> None:
     """Copy a file that nobody changes into a new one, durably. For databases there is `copy_database`."""
-    durable.make_folder(target.parent)
-    durable.write_pieces(target, _pieces(source, moved))
+    make_folder(target.parent)
+    write_pieces(target, _pieces(source, moved))
 
 
 def described(root: Path, path: Path) -> BackupFile:
@@ -135,75 +133,18 @@ def require_free(folder: Path, *, of: str | None = None) -> None:
     except NotADirectoryError as error:
         raise errors.BackupRefused(folder, "it is a file") from error
     except OSError as error:
-        raise writing_error(folder, error) from error
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn errors of the file system into errors of our tree."""
-    try:
-        yield
-    except OSError as error:
-        raise writing_error(folder, error) from error
-
-
-def writing_error(folder: Path, error: OSError) -> errors.MnemologError:
-    """Return what an error of the file system means to who wants to write there."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return errors.StorageFull(folder)
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return errors.OutOfDescriptors(folder)
-    return errors.StoreNotWritable(folder, str(error))
-
-
-@contextmanager
-def building(prefix: str, final: Path) -> Iterator[Path]:
-    """Give a new folder beside `final` to build it in. What is not published when the block ends is deleted."""
-    temporary = final.absolute().with_name(durable.temporary_name(prefix))
-    with writing(final):
-        spare = os.open(os.devnull, os.O_RDONLY)  # Deleting takes one: there may be no other left then.
-        try:
-            durable.make_folder(temporary)
-            yield temporary
-        finally:
-            os.close(spare)
-            _discard(temporary)
-
-
-def _discard(folder: Path) -> None:
-    with suppress(OSError):
-        for path in sorted(folder.rglob("*"), reverse=True):
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink()
-    with suppress(OSError):
-        folder.rmdir()
+        raise as_store_error(error, folder) from error
 
 
 def publish(temporary: Path, final: Path, *, of: str | None = None) -> None:
     """Give a finished folder its name, durably; in place of a backup `of` this log, if that is given.
 
-    Raises `BackupRefused` where somebody was quicker.
+    Raises `BackupRefused` if the name was taken meanwhile.
     """
-    for path in sorted(temporary.rglob("*"), reverse=True):
-        if path.is_dir():
-            durable.sync_folder(path)
-    durable.sync_folder(temporary)
-    replaced = None
-    if of is not None and (final / BACKUP_FILE).exists():
+    replace = of is not None and (final / BACKUP_FILE).exists()
+    if replace:
         require_free(final, of=of)
-        replaced = final.with_name(durable.temporary_name("replaced"))
-        final.rename(replaced)
     try:
-        temporary.rename(final)  # Over an empty folder that is allowed, over any other it is not.
-    except OSError as error:
-        if replaced is not None:
-            with suppress(OSError):
-                replaced.rename(final)
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise
-        raise errors.BackupRefused(final, "somebody else has put something there meanwhile") from error
-    durable.sync_folder(final.parent)
-    if replaced is not None:
-        _discard(replaced)
+        publish_folder(temporary, final, replace=replace)
+    except FileExistsError as error:
+        raise errors.BackupRefused(final, "another program has put something there meanwhile") from error

@@ -20,6 +20,7 @@ from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations import maintenance
 from mnemolog.operations.backup_keys import restore_keys
@@ -93,7 +94,7 @@ def restore_backup(
     manifest = manifests.read(source)
     manifests.require_free(folder)
     try:
-        with manifests.building(_TEMPORARY, folder) as temporary:
+        with temporary_folder(_TEMPORARY, folder) as temporary:
             _copy(source, temporary, manifest, progress)
             if keys is not None:
                 restore_keys(Path(keys), temporary / KEYS_FILE, log_id=manifest.log_id)

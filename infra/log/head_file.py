@@ -11,7 +11,8 @@ from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import NotedHead, head_line, parse_head
-from mnemolog.infra.runtime.atomic_files import mapped_errors, sync
+from mnemolog.infra.runtime.atomic_files import sync
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 
 LINE_BYTES_MAX: Final = 4_096
 
@@ -34,7 +35,7 @@ def append_head(path: Path, head_after: Callable[[Line | None], NotedHead]) -> N
     `head_after` is told the last head of the file and gives the next one, or raises, and then nothing is written.
     Of several processes one does so at a time. Raises `WitnessUnreadable`, `StoreNotWritable`, `StorageFull`.
     """
-    with mapped_errors(path):
+    with mapped_to_store_errors(path):
         is_new = not path.exists()
         with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # Until the file is closed.

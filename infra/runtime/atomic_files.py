@@ -1,62 +1,97 @@
-"""Files for others to keep: there as a whole, and durable, or not at all."""
+"""Writing files and folders so that a crash leaves the old state or the new one, never a mix.
+
+Everything is written under a temporary name, made durable and then renamed. Only its owner may read it.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+"""The content is private, whatever the umask of the program allows."""
+
+_REMOVED: Final = "removed"
+_TAKEN: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+
+def temporary_name(prefix: str) -> str:
+    """Return a name that no other process picks and that readers skip."""
+    return f".{prefix}.{os.getpid()}.{secrets.token_hex(4)}"
+
+
+# Files
 
 
 @contextmanager
 def new_file(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
-    """Give a file to write into; it gets its name when the block is done, readable for its owner alone.
+    """Give a file to write into. It becomes `path`, durably, when the block ends.
 
-    Whoever is killed meanwhile leaves `.NAME.PID.*.part` beside it, and `path` as it was. Raises `InvalidInput` for a
-    name that is taken unless `overwrite` is set, `StoreNotWritable`, `StorageFull`.
+    A process that is killed meanwhile leaves `.NAME.PID.*.part` beside it, and `path` as it was. Raises `InvalidInput`
+    if the name is taken, unless `overwrite` is set; `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`.
     """
     if path.exists() and not overwrite:
         raise _taken(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    with mapped_errors(path):
+    temporary = path.with_name(f"{temporary_name(path.name)}.part")
+    with mapped_to_store_errors(path):
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
+            with open(temporary, "xb", opener=_open_private) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            _name(temporary, path, overwrite=overwrite)
+            _rename(temporary, path, overwrite=overwrite)
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()
         sync(path.absolute().parent)
 
 
-def _name(temporary: Path, path: Path, *, overwrite: bool) -> None:
-    if overwrite:
-        temporary.replace(path)
-        return
+def replace_file(path: Path, data: bytes, *, prefix: str, synced: bool) -> None:
+    """Write a file as a whole, in place of the one of that name. It is durable on return if `synced`."""
+    temporary = path.with_name(temporary_name(prefix))
     try:
-        path.hardlink_to(temporary)  # Refuses a name that was taken meanwhile, as a rename does not.
-    except FileExistsError as error:
-        raise _taken(path) from error
-    except OSError:  # There are file systems without hard links.
-        if path.exists():
-            raise _taken(path) from None
+        (write_synced if synced else write_unsynced)(temporary, data)
         temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if synced:
+        sync(path.parent)
 
 
-def _taken(path: Path) -> errors.InvalidInput:
-    return errors.InvalidInput("file", f"{path} is there already; choose another name, or say that it may be replaced")
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a new file and make its content durable."""
+    write_pieces(path, [data])
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> int:
+    """Write a new file piece by piece and make its content durable. Return its size in bytes."""
+    size = 0
+    with open(path, "xb", opener=_open_private) as file:
+        for piece in pieces:
+            size += file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return size
+
+
+def write_unsynced(path: Path, data: bytes) -> None:
+    """Write a file, new or over an old one, that may be lost in a power cut."""
+    with open(path, "wb", opener=_open_private) as file:
+        file.write(data)
 
 
 def sync(path: Path) -> None:
-    """Make durable what a file holds that nobody has open, or the names in a folder."""
+    """Make durable the content of a closed file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -64,12 +99,113 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def mapped_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the file system into `StorageFull` or `StoreNotWritable`."""
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
+
+
+def _rename(temporary: Path, path: Path, *, overwrite: bool) -> None:
+    if overwrite:
+        temporary.replace(path)
+        return
     try:
-        yield
+        path.hardlink_to(temporary)  # Unlike a rename it refuses a name that was taken meanwhile.
+    except FileExistsError as error:
+        raise _taken(path) from error
+    except OSError:  # Some file systems have no hard links.
+        if path.exists():
+            raise _taken(path) from None
+        temporary.rename(path)
+
+
+def _taken(path: Path) -> errors.InvalidInput:
+    return errors.InvalidInput("file", f"{path} exists; choose another name, or allow it to be overwritten")
+
+
+# Folders
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its missing parents. An existing one stays as it is."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+
+
+@contextmanager
+def temporary_folder(prefix: str, final: Path) -> Iterator[Path]:
+    """Give a new folder beside `final`, to build it in. If it is not published when the block ends, it is deleted.
+
+    Raises `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`.
+    """
+    temporary = final.absolute().with_name(temporary_name(prefix))
+    with mapped_to_store_errors(final):
+        spare = os.open(os.devnull, os.O_RDONLY)  # Deleting takes a descriptor: by then none may be left.
+        try:
+            make_folder(temporary)
+            yield temporary
+        finally:
+            os.close(spare)
+            _delete(temporary)
+
+
+def publish_folder(temporary: Path, final: Path, *, replace: bool = False) -> None:
+    """Give a finished folder, whose files are durable, its final name, and make that durable.
+
+    A name is free if nothing or an empty folder has it; `replace` deletes a folder that has it. Raises
+    `FileExistsError` for a name that is taken, and leaves everything as it was.
+    """
+    for path in sorted(temporary.rglob("*"), reverse=True):
+        if path.is_dir():
+            sync(path)
+    sync(temporary)
+    replaced = None
+    if replace and final.exists():
+        replaced = final.with_name(temporary_name("replaced"))
+        final.rename(replaced)
+    try:
+        temporary.rename(final)  # Allowed over an empty folder, but over nothing else.
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise errors.StorageFull(path) from error
-        raise errors.StoreNotWritable(path, error.strerror or str(error)) from error
+        if replaced is not None:
+            with suppress(OSError):
+                replaced.rename(final)
+        if error.errno not in _TAKEN:
+            raise
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from error
+    sync(final.parent)
+    if replaced is not None:
+        _delete(replaced)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder that was replaced. It is renamed first, so that no reader sees half of it.
+
+    What cannot be deleted now is left to `remove_leftovers`.
+    """
+    doomed = folder.with_name(temporary_name(_REMOVED))
+    with suppress(OSError):
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def leftovers(folder: Path, prefix: str) -> list[Path]:
+    """Return the temporary files and folders of writers of `folder`, running or interrupted."""
+    return [path for kind in (prefix, _REMOVED) for path in folder.glob(f".{kind}.*")]
+
+
+def remove_leftovers(folder: Path, prefix: str) -> None:
+    """Delete what interrupted writers of `folder` left. The caller must be its only writer."""
+    for path in leftovers(folder, prefix):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder as far as possible. Unlike `shutil.rmtree` it needs no more than one free descriptor."""
+    with suppress(OSError):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
+    with suppress(OSError):
+        folder.rmdir()

@@ -23,7 +23,8 @@ import msgspec
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
-from mnemolog.projections import durable
+from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.vectors.manifest import Manifest, read_manifest
 
@@ -154,7 +155,7 @@ class Quarantine:
         Raises `ProjectionUnreadable`.
         """
         found = []
-        with durable.mapped_errors(self.folder):
+        with mapped_to_projection_errors(self.folder):
             paths = list(self._paths())
         for path in paths:
             note = _read_note(path)
@@ -177,7 +178,7 @@ class Quarantine:
     def manifests(self) -> list[tuple[str, Manifest]]:
         """Return the readable manifests of segments that lie here, each with the name of its item."""
         found = []
-        with durable.mapped_errors(self.folder):
+        with mapped_to_projection_errors(self.folder):
             folders = [(path, folder) for path in self._paths() for folder in (path, *sorted(path.glob(_SEGMENTS)))]
         for path, folder in folders:
             with suppress(errors.ProjectionUnreadable):
@@ -235,8 +236,10 @@ class Quarantine:
         written = _note_of(target)
         belonging = {suffix: identity(path.with_name(path.name + suffix)) for suffix in parts}
         try:
-            durable.write_synced(written, msgspec.json.encode(msgspec.structs.replace(note, sha256=note.checksum())))
-            durable.sync_folder(self.folder)
+            atomic_files.write_synced(
+                written, msgspec.json.encode(msgspec.structs.replace(note, sha256=note.checksum()))
+            )
+            atomic_files.sync(self.folder)
             path.rename(target)
         except OSError:
             written.unlink(missing_ok=True)
@@ -247,8 +250,8 @@ class Quarantine:
             if known is not None and identity(part) == known:
                 with suppress(FileNotFoundError):
                     part.rename(target.with_name(target.name + suffix))
-        durable.sync_folder(self.folder)
-        durable.sync_folder(path.parent)
+        atomic_files.sync(self.folder)
+        atomic_files.sync(path.parent)
         return target
 
     def _delete(self, items: Iterable[QuarantinedItem]) -> None:
@@ -258,12 +261,12 @@ class Quarantine:
             self._forget_leftovers()
             for item in items:
                 for part in _with_parts(self.folder / item.name):
-                    removed = self.folder / durable.temporary_name("removed")
+                    removed = self.folder / atomic_files.temporary_name("removed")
                     with suppress(FileNotFoundError):
                         doomed.append(part.rename(removed))
                 _note_of(self.folder / item.name).unlink(missing_ok=True)
                 structured_log.info("quarantine.purged", name=item.name, was=item.was, bytes=item.bytes)
-            durable.sync_folder(self.folder)
+            atomic_files.sync(self.folder)
         for path in doomed:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -291,9 +294,9 @@ class Quarantine:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        durable.make_folder(self.folder)
+        atomic_files.make_folder(self.folder)
         # A new object each time: it has a descriptor of its own, so that threads exclude one another as well.
-        path, mode = self.folder / ".lock", durable.FILE_MODE
+        path, mode = self.folder / ".lock", atomic_files.FILE_MODE
         with filelock.FileLock(path, LOCK_WAIT_S, mode, poll_interval=0.01, thread_local=False):
             yield
 

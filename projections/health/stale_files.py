@@ -16,11 +16,11 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.projections.durable import FILE_MODE
+from mnemolog.infra.runtime.atomic_files import FILE_MODE
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import Holder, IndexerLock
 
-_TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}")  # As `durable.temporary_name` makes them.
+_TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}")  # As `atomic_files.temporary_name` makes them.
 _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
 _HOLDER: Final = re.compile(r"\.([0-9a-f]{16})\.holder\.json")
 

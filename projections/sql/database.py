@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import unfit
-from mnemolog.projections.durable import mapped_errors
+from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.sql.file_checksum import break_seal, seal
 
 _FULL: Final = 13  # SQLITE_FULL
@@ -80,7 +80,7 @@ class ProjectionDatabase(NamedTuple):
 
     def _unseal(self) -> None:
         if self.sealed:
-            with mapped_errors(self.path.parent):
+            with mapped_to_projection_errors(self.path.parent):
                 break_seal(self.path)
 
     @contextmanager

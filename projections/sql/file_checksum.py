@@ -17,7 +17,7 @@ import sqlalchemy as sa
 import xxhash
 
 from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.projections.durable import temporary_name, write_note
+from mnemolog.infra.runtime.atomic_files import replace_file
 
 PART: Final = "-seal"
 SEALED_BYTES_MAX: Final = 1 << 30
@@ -70,12 +70,7 @@ def seal(connection: sa.Connection, database: Path) -> bool:
         found = _look(database)
         if found is None or found.size_bytes > SEALED_BYTES_MAX:
             return False
-        temporary = database.with_name(temporary_name("seal"))
-        try:
-            write_note(temporary, msgspec.json.encode(found))
-            temporary.rename(path_of(database))
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path_of(database), msgspec.json.encode(found), prefix="seal", synced=False)
         return True
     finally:
         connection.exec_driver_sql("ROLLBACK")

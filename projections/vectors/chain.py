@@ -10,7 +10,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections import durable
+from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.ports import Log
 from mnemolog.projections.vectors.grouping import Group, fold
 from mnemolog.projections.vectors.manifest import (
@@ -157,4 +157,4 @@ def _set_aside(folder: Path, why: str, log: Log, quarantine: Path) -> None:
         raise _Vanished
     offsets = range_of(folder)
     if offsets is not None and covered_by(log, offsets):
-        durable.quarantine(folder, quarantine, reason=why)
+        Quarantine(quarantine).set_aside(folder, reason=why)

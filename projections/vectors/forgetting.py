@@ -16,7 +16,8 @@ import numpy as np
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.projections import durable
+from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors.checked_rows import PIECE_ROWS, ExactRows, Rows
@@ -58,14 +59,14 @@ def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress
     rewritten = removed = 0
     generations = generation_folders(root)
     for number, generation in enumerate(generations):
-        with IndexerLock(root, generation.prefix).held(wait_s=WAIT_S), durable.mapped_errors(root):
+        with IndexerLock(root, generation.prefix).held(wait_s=WAIT_S), mapped_to_projection_errors(root):
             for folder in segment_folders(generation.path):
                 outcome = _purged(folder, log, gone)
                 rewritten, removed = rewritten + outcome.rewritten, removed + outcome.removed
             _remove_leftovers(root, generation)
         if progress is not None:
             progress(number + 1, len(generations))
-    with durable.mapped_errors(root):
+    with mapped_to_projection_errors(root):
         for folder in (*root.glob(BUILDING), *root.glob(f".{PROBE}.*")):
             # Not a generation yet: what a rebuild that was cut off has left. One at work holds the lock.
             with IndexerLock(root, folder.name.removeprefix(BUILDING[:-1])).held(wait_s=WAIT_S):
@@ -154,7 +155,7 @@ def _described(manifest: Manifest) -> Description:
 
 def _removed(folder: Path) -> Purged:
     """Delete a segment: renamed first, so that no reader sees half of it."""
-    doomed = folder.with_name(durable.temporary_name("removed"))
+    doomed = folder.with_name(atomic_files.temporary_name("removed"))
     folder.rename(doomed)
     shutil.rmtree(doomed)
     return Purged(0, 1)
@@ -162,9 +163,9 @@ def _removed(folder: Path) -> Purged:
 
 def _remove_leftovers(root: Path, generation: GenerationFolder) -> None:
     """Delete what writers that were cut off have left, and fail where that cannot be done."""
-    for folder in durable.leftovers(generation.path, TEMPORARY):
+    for folder in atomic_files.leftovers(generation.path, TEMPORARY):
         shutil.rmtree(folder)
-    for folder in durable.leftovers(root, TEMPORARY):
+    for folder in atomic_files.leftovers(root, TEMPORARY):
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
             raise errors.ProjectionUnreadable(folder, "it cannot be deleted")

@@ -14,7 +14,9 @@ import numpy as np
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
-from mnemolog.projections import durable
+from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
+from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors import segment as segments
@@ -93,7 +95,7 @@ class Generation:
     def is_untidy(self) -> bool:
         """Whether there is something to write, or something left by a writer that was cut off."""
         unused = len(segment_folders(self.folder)) != len(self.snapshot.written)
-        return bool(self.snapshot.tail) or unused or bool(durable.leftovers(self.folder, TEMPORARY))
+        return bool(self.snapshot.tail) or unused or bool(atomic_files.leftovers(self.folder, TEMPORARY))
 
     def refresh(self, *, wait_s: float = -1) -> None:
         """Take in what another process has written, if anything, unless somebody extends for `wait_s` seconds.
@@ -174,7 +176,7 @@ class Generation:
         """Do without a segment that turned out to be damaged: it goes to quarantine."""
         with self._extending:
             if segment.exists():
-                durable.quarantine(segment, self._quarantine, reason=why)
+                Quarantine(self._quarantine).set_aside(segment, reason=why)
             if segment_folders(self.folder) != self._listed:
                 self._refresh()
 
@@ -189,7 +191,7 @@ class Generation:
                 tail = (*tail[:-1], replace(tail[-1], open_turns=open_turns))
             self._writing = True
         try:
-            with durable.mapped_errors(self.folder):
+            with mapped_to_projection_errors(self.folder):
                 self._tidy()
                 yield tail
         finally:
@@ -197,11 +199,11 @@ class Generation:
 
     def _tidy(self) -> None:
         """Delete what a writer that was cut off has left: half a segment, or segments that it had merged."""
-        durable.remove_leftovers(self.folder, TEMPORARY)
+        atomic_files.remove_leftovers(self.folder, TEMPORARY)
         used = {part.folder for part in self._work.written}
         for folder in segment_folders(self.folder):
             if folder not in used and self._is_merged_away(folder):
-                durable.remove_folder(folder)
+                atomic_files.remove_folder(folder)
 
     def _is_merged_away(self, folder: Path) -> bool:
         """Whether all of a sound segment lies within one that is used."""
@@ -230,7 +232,7 @@ class Generation:
             self._work = self._work._replace(written=tuple(written), tail=tail)
             self.snapshot = self._work
         for folder in gone:
-            durable.remove_folder(folder)
+            atomic_files.remove_folder(folder)
         self._listed = segment_folders(self.folder)
 
     def _refresh(self) -> None:
@@ -252,7 +254,7 @@ class Generation:
 
     def _take_in_written(self, *, keep_tail: bool = True) -> None:
         """Read the segments that are new. The tail stays, if it may, where it still goes on from their end."""
-        with durable.mapped_errors(self.folder):
+        with mapped_to_projection_errors(self.folder):
             listed = segment_folders(self.folder)
             known = {part.folder: part for part in self._work.written if part.folder is not None}
             chain = load_chain(self.folder, log=self._log, maker=self._maker, quarantine=self._quarantine, known=known)

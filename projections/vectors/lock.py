@@ -16,7 +16,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.projections import durable
+from mnemolog.infra.runtime import atomic_files
 from mnemolog.projections.vectors.folders import prefix_of
 
 WAIT_S: Final = 10.0
@@ -46,7 +46,7 @@ class IndexerLock:
         name = f".{prefix_of(fingerprint)}{purpose and '.'}{purpose}"
         self.path = root / f"{name}.lock"
         self._note = root / f"{name}.holder.json"
-        self._lock = filelock.FileLock(self.path, mode=durable.FILE_MODE, thread_local=False)
+        self._lock = filelock.FileLock(self.path, mode=atomic_files.FILE_MODE, thread_local=False)
         # The file's lock belongs to the process and may be taken twice by it; threads exclude one another here.
         self._thread = threading.Lock()
 
@@ -73,11 +73,11 @@ class IndexerLock:
 
     def _acquire(self, wait_s: float) -> None:
         try:
-            durable.make_folder(self.path.parent)
+            atomic_files.make_folder(self.path.parent)
             self._lock.acquire(timeout=wait_s, poll_interval=POLL_S)
         except filelock.Timeout as error:
             raise errors.IndexerBusy(self.path, holder=self.holder()) from error
         except OSError as error:
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
         with suppress(OSError):  # No room, no descriptor: whoever waits is not told who holds it, and that is all.
-            durable.write_note(self._note, msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))
+            atomic_files.write_unsynced(self._note, msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))

@@ -17,7 +17,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.durable import write_synced
+from mnemolog.infra.runtime.atomic_files import write_synced
 from mnemolog.projections.ports import Log
 from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.folders import named

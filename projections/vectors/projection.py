@@ -12,7 +12,8 @@ import numpy as np
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.projections import durable
+from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.recall.candidates import VectorAnswer
 from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
@@ -176,12 +177,12 @@ class VectorProjection:
         `from_scratch`. With `skip_bad` a text that the model refuses is set aside and listed in the manifest.
         Raises `EncodingFailed`, naming the position, and `IndexerBusy`: the current generation goes on.
         """
-        with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
+        with self._lock.held(wait_s=wait_s), mapped_to_projection_errors(self._root):
             building = self._root / f"{BUILDING}{prefix_of(self._maker.fingerprint)}"
-            durable.remove_leftovers(self._root, PROBE)
+            atomic_files.remove_leftovers(self._root, PROBE)
             if from_scratch:
                 shutil.rmtree(building, ignore_errors=True)
-            durable.make_folder(building)
+            atomic_files.make_folder(building)
             fresh = self._open(
                 building, Embedder(self._encoder, self._cache, skip_bad=skip_bad, ask_cache=not from_scratch)
             )
@@ -189,7 +190,7 @@ class VectorProjection:
             built = fresh.snapshot
             replaced = self._folders()
             final = self._name(replaced[-1].serial + 1 if replaced else 1)
-            durable.publish_folder(building, final)
+            atomic_files.publish_folder(building, final)
             with self._switching:
                 self._generation = self._open(final)
             for folder in replaced:
@@ -199,7 +200,7 @@ class VectorProjection:
     def missing(self, *, upto: Position, from_scratch: bool = False) -> int:
         """Return how many texts up to `upto` would need the model if everything were built anew."""
         embedder = Embedder(self._encoder, self._cache, ask_cache=not from_scratch)
-        return self._open(self._root / durable.temporary_name(PROBE), embedder).count_unknown(upto=upto)
+        return self._open(self._root / atomic_files.temporary_name(PROBE), embedder).count_unknown(upto=upto)
 
     def _build_whole(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
         """Build, without what was damaged since a rebuild that was cut off had written it."""
@@ -253,7 +254,7 @@ class VectorProjection:
         """
         if not generation.is_untidy and new_since is None:
             return True
-        with self._lock.held(wait_s=wait_s), durable.mapped_errors(self._root):
+        with self._lock.held(wait_s=wait_s), mapped_to_projection_errors(self._root):
             # Sampled before embedding, checked before writing: meanwhile a rebuild may have replaced it. What was
             # embedded for it is in the cache.
             if self._current_folder() == generation.folder:
@@ -302,7 +303,7 @@ class VectorProjection:
         """Delete a generation that was replaced, unless it holds what this log cannot tell: that is a witness."""
         found = (look(part, self._log) for part in segment_folders(generation))
         if all(segment is None or segment.covered for segment in found):
-            durable.remove_folder(generation)
+            atomic_files.remove_folder(generation)
 
     def _folders(self) -> list[GenerationFolder]:
         return generation_folders(self._root, self._maker.fingerprint)

@@ -17,7 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain import structured_log
-from mnemolog.projections.durable import make_folder, publish_folder, temporary_name, write_pieces, write_synced
+from mnemolog.infra.runtime.atomic_files import (
+    make_folder,
+    publish_folder,
+    temporary_name,
+    write_pieces,
+    write_synced,
+)
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, MappedRows, ReadRows, block_digest

@@ -279,13 +279,15 @@ def test_what_another_process_dropped_is_built_again_by_whoever_has_it_open(stor
 
 def test_a_drop_that_failed_is_still_listed_and_can_be_repeated(store, both, monkeypatch):
     """What went wrong is an error of ours; the model that answers is not touched by it."""
-    from mnemolog.projections import durable
+    from mnemolog.infra.runtime import atomic_files
 
     first = model_of(store)
     store.add_model(both[1])
     store.activate_model(both[0])
     with monkeypatch.context() as patched:
-        patched.setattr(durable, "remove_folder", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours")))
+        patched.setattr(
+            atomic_files, "remove_folder", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours"))
+        )
         with pytest.raises(mnemolog.ProjectionUnreadable, match="not yours"):
             store.drop_model("half-1")
     assert named(store)["half-1"].vectors == TURNS

@@ -373,7 +373,7 @@ def test_an_export_is_private_and_replaces_nothing_unasked(store, exported):
     assert stat.S_IMODE(exported.stat().st_mode) == 0o600
     before = exported.read_bytes()
     store.record("a", "user", "more")
-    with pytest.raises(InvalidInput, match="is there already"):
+    with pytest.raises(InvalidInput, match="exists; choose another name"):
         store.export(exported)
     assert exported.read_bytes() == before
     assert store.export(exported, overwrite=True).events == EVENTS + 1
@@ -417,10 +417,13 @@ def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypat
     """Neither a part of a file nor a part of a store."""
     before = {path.name for path in tmp_path.iterdir()}
 
-    def refuse(_):
+    def refuse(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    where = {"export": "mnemolog.infra.runtime.atomic_files.os.fsync", "import": "mnemolog.audit.log_import.sync"}
+    where = {
+        "export": "mnemolog.infra.runtime.atomic_files.os.fsync",
+        "import": "mnemolog.audit.log_import.publish_folder",
+    }
     calls = {
         "export": lambda: store.export(tmp_path / "another.jsonl"),
         "import": lambda: import_log(exported, tmp_path / "copy"),

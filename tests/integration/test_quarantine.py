@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mnemolog import InvalidInput
-from mnemolog.projections import durable
+from mnemolog.infra.runtime import atomic_files
 from mnemolog.projections.health import quarantine
 from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.vectors.manifest import FORMAT, Manifest, segment_name, write_manifest
@@ -85,16 +85,9 @@ def test_a_database_moves_with_its_parts_as_one_item(aside):
     assert [path.name for path in aside.folder.iterdir()] == [".lock"]
 
 
-def test_the_old_function_does_the_same(aside):
-    """Callers that know the folder only need not know the class."""
-    moved = durable.quarantine(thing(aside), aside.folder, reason="as before")
-    assert [item.name for item in aside.items()] == [moved.name]
-    assert durable.quarantine(aside.folder.parent / "gone", aside.folder, reason="as before") is None
-
-
 def test_a_crash_at_any_moment_leaves_the_original_or_item_and_reason(tmp_path, aside, monkeypatch):
     """Cut off at each file operation in turn, and once more after that: nothing lost, no item without reason."""
-    operations = ("write_synced", "sync_folder")
+    operations = ("write_synced", "sync")
     for after in range(1, 10):
         path = thing(aside, text=f"content {after}")
         before = {item.name for item in aside.items()}
@@ -116,10 +109,10 @@ def test_a_crash_at_any_moment_leaves_the_original_or_item_and_reason(tmp_path, 
 
 
 def _cut_off_after(patched, after, names):
-    """Have the `after`-th call of these functions of `durable` die like a process does. Counts in the list."""
+    """Have the `after`-th call of these functions of `atomic_files` die like a process does. Counts in the list."""
     seen = [0]
     for name in names:
-        original = getattr(durable, name)
+        original = getattr(atomic_files, name)
 
         def counted(*arguments, original=original):
             seen[0] += 1
@@ -127,7 +120,7 @@ def _cut_off_after(patched, after, names):
                 raise KeyboardInterrupt
             return original(*arguments)
 
-        patched.setattr(durable, name, counted)
+        patched.setattr(atomic_files, name, counted)
     return seen
 
 
@@ -213,7 +206,7 @@ def test_a_new_thing_under_the_old_name_is_left_alone(aside):
 def test_a_file_system_that_refuses_leaves_everything_as_it_was(aside, monkeypatch):
     """No error for the reader who wanted an answer: what is damaged is not used, that is all."""
     path = thing(aside)
-    monkeypatch.setattr(durable, "write_synced", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
+    monkeypatch.setattr(atomic_files, "write_synced", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
     assert aside.set_aside(path, reason="damaged") is None
     assert path.exists()
     assert aside.items() == []
