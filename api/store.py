@@ -8,11 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from mnemolog import composition
 from mnemolog.application import previews
 from mnemolog.application.commands import Switched
 from mnemolog.application.session_service import Sessions, SwitchHow
 from mnemolog.audit.service import Auditing
+from mnemolog.composition import make_encoder
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain import session as domain
@@ -22,6 +22,7 @@ from mnemolog.domain.limits import MEMORY_LIMITS, TURNS_PER_CALL_MAX, MemoryLimi
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.forgetting.forget_face import Forgets
 from mnemolog.forgetting.service import Forgetting
@@ -45,7 +46,9 @@ from mnemolog.projections.recall.prefetch_ticket import Moment, Request
 from mnemolog.projections.recall.read_models import SessionSummary, Turn
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.opening import open_snapshots
 from mnemolog.projections.vectors.grouping import checked_every
+from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.recall_face import Recalling
 from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
@@ -68,7 +71,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         telemetry: Telemetry | None = None,
     ) -> None:
         self.path, self._log, self._projections = folder, log, projections
-        self._snapshots = composition.open_snapshots(folder, log)
+        self._snapshots = open_snapshots(StoreLayout(folder), log, busy_timeout_s=log.busy_timeout_s)
         self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
         self._telemetry = telemetry or NO_TELEMETRY
         self._recalls = Recalls(log, self._sessions, projections, self._telemetry)
@@ -139,7 +142,14 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
             encrypt=encrypt,
         )
         projections = OpenedProjections(
-            folder, log, model, every=every, models=models, background=background, reranker=second_look
+            StoreLayout(folder),
+            log,
+            model,
+            make_encoder=make_encoder,
+            every=every,
+            models=models,
+            background=background,
+            reranker=second_look,
         )
         structured_log.info("store.opened", path=folder, log_id=log.log_id, background=background)
         store = cls(folder, log, projections, clock=clock, limits=limits, telemetry=telemetry)
@@ -377,7 +387,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
             self._sessions.state(session)
         return replay(self._log, to=end, session=session, progress=progress)
 
-    def vectors(self) -> composition.Vectors:
+    def vectors(self) -> Vectors:
         """Return the vectors of the model that answers now. Raises `ModelUnavailable`, `ModelMismatch`."""
         return self._projections.vectors()
 

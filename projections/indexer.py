@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mnemolog import composition
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import cancellation
 from mnemolog.infra.runtime.condition import Changes
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.candidates import VectorAnswer
+from mnemolog.projections.vectors.leg import Vectors
 
 if TYPE_CHECKING:
     from mnemolog.projections.vectors.lock import IndexerLock
@@ -38,7 +38,7 @@ class Leg(NamedTuple):
     """The vector leg of one recall."""
 
     indexing: Indexing
-    vectors: composition.Vectors
+    vectors: Vectors
 
     @property
     def fingerprint(self) -> str:
@@ -53,15 +53,15 @@ class Leg(NamedTuple):
 class Indexing:
     """Brings the vectors up to positions of the log. Safe for many threads."""
 
-    def __init__(self, folder: Path, vectors: Callable[[], composition.Vectors]) -> None:
-        self._root, self._vectors = folder / composition.PROJECTIONS / composition.VECTORS, vectors
+    def __init__(self, root: Path, vectors: Callable[[], Vectors]) -> None:
+        self._root, self._vectors = root, vectors
         self._changes = Changes()
         self._turn: object | None = None
         """The token of who extends the vectors now."""
         self.trouble: Callable[[], str | None] = lambda: None
         """Asked for what is wrong with the projector, where vectors are behind."""
 
-    def leg(self, vectors: composition.Vectors) -> Leg:
+    def leg(self, vectors: Vectors) -> Leg:
         """Return what a recall asks that is to be answered by these vectors."""
         return Leg(self, vectors)
 
@@ -114,7 +114,7 @@ class Indexing:
             raise refused
         return encoded
 
-    def cover(self, vectors: composition.Vectors, upto: Position, *, timeout_s: float) -> None:
+    def cover(self, vectors: Vectors, upto: Position, *, timeout_s: float) -> None:
         """Return when these vectors cover `upto`, embedding in the caller's thread what is missing.
 
         Waits for no projector and no other process: what it can do it does. One call of the model is not cut
@@ -143,7 +143,7 @@ class Indexing:
             raise errors.ProjectionBehind("vectors", behind_events=behind, why=str(error)) from error
 
     def search(
-        self, vectors: composition.Vectors, query: str, *, k: int, allowed: list[Position] | None, upto: Position
+        self, vectors: Vectors, query: str, *, k: int, allowed: list[Position] | None, upto: Position
     ) -> VectorAnswer:
         """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
         projection = vectors.projection()
@@ -157,7 +157,7 @@ class Indexing:
             answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
         return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
 
-    def _embed_new(self, vectors: composition.Vectors, upto: Position) -> str | None:
+    def _embed_new(self, vectors: Vectors, upto: Position) -> str | None:
         """Embed what a recall embeds by itself. Return what was in the way, if anything was."""
         # Who embeds an import will not be done in time, whatever this one waits.
         wait_s = RECALL_WAIT_S if upto - vectors.projection().covers <= RECALL_TEXTS else 0.0
@@ -180,9 +180,7 @@ class Indexing:
 
         self._alone(written, needless=lambda: False, timeout_s=None)
 
-    def _extend(
-        self, vectors: composition.Vectors, upto: Position, *, texts: int, timeout_s: float | None
-    ) -> int | None:
+    def _extend(self, vectors: Vectors, upto: Position, *, texts: int, timeout_s: float | None) -> int | None:
         """Make one step. Return how many texts were encoded, or None if it was not our turn in time."""
         projection = vectors.projection()
         return self._alone(
@@ -212,13 +210,13 @@ class Indexing:
                     self._turn = None
                 self._changes.tell()
 
-    def _lock(self, vectors: composition.Vectors) -> IndexerLock:
+    def _lock(self, vectors: Vectors) -> IndexerLock:
         from mnemolog.projections.vectors.lock import IndexerLock
 
         return IndexerLock(self._root, vectors.fingerprint, purpose=_PURPOSE)
 
 
-def _distance(vectors: composition.Vectors, upto: Position) -> int:
+def _distance(vectors: Vectors, upto: Position) -> int:
     """Return how many positions are missing; all of them when the vectors cannot even be opened."""
     try:
         return upto - vectors.projection().covers

@@ -180,6 +180,18 @@ class Encoder(Protocol):
         ...
 
 
+class MakeEncoder(Protocol):
+    """Makes the encoder of a model."""
+
+    def __call__(self, model: Any, *, recipe: str, download: bool) -> Encoder:
+        """Return the encoder for a model name, a model folder, or an object with `encode` and `fingerprint`.
+
+        `recipe` says how turns become the texts that are embedded; it is part of the fingerprint. Without
+        `download` a name is looked up on this machine only.
+        """
+        ...
+
+
 class Reranker(Protocol):
     """What tells how well texts answer a query."""
 

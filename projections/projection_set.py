@@ -5,21 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from mnemolog import composition
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.indexer import Indexing
-from mnemolog.projections.ports import Progress, Reranker
+from mnemolog.projections.ports import MakeEncoder, Progress, Reranker
 from mnemolog.projections.projector import Projector
 from mnemolog.projections.projector_status import ProjectorStatus, read_status
 from mnemolog.projections.recall.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
+from mnemolog.projections.sql.opening import open_views
+from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.projections.vectors.model_registry import Models
 
 
@@ -28,32 +29,41 @@ class OpenedProjections:
 
     def __init__(
         self,
-        folder: Path,
+        layout: StoreLayout,
         log: EventLog,
         model: Any,
         *,
+        make_encoder: MakeEncoder,
         every: int = 1,
         models: Sequence[Any] = (),
         background: bool = False,
         reranker: Reranker | None = None,
     ) -> None:
-        self._folder, self._log = folder, log
+        self._layout, self._log = layout, log
         self.reranker = reranker
         self._opening = threading.Lock()
         self._views: Views | None = None
-        self.models = Models(folder, log, model, every=every, others=models)
-        self.indexing = Indexing(folder, self.vectors)
+        self.models = Models(
+            layout,
+            log,
+            model,
+            make_encoder=make_encoder,
+            busy_timeout_s=log.busy_timeout_s,
+            every=every,
+            others=models,
+        )
+        self.indexing = Indexing(layout.vectors, self.vectors)
         """The way by which the vectors follow the log."""
         self.projector: Projector | None = None
         """Does so in the background, where it was asked for and there is a model."""
         if background and model is not None:
-            self.projector = Projector(folder / composition.PROJECTIONS, log, self.indexing)
+            self.projector = Projector(layout.projections, log, self.indexing)
 
     def views(self) -> Views:
         """Return the views as they are, however far they have read."""
         with self._opening:
             if self._views is None:
-                self._views = composition.open_views(self._folder, self._log)
+                self._views = open_views(self._layout, self._log, busy_timeout_s=self._log.busy_timeout_s)
             return self._views
 
     def current_views(self, progress: Progress | None = None) -> Views:
@@ -69,7 +79,7 @@ class OpenedProjections:
         """Return how far the views have read, None where nothing has needed them yet."""
         return None if self._views is None else self._views.position()
 
-    def vectors(self) -> composition.Vectors:
+    def vectors(self) -> Vectors:
         """Return the vectors of the active model; before any activation, of the one the store was opened with.
 
         Raises `ModelUnavailable` when the store was opened without a model, and `ModelMismatch` when the active
@@ -104,7 +114,7 @@ class OpenedProjections:
         """Return what the own projector does, or where there is none, one of another process."""
         if self.projector is not None:
             return self.projector.status()
-        return read_status(self._folder / composition.PROJECTIONS, now=datetime.now(UTC))
+        return read_status(self._layout.projections, now=datetime.now(UTC))
 
     def poke(self) -> None:
         """Have the projector look now: what kept it from its work may be gone."""

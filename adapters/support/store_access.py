@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from mnemolog import composition
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import Lanes
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
+from mnemolog.projections.sql import opening
 from mnemolog.projections.sql.projection import Tables
 from mnemolog.store import MemoryStore
 
@@ -52,4 +53,6 @@ def encoder_of(store: MemoryStore) -> Encoder | None:
 
 def open_tables(store: MemoryStore, file_name: str, kind: type[Followed]) -> Followed:
     """Open tables in a file of their own among the projections of a store. To be closed before the store."""
-    return composition.open_tables(store.path, log_of(store), file_name, kind)
+    return opening.open_tables(
+        StoreLayout(store.path), log_of(store), file_name, kind, busy_timeout_s=log_of(store).busy_timeout_s
+    )

@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from mnemolog import composition
 from mnemolog.domain import errors
 from mnemolog.domain.events import ModelActivated
 from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.model import MODELS_STREAM
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.health import stale_files
@@ -20,6 +20,7 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.projector_status import PROJECTORS
 from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import empty
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.folders import generation_folders
@@ -41,20 +42,21 @@ def purge(
 
     May be done again. Raises `ProjectionError`, `StorageFull`.
     """
-    root = folder / composition.PROJECTIONS
+    layout = StoreLayout(folder)
+    root = layout.projections
     left: list[str] = []
-    if (root / composition.VIEWS_FILE).exists() and not projections.current_views().scrub():
-        left.append(_READ_BY_OTHERS.format(composition.VIEWS_FILE))
-    if not _purge_snapshots(root / composition.SNAPSHOTS_FILE, snapshots):
-        left.append(_READ_BY_OTHERS.format(composition.SNAPSHOTS_FILE))
-    if not _purge_embeddings(root, log, projections, progress):
-        left.append(_READ_BY_OTHERS.format(composition.EMBEDDINGS_FILE))
-    if (root / composition.VECTORS).exists():
+    if layout.views.exists() and not projections.current_views().scrub():
+        left.append(_READ_BY_OTHERS.format(layout.views.name))
+    if not _purge_snapshots(layout.snapshots, snapshots):
+        left.append(_READ_BY_OTHERS.format(layout.snapshots.name))
+    if not _purge_embeddings(layout, log, projections, progress):
+        left.append(_READ_BY_OTHERS.format(layout.embeddings.name))
+    if layout.vectors.exists():
         from mnemolog.projections.vectors import forgetting  # It needs FAISS, which a store without vectors does not.
 
-        forgetting.purge(root / composition.VECTORS, log, forgotten_turns(log), progress=progress)
-    left += [_READ_BY_OTHERS.format(path.name) for path in _tables(root) if not _purge_tables(path, log)]
-    _purge_quarantine(composition.open_quarantine(folder), log)
+        forgetting.purge(layout.vectors, log, forgotten_turns(log), progress=progress)
+    left += [_READ_BY_OTHERS.format(path.name) for path in _tables(layout) if not _purge_tables(path, log)]
+    _purge_quarantine(Quarantine(StoreLayout(folder).quarantine), log)
     for path in (root / PROJECTORS).glob("*.json"):
         path.unlink(missing_ok=True)  # It may quote what a model said about a text.
     projections.poke()
@@ -65,20 +67,22 @@ def _purge_snapshots(path: Path, snapshots: SnapshotStore) -> bool:
     try:
         return snapshots.forget()
     except errors.ProjectionUnreadable as error:
-        if not composition.is_damage(error):
+        if not is_damage(error):
             raise
         snapshots.let_go()
         _remove(path)  # States can be folded again.
         return True
 
 
-def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections, progress: Progress | None) -> bool:
-    path = root / composition.EMBEDDINGS_FILE
+def _purge_embeddings(
+    layout: StoreLayout, log: EventLog, projections: OpenedProjections, progress: Progress | None
+) -> bool:
+    path = layout.embeddings
     if not path.exists():
         return True
     from mnemolog.projections.sql.embeddings_sweep import sweep  # It needs numpy.
 
-    everies = {projections.models.every, *_everies(root, log)}
+    everies = {projections.models.every, *_everies(layout, log)}
 
     def purged(database: ProjectionDatabase) -> None:
         sweep(database, log, upto=log.head().position, everies=everies, progress=progress)
@@ -86,10 +90,10 @@ def _purge_embeddings(root: Path, log: EventLog, projections: OpenedProjections,
     return _purge_database(path, log, purged)
 
 
-def _tables(root: Path) -> list[Path]:
+def _tables(layout: StoreLayout) -> list[Path]:
     """Return the files of tables that adapters follow the log with."""
-    ours = {composition.VIEWS_FILE, composition.SNAPSHOTS_FILE, composition.EMBEDDINGS_FILE}
-    return sorted(path for path in root.glob("*.db") if path.name not in ours)
+    ours = {layout.views, layout.snapshots, layout.embeddings}
+    return sorted(path for path in layout.projections.glob("*.db") if path not in ours)
 
 
 def _purge_tables(path: Path, log: EventLog) -> bool:
@@ -98,18 +102,15 @@ def _purge_tables(path: Path, log: EventLog) -> bool:
 
 
 def _purge_database(path: Path, log: EventLog, purged: Callable[[ProjectionDatabase], None]) -> bool:
-    engine = composition.open_engine(path, busy_timeout_s=log.busy_timeout_s)
     try:
-        database = ProjectionDatabase(engine, path)
-        purged(database)
-        return database.scrub()
+        with opened(path, busy_timeout_s=log.busy_timeout_s) as database:
+            purged(database)
+            return database.scrub()
     except errors.ProjectionUnreadable as error:
-        if not composition.is_damage(error):
+        if not is_damage(error):
             raise
         _remove(path)  # What cannot be read cannot be swept; and all of it can be made again.
         return True
-    finally:
-        engine.dispose()
 
 
 def _remove(path: Path) -> None:
@@ -117,10 +118,10 @@ def _remove(path: Path) -> None:
         stale_files.remove(path.with_name(path.name + part))
 
 
-def _everies(root: Path, log: EventLog) -> Iterator[int]:
+def _everies(layout: StoreLayout, log: EventLog) -> Iterator[int]:
     """Yield how many turns share a vector in any generation, or did under any model that was activated."""
     by_recipe = {recipe(every): every for every in range(1, RETAIN_EVERY_MAX + 1)}
-    for generation in generation_folders(root / composition.VECTORS):
+    for generation in generation_folders(layout.vectors):
         for segment in segment_folders(generation.path):
             with suppress(errors.ProjectionUnreadable, KeyError):
                 yield by_recipe[read_manifest(segment).recipe]

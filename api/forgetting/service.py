@@ -13,12 +13,12 @@ from typing import Final
 
 import filelock
 
-from mnemolog import composition
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, Target
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request
@@ -193,7 +193,7 @@ class Forgetting:
 
     @contextmanager
     def _alone(self, *, wait_s: float) -> Iterator[None]:
-        folder = self._folder / composition.PROJECTIONS
+        folder = StoreLayout(self._folder).projections
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = filelock.FileLock(folder / LOCK_FILE, timeout=wait_s, thread_local=False)

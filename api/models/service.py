@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog import composition
 from mnemolog.application import commands
 from mnemolog.domain import errors
 from mnemolog.domain.events import ModelActivated, TurnRecorded
 from mnemolog.domain.model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
 from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.models.catalogue import catalogue, folders_of, known_as
@@ -22,7 +22,9 @@ from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.grouping import checked_every
+from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
 from mnemolog.results import ModelActivation, ModelAt, ModelDrop, RebuildReport
 
@@ -140,7 +142,7 @@ class ModelChange:
 
     @property
     def _root(self) -> Path:
-        return self.path / composition.PROJECTIONS / composition.VECTORS
+        return StoreLayout(self.path).vectors
 
     def _indexing(self, fingerprint: str) -> AbstractContextManager[None]:
         """Hold the right to write a model's vectors. Raises `IndexerBusy`."""
@@ -148,7 +150,7 @@ class ModelChange:
 
         return IndexerLock(self._root, fingerprint).held()
 
-    def _catch_up(self, vectors: composition.Vectors, progress: Progress | None) -> int:
+    def _catch_up(self, vectors: Vectors, progress: Progress | None) -> int:
         """Bring vectors up to the head, which may move meanwhile. Return how many texts the model was called for."""
         encoded = 0
         self._begin_anew_if_gone(vectors)
@@ -160,12 +162,12 @@ class ModelChange:
                 break
         return encoded
 
-    def _begin_anew_if_gone(self, vectors: composition.Vectors) -> None:
+    def _begin_anew_if_gone(self, vectors: Vectors) -> None:
         """Begin anew where another process has dropped what this one has still open: it is to lie on disk again."""
         if not folders_of(self._root, vectors.fingerprint):
             self._projections.models.let_go(vectors.fingerprint)
 
-    def _to_activate(self, asked: Any) -> tuple[composition.Vectors, int]:
+    def _to_activate(self, asked: Any) -> tuple[Vectors, int]:
         """Return the vectors to activate, and how many turns share one."""
         if isinstance(asked, str) and _FINGERPRINT.fullmatch(asked) and not Path(asked).is_dir():
             return self._by_fingerprint(asked)
@@ -174,7 +176,7 @@ class ModelChange:
         choice = (models.called(asked) if isinstance(asked, str) else []) or [asked]
         others = {every for item in self.models() if (every := item.retain_every_n_turns) is not None}
         for everies in ([models.every], sorted(others - {models.every})):
-            ready: dict[str, tuple[composition.Vectors, int]] = {}
+            ready: dict[str, tuple[Vectors, int]] = {}
             for model in choice:
                 for every in everies:
                     vectors = models.vectors_of(model, every=every)
@@ -188,7 +190,7 @@ class ModelChange:
                 return only
         raise errors.ModelRefused(_called(asked), "it has no vectors here: add it first (`mnemolog model add`)")
 
-    def _by_fingerprint(self, asked: str) -> tuple[composition.Vectors, int]:
+    def _by_fingerprint(self, asked: str) -> tuple[Vectors, int]:
         found = self._named(asked)
         wanted = known_as(found)
         try:
@@ -197,7 +199,7 @@ class ModelChange:
             why = f"nothing that this process can open has the fingerprint {short(found.fingerprint)}"
             raise errors.ModelUnavailable(found.name, why) from error
 
-    def _may_answer(self, vectors: composition.Vectors) -> bool:
+    def _may_answer(self, vectors: Vectors) -> bool:
         """Whether a model has vectors. A store's own makes them as it recalls; an empty log needs none."""
         models = self._projections.models
         return (
@@ -232,7 +234,7 @@ class ModelChange:
     def _forget(self, fingerprint: str, *, dry_run: bool) -> int:
         from mnemolog.projections.sql import embeddings
 
-        with _cache(self.path / composition.PROJECTIONS / composition.EMBEDDINGS_FILE) as database:
+        with _cache(StoreLayout(self.path).embeddings) as database:
             if database is None:
                 return 0
             if dry_run:
@@ -260,7 +262,7 @@ def _cache(path: Path) -> Iterator[ProjectionDatabase | None]:
     if not path.exists():
         yield None
         return
-    engine = composition.open_engine(path)
+    engine = open_engine(path)
     try:
         yield ProjectionDatabase(engine, path)
     finally:

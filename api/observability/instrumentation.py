@@ -8,8 +8,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-from mnemolog import composition
 from mnemolog.domain import errors
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.observability.telemetry import (
@@ -26,6 +26,7 @@ from mnemolog.observability.telemetry import (
     Observed,
     Telemetry,
 )
+from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.projection_set import OpenedProjections
 
 OK: Final = "ok"
@@ -92,10 +93,10 @@ def gauges_of(folder: Path, log: EventLog, projections: OpenedProjections) -> Ga
                 yield max(0, end - position), of | {"projection": name}
 
     def items() -> Observed:
-        yield composition.open_quarantine(folder).status().items, of
+        yield Quarantine(StoreLayout(folder).quarantine).status().items, of
 
     def size() -> Observed:
-        yield composition.open_quarantine(folder).status().bytes, of
+        yield Quarantine(StoreLayout(folder).quarantine).status().bytes, of
 
     asked = {HEAD: head, WAL_BYTES: wal_bytes, LAG: lag, QUARANTINE_ITEMS: items, QUARANTINE_BYTES: size}
     return {name: _answering(ask) for name, ask in asked.items()}

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from mnemolog import composition
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.copy_database import copy_database, look_at
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
@@ -32,7 +32,7 @@ from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, 
 
 LOOKS_MAX: Final = 5
 """How often the segments are looked through again, because some were merged into others meanwhile."""
-_DATABASES: Final = (composition.VIEWS_FILE, composition.SNAPSHOTS_FILE, composition.EMBEDDINGS_FILE)
+_DATABASES: Final = ("views.db", "snapshots.db", "embeddings.db")
 _TEMPORARY: Final = "backup"
 _NO_KEYS: Final = (
     f"The content keys ({KEYS_FILE}) are not in this backup: without a copy of them nobody can ever read what was said "
@@ -120,10 +120,10 @@ class _Backup:
         """Copy segments and databases. What cannot be copied is left out: it is made anew."""
         self._copy_segments()
         for name in _DATABASES:
-            source = self._store / composition.PROJECTIONS / name
+            source = StoreLayout(self._store).projections / name
             if not source.exists():
                 continue
-            target = self._folder / composition.PROJECTIONS / name
+            target = StoreLayout(self._folder).projections / name
             make_folder(target.parent)
             try:
                 copy_database(source, target, moved=self._moved)
@@ -131,7 +131,7 @@ class _Backup:
                 if isinstance(error, errors.StorageFull | errors.OutOfDescriptors | errors.StoreNotWritable):
                     raise  # It is the backup that cannot be written.
                 target.unlink(missing_ok=True)
-                self._leave_out(f"{composition.PROJECTIONS}/{name}", error)
+                self._leave_out(f"projections/{name}", error)
 
     def finish(self, *, needs_keys: bool) -> BackupManifest:
         """Copy the log, and write what the backup is."""
@@ -153,7 +153,7 @@ class _Backup:
         return manifest
 
     def _copy_segments(self) -> None:
-        root = self._store / composition.PROJECTIONS / composition.VECTORS
+        root = StoreLayout(self._store).vectors
         for _ in range(LOOKS_MAX):
             vanished = 0
             for part in (part for folder in generation_folders(root) for part in segment_folders(folder.path)):

@@ -10,19 +10,19 @@ from typing import Final, Literal, get_args
 
 from pysqlite3 import dbapi2
 
-from mnemolog import composition
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.head import NotedHead, parse_head
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting.results import ForgettingStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.head_file import append_head, read_heads
 from mnemolog.operations.status import caches, tables, views_status, wal_status
 from mnemolog.projections.health.drift import LOST_HISTORY, UNCOVERED
-from mnemolog.projections.health.quarantine import QuarantineStatus
+from mnemolog.projections.health.quarantine import Quarantine, QuarantineStatus
 from mnemolog.projections.health.verify import Kind, Verification, Witness, glance, verify
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
@@ -46,10 +46,10 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
     `active` is the fingerprint of the model that recalls use, where one is chosen.
     """
     head = log.head()
-    projections = folder / composition.PROJECTIONS
-    views, sessions, turns = views_status(projections / composition.VIEWS_FILE, log)
-    vectors = tuple(generations(projections / composition.VECTORS, log, active=active))
-    quarantine = composition.open_quarantine(folder).status()
+    layout = StoreLayout(folder)
+    views, sessions, turns = views_status(layout.views, log)
+    vectors = tuple(generations(layout.vectors, log, active=active))
+    quarantine = Quarantine(StoreLayout(folder).quarantine).status()
     forgetting, wal = forgetting_record.status(log), wal_status(log)
     return Status(
         path=str(folder),
@@ -63,9 +63,9 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         sessions=sessions,
         turns=turns,
         views=views,
-        tables=tables(projections, log),
+        tables=tables(layout.projections, log),
         vectors=vectors,
-        caches=caches(projections),
+        caches=caches(layout.projections),
         projector=projector,
         quarantined=quarantine.items,
         quarantine=quarantine,
@@ -195,13 +195,13 @@ def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
     What was set aside remembers as well as before, and a segment that is ahead of the log is the one witness of
     a tail that was lost. Purging the quarantine ends its testimony.
     """
-    root = folder / composition.PROJECTIONS / composition.VECTORS
+    root = StoreLayout(folder).vectors
     found: list[tuple[str, str, Position, str]] = []
     for part in (part for generation in generation_folders(root) for part in segment_folders(generation.path)):
         with suppress(errors.ProjectionUnreadable):  # A damaged manifest witnesses nothing; `status` reports it.
             tag = read_manifest(part)
             found.append((f"segment {part.parent.name}/{part.name}", tag.log_id, tag.upto, tag.digest_at_upto))
-    quarantine = composition.open_quarantine(folder)
+    quarantine = Quarantine(StoreLayout(folder).quarantine)
     for item in quarantine.items():
         if item.upto is not None:
             found.append((f"quarantined {item.name}", item.log_id, item.upto, item.digest))

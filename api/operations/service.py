@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from mnemolog import composition
 from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.observability.telemetry import Telemetry
 from mnemolog.operations import maintenance
@@ -87,7 +87,7 @@ class Operations:
 
     def quarantine(self) -> Quarantine:
         """Return the quarantine: list its items, purge them. What is there was not deleted by anybody yet."""
-        return composition.open_quarantine(self.path)
+        return Quarantine(StoreLayout(self.path).quarantine)
 
     def backup(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mnemolog import composition
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log.event_log import EventLog
@@ -14,7 +13,7 @@ from mnemolog.projections.health.drift import Drift, action
 from mnemolog.projections.health.quarantine import DATABASE_PARTS, size_of
 from mnemolog.projections.sql import file_checksum, item_tables, queries, thread_index
 from mnemolog.projections.sql.conversation_views import ViewsState, standing
-from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import Tables
 from mnemolog.results import CacheStatus, TablesStatus, ViewsStatus, WalStatus
 
@@ -22,9 +21,8 @@ PRESENT: Final = "present"
 """State of a cache that a quick look finds nothing wrong with."""
 
 _FIRST_ROWS: Final = {
-    composition.EMBEDDINGS_FILE: "SELECT fingerprint, content, chunks, vectors, checksum FROM embeddings LIMIT 1",
-    composition.SNAPSHOTS_FILE: "SELECT stream, version, position, log_id, digest, format, state, checksum "
-    "FROM snapshots LIMIT 1",
+    "embeddings.db": "SELECT fingerprint, content, chunks, vectors, checksum FROM embeddings LIMIT 1",
+    "snapshots.db": "SELECT stream, version, position, log_id, digest, format, state, checksum FROM snapshots LIMIT 1",
 }
 """What a look at a cache asks. The tables' own modules need numpy, which a status must do without."""
 
@@ -42,15 +40,12 @@ def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
         return _views(Drift.MISSING, ORIGIN, head), 0, 0
     if (why := file_checksum.misfit(path)) is not None:
         return _views(Drift.DAMAGED, ORIGIN, head, why=why), 0, 0
-    engine = composition.open_engine(path)
     try:
-        with ProjectionDatabase(engine, path).reading() as connection:
+        with opened(path) as database, database.reading() as connection:
             state, position = standing(connection, log)
             sessions, turns = (0, 0) if state is ViewsState.MISSING else queries.counts(connection)
     except errors.ProjectionUnreadable as error:
         return _views(broken(error), ORIGIN, head, why=error.cause), 0, 0
-    finally:
-        engine.dispose()
     if state is not ViewsState.USABLE:
         return _views(Drift(state.value), position, head), sessions, turns
     return _views(Drift.BEHIND if position < head else Drift.CURRENT, position, head), sessions, turns
@@ -92,7 +87,7 @@ def broken(error: errors.ProjectionUnreadable) -> Drift:
     A table or column that is not there counts as damage, for our tables are all made in one transaction, and so
     does a text that is no text.
     """
-    if composition.is_damage(error) or any(sign in error.cause for sign in _SIGNS_OF_DAMAGE):
+    if is_damage(error) or any(sign in error.cause for sign in _SIGNS_OF_DAMAGE):
         return Drift.DAMAGED
     return Drift.UNREADABLE
 
@@ -106,15 +101,12 @@ def _views(state: Drift, position: Position, head: Position, *, why: str = "") -
 
 def _tables(path: Path, kind: type[Tables], log: EventLog) -> TablesStatus:
     head, why = log.head().position, ""
-    engine = composition.open_engine(path)
     try:
-        with ProjectionDatabase(engine, path).reading() as connection:
+        with opened(path) as database, database.reading() as connection:
             found, position = standing(connection, log, kind.name)
         state = Drift(found.value) if found is not ViewsState.USABLE else None
     except errors.ProjectionUnreadable as error:
         state, position, why = broken(error), ORIGIN, error.cause
-    finally:
-        engine.dispose()
     state = state or (Drift.BEHIND if position < head else Drift.CURRENT)
     return TablesStatus(
         name=path.name,
@@ -131,15 +123,12 @@ def _cache(path: Path, query: str) -> CacheStatus:
     if not path.exists():
         state = Drift.MISSING.value
     else:
-        engine = composition.open_engine(path)
         try:
-            with ProjectionDatabase(engine, path).reading() as connection:
+            with opened(path) as database, database.reading() as connection:
                 if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
                     connection.exec_driver_sql(query).all()
         except errors.ProjectionUnreadable as error:
             state, why = broken(error).value, error.cause
-        finally:
-            engine.dispose()
     size = size_of(path) + sum(size_of(path.with_name(path.name + part)) for part in DATABASE_PARTS)
     drift = Drift.CURRENT if state == PRESENT else Drift(state)
     return CacheStatus(name=path.name, state=state, bytes=size, action=action("cache", drift), why=why)

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog import composition
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecallServed
 from mnemolog.domain.model import Activation
@@ -17,12 +16,13 @@ from mnemolog.projections.recall.answer import Page, Recall
 from mnemolog.projections.recall.question import MODES, Mode, Question
 from mnemolog.projections.recall.ranking import RANKING
 from mnemolog.projections.recall.weights import Weights, checked_weights
+from mnemolog.projections.vectors.leg import Vectors
 
 RECALLS_STREAM: Final = "recalls"
 """The stream that holds the receipts."""
 
 
-def receipt_of(question: Question, answer: Recall, *, page: Page, model: composition.Vectors | None) -> RecallServed:
+def receipt_of(question: Question, answer: Recall, *, page: Page, model: Vectors | None) -> RecallServed:
     """Return the receipt of an answer. `model` is what its vectors were of, None where they did not answer."""
     return RecallServed(
         query=question.query,

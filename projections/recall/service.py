@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from mnemolog import composition
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain import errors
 from mnemolog.domain.model import Activation
@@ -30,6 +29,7 @@ from mnemolog.projections.recall.question import Question, checked_offset
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, receipt_of
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
+from mnemolog.projections.vectors.leg import Vectors
 
 TIMEOUT_S: Final = 10.0
 NOT_LOADED: Final = "its model is not loaded yet, and this recall does not wait for it"
@@ -148,7 +148,7 @@ class Recalls:
     def _leg(self, views: Views, basis: Basis) -> Leg:
         return self._projections.indexing.leg(self._vectors(views, basis))
 
-    def _vectors(self, views: Views, basis: Basis) -> composition.Vectors:
+    def _vectors(self, views: Views, basis: Basis) -> Vectors:
         models = self._projections.models
         if basis.model is None:
             with views.database.reading() as connection:
@@ -164,7 +164,7 @@ class Recalls:
         except errors.MnemologError:
             return True
 
-    def _answered_with(self, views: Views, basis: Basis, answer: Recall) -> composition.Vectors | None:
+    def _answered_with(self, views: Views, basis: Basis, answer: Recall) -> Vectors | None:
         return None if answer.model is None else self._vectors(views, basis)
 
     def _cover(self, views: Views, question: Question, basis: Basis, at_least: int, timeout_s: float) -> None:

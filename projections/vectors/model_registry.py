@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mnemolog import composition
 from mnemolog.domain import errors
 from mnemolog.domain.model import MODELS_STREAM, Activation, evolve_active, short
 from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import Folded, nothing_folded
-from mnemolog.infra.log.event_log import EventLog
+from mnemolog.projections.ports import FoldableLog, MakeEncoder
+from mnemolog.projections.vectors.leg import Vectors
 
 
 class Key(NamedTuple):
@@ -27,13 +29,24 @@ class Key(NamedTuple):
 class Models:
     """The model that a store was opened with, and further ones. Each is opened when it is first needed."""
 
-    def __init__(self, folder: Path, log: EventLog, own: Any, *, every: int = 1, others: Sequence[Any] = ()) -> None:
-        self._folder, self._log, self.every = folder, log, every
+    def __init__(
+        self,
+        layout: StoreLayout,
+        log: FoldableLog,
+        own: Any,
+        *,
+        make_encoder: MakeEncoder,
+        busy_timeout_s: float,
+        every: int = 1,
+        others: Sequence[Any] = (),
+    ) -> None:
+        self._log, self.every = log, every
+        self._vectors_of = partial(Vectors, layout, log, make_encoder=make_encoder, busy_timeout_s=busy_timeout_s)
         self.own = opened_from_anywhere(own)
         self._given = [opened_from_anywhere(model) for model in (own, *others) if model is not None]
         self._lock = threading.Lock()
-        self._opened: dict[Key, composition.Vectors] = {}
-        self._found: dict[str, composition.Vectors] = {}
+        self._opened: dict[Key, Vectors] = {}
+        self._found: dict[str, Vectors] = {}
         self._folded: Folded[Activation] = nothing_folded()
 
     def active(self) -> Activation | None:
@@ -46,7 +59,7 @@ class Models:
         """Return what is known of the stream of models without reading it."""
         return self._folded if position is None else None
 
-    def answering(self, active: Activation | None) -> composition.Vectors:
+    def answering(self, active: Activation | None) -> Vectors:
         """Return the vectors that answer where `active` is: its own, or before any activation those opened with.
 
         Raises `ModelUnavailable` when the store was opened without a model, and `ModelMismatch` when no model
@@ -56,7 +69,7 @@ class Models:
             raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
         return self.opened(self.own, every=self.every) if active is None else self.find(active)
 
-    def find(self, wanted: Activation) -> composition.Vectors:
+    def find(self, wanted: Activation) -> Vectors:
         """Return the vectors of that fingerprint, by a model given here or one of that name on this machine.
 
         Fingerprints are compared, never names: a SentenceTransformer's weights are read for it once. Nothing is
@@ -78,12 +91,12 @@ class Models:
             tried.append(f"{vectors.encoder.name} ({short(fingerprint)})")
         raise errors.ModelMismatch(built_with=str(wanted), asked_with=", ".join(tried))
 
-    def opened(self, model: Any, *, every: int, download: bool = True) -> composition.Vectors:
+    def opened(self, model: Any, *, every: int, download: bool = True) -> Vectors:
         """Return the vectors of a model, whatever its fingerprint: it is not asked for here."""
         key = Key(str(model) if isinstance(model, str | Path) else id(model), every, download)
         with self._lock:
             if key not in self._opened:
-                self._opened[key] = composition.Vectors(self._folder, self._log, model, every=every, download=download)
+                self._opened[key] = self._vectors_of(model, every=every, download=download)
             return self._opened[key]
 
     def give(self, model: Any) -> None:
@@ -98,7 +111,7 @@ class Models:
             given = list(self._given)
         return [model for model in given if self.opened(model, every=self.every).encoder.name == name]
 
-    def vectors_of(self, model: Any, *, every: int) -> composition.Vectors:
+    def vectors_of(self, model: Any, *, every: int) -> Vectors:
         """Return the vectors of a model; of two with one fingerprint, the same. Raises `ModelUnavailable`."""
         vectors = self.opened(model, every=every)
         return self._only(vectors.fingerprint, vectors)
@@ -126,7 +139,7 @@ class Models:
         for item in vectors:
             item.close()
 
-    def _candidates(self, wanted: Activation) -> Iterator[tuple[composition.Vectors, bool]]:
+    def _candidates(self, wanted: Activation) -> Iterator[tuple[Vectors, bool]]:
         """Yield vectors that may have the fingerprint, and whether their model was given here.
 
         Those called so come first, then objects, which tell their fingerprint at once.
@@ -139,7 +152,7 @@ class Models:
         if not any(isinstance(model, str | Path) and str(model) == wanted.model for model in given):
             yield self.opened(wanted.model, every=wanted.retain_every_n_turns, download=False), False
 
-    def _only(self, fingerprint: str, vectors: composition.Vectors) -> composition.Vectors:
+    def _only(self, fingerprint: str, vectors: Vectors) -> Vectors:
         with self._lock:
             used = next((item for item in self._opened.values() if item.known_fingerprint == fingerprint), vectors)
             return self._found.setdefault(fingerprint, used)

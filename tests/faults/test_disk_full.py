@@ -9,7 +9,7 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore, StorageFull
-from mnemolog.composition import _open_or_begin_anew
+from mnemolog.projections.sql.opening import open_or_rebuild
 from tests.support import open_files
 
 pytestmark = pytest.mark.promise("P13")
@@ -49,6 +49,6 @@ def test_a_database_that_cannot_be_begun_is_not_left_open(folder, request):
     request.addfinalizer(gc.enable)
     gc.disable()
     with pytest.raises(StorageFull):
-        _open_or_begin_anew(path, begin, folder / "projections" / "quarantine", busy_timeout_s=1)
+        open_or_rebuild(path, begin, folder / "projections" / "quarantine", busy_timeout_s=1)
     assert path.exists()
     assert open_files(folder) == []

@@ -9,7 +9,6 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, NewTurn
-from mnemolog.composition import EMBEDDINGS_FILE, PROJECTIONS, VIEWS_FILE
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN
 from tests.support import HashEncoder
@@ -93,7 +92,7 @@ def test_projections_that_are_deleted_are_made_again_as_they_were(tmp_path, fold
         same(rebuilt, expected, questions)
     assert alike(rebuilt, expected) >= ALIKE_MIN, f"seed {seed}"
     built = vectors_of(folder)
-    shutil.rmtree(folder / PROJECTIONS)
+    shutil.rmtree(folder / "projections")
     with opened(folder) as store:
         store.rebuild("vectors", from_scratch=True)
     same(answers(folder, questions), rebuilt, questions)
@@ -114,7 +113,7 @@ def alike(found, expected):
 
 def vectors_of(folder):
     """The bytes of the one segment that a rebuild leaves, by file name."""
-    (segment,) = (folder / PROJECTIONS / "vectors").glob("*/*/")
+    (segment,) = (folder / "projections" / "vectors").glob("*/*/")
     return {path.name: path.read_bytes() for path in segment.iterdir()}
 
 
@@ -124,7 +123,7 @@ def test_what_the_log_does_not_tell_is_gone_after_a_rebuild(folder, rng, where):
     filled(folder, 200, rng)
     questions = list(asked(rng, 200, queries=20))
     expected = answers(folder, questions)
-    plant(folder / PROJECTIONS, where)
+    plant(folder / "projections", where)
     with opened(folder) as store:
         assert all(report.complete for report in store.rebuild(from_scratch=True))
     same(answers(folder, questions), expected, questions)
@@ -132,7 +131,7 @@ def test_what_the_log_does_not_tell_is_gone_after_a_rebuild(folder, rng, where):
 
 def plant(projections, where):
     """Put something in that replay cannot make."""
-    path = projections / (VIEWS_FILE if where == "views" else EMBEDDINGS_FILE)
+    path = projections / ("views.db" if where == "views" else "embeddings.db")
     file_checksum.break_seal(path)
     connection = dbapi2.connect(path, isolation_level=None)
     if where == "views":

@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from mnemolog import composition
 from mnemolog.projections.health import rows_audit
 from mnemolog.projections.sql import embeddings
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
+from mnemolog.projections.sql.opening import open_engine
 
 DIMENSION = 4
 TEXTS = 2_000
@@ -20,7 +20,7 @@ TEXTS = 2_000
 @pytest.fixture
 def database(tmp_path):
     path = tmp_path / "embeddings.db"
-    return ProjectionDatabase(composition.open_engine(path), path)
+    return ProjectionDatabase(open_engine(path), path)
 
 
 def vector(number, model=0):

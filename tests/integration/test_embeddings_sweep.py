@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from mnemolog import composition
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
 from mnemolog.projections.sql.embeddings_sweep import sweep
+from mnemolog.projections.sql.opening import open_engine
 from tests.support import WAIT_S, append, in_thread, start
 
 GRACE_S = 0.3
@@ -20,7 +20,7 @@ GRACE_S = 0.3
 @pytest.fixture
 def database(tmp_path):
     path = tmp_path / "embeddings.db"
-    return ProjectionDatabase(composition.open_engine(path), path)
+    return ProjectionDatabase(open_engine(path), path)
 
 
 def vectors(*texts):

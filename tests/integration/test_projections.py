@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemolog import MemoryStore, ProjectionUnreadable
-from mnemolog.composition import open_engine
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.catch_up import catch_up
@@ -19,6 +18,7 @@ from mnemolog.projections.recall import text_search
 from mnemolog.projections.recall.words import stems_of, terms_of
 from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, SESSIONS, TEXT_INDEX, TURNS, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
+from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.queries import Filters
 from tests.support import HashEncoder
 

@@ -7,8 +7,9 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
-from mnemolog.composition import open_quarantine
 from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import Tables
 
@@ -112,7 +113,7 @@ def test_tables_of_another_log_or_version_are_not_used(store, tmp_path):
         (other.path / "projections" / FILE).write_bytes((store.path / "projections" / FILE).read_bytes())
         theirs = open_tables(other, FILE, Newer)
         assert (theirs.position(), theirs.texts()) == (0, [])
-        assert [item.state for item in open_quarantine(other.path).items()] == ["other-log"]
+        assert [item.state for item in Quarantine(StoreLayout(other.path).quarantine).items()] == ["other-log"]
         theirs.database.close()
 
 

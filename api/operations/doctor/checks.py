@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog import composition
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.operations import maintenance
 from mnemolog.operations.doctor import fixes as remedies
@@ -18,9 +18,10 @@ from mnemolog.operations.doctor.report import Ailment, Case
 from mnemolog.operations.status import PRESENT, broken, caches, tables, views_status
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.drift import LOST_HISTORY, TABLE, Drift, action
-from mnemolog.projections.health.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.health.quarantine import BYTES_MAX, ITEMS_MAX, Quarantine
 from mnemolog.projections.health.verify import glance
-from mnemolog.projections.sql.database import ProjectionDatabase, faults_of
+from mnemolog.projections.sql.database import faults_of
+from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.inventory import FoundGeneration, FoundSegment, Misfit, generations, survey
 from mnemolog.projections.vectors.manifest import SegmentState, size_misfit
 
@@ -88,7 +89,7 @@ def _keys_trouble(patient: Patient) -> errors.KeysMissing | None:
 
 def views_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
     """Yield what is wrong with the views, with `deep` by comparing every row with the log."""
-    path = patient.projections / composition.VIEWS_FILE
+    path = StoreLayout(patient.folder).views
     status, _, _ = views_status(path, patient.log)
     state, why, aside = Drift(status.state), status.why, True
     if state in (Drift.CURRENT, Drift.BEHIND) and deep and _keys_trouble(patient) is None:
@@ -182,13 +183,13 @@ def vector_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
 
 def quarantine_cases(patient: Patient) -> Iterator[Case]:
     """Yield a quarantine that is full, or on its way there."""
-    status = composition.open_quarantine(patient.folder).status()
+    status = Quarantine(StoreLayout(patient.folder).quarantine).status()
     if not status.full and 2 * status.items < ITEMS_MAX and 2 * status.bytes < BYTES_MAX:
         return
     yield Case(
         Ailment(
             what="quarantine",
-            where=patient.named(patient.projections / composition.QUARANTINE),
+            where=patient.named(StoreLayout(patient.folder).quarantine),
             state="full" if status.full else "large",
             severity="problem" if status.full else "note",
             why=f"{status.items} of {ITEMS_MAX} items, {status.bytes:,} of {BYTES_MAX:,} bytes",
@@ -238,31 +239,25 @@ def _compared(patient: Patient, path: Path, upto: Position, state: Drift) -> tup
     """Return the state of views by their content, why, and whether the file itself is of no use."""
     from mnemolog.projections.health import views_audit
 
-    engine = composition.open_engine(path)
     try:
-        with ProjectionDatabase(engine, path).reading() as connection:
+        with opened(path) as database, database.reading() as connection:
             found = views_audit.compare(connection, patient.log, upto=upto, progress=patient.progress)
     except errors.ProjectionUnreadable as error:
         return broken(error), error.cause, True
-    finally:
-        engine.dispose()
     return (Drift.DAMAGED, str(found), found.file_damaged) if found.count else (state, "", True)
 
 
 def _audited(patient: Patient, path: Path) -> tuple[str, str, list[tuple[Any, ...]]]:
     from mnemolog.projections.health import rows_audit
 
-    engine = composition.open_engine(path)
-    database = ProjectionDatabase(engine, path)
     try:
-        with database.reading() as connection:
-            if faults := faults_of(connection):
-                return Drift.DAMAGED.value, "; ".join(faults), []
-        keys = rows_audit.misfits(database, progress=patient.progress)
+        with opened(path) as database:
+            with database.reading() as connection:
+                if faults := faults_of(connection):
+                    return Drift.DAMAGED.value, "; ".join(faults), []
+            keys = rows_audit.misfits(database, progress=patient.progress)
     except errors.ProjectionUnreadable as error:
         return broken(error).value, error.cause, []
-    finally:
-        engine.dispose()
     return (Drift.DAMAGED.value, f"{len(keys)} rows do not fit their checksum", keys) if keys else (PRESENT, "", [])
 
 

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mnemolog import composition
 from mnemolog.domain import errors
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations import maintenance
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.drift import Drift
-from mnemolog.projections.health.quarantine import DATABASE_PARTS, identity
+from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
-from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.folders import prefix_of
 from mnemolog.projections.vectors.inventory import FoundSegment, Misfit, look
@@ -37,12 +37,12 @@ class Patient(NamedTuple):
     @property
     def projections(self) -> Path:
         """The folder of the projections."""
-        return self.folder / composition.PROJECTIONS
+        return StoreLayout(self.folder).projections
 
     @property
     def vectors(self) -> Path:
         """The folder of the vectors."""
-        return self.projections / composition.VECTORS
+        return StoreLayout(self.folder).vectors
 
     def let_go(self) -> None:
         """Close the files of this process that may be renamed; they are opened again when needed."""
@@ -58,7 +58,7 @@ def set_database_aside(patient: Patient, path: Path, *, why: str, state: str) ->
     """Move a database with its parts to quarantine."""
     judged = identity(path)
     patient.let_go()
-    moved = composition.open_quarantine(patient.folder).set_aside(
+    moved = Quarantine(StoreLayout(patient.folder).quarantine).set_aside(
         path, reason=why, state=state, parts=DATABASE_PARTS, judged=judged
     )
     return _set_aside(patient, path, moved)
@@ -68,7 +68,7 @@ def make_views_anew(patient: Patient, *, aside: bool, why: str, state: str) -> s
     """Rebuild the views, in place or, where the file is of no use or of evidence, in a new one."""
     done = ""
     if aside:
-        path = patient.projections / composition.VIEWS_FILE
+        path = StoreLayout(patient.folder).views
         done = set_database_aside(patient, path, why=why, state=state) + "; "
     turns = patient.opened.views().rebuild(upto=patient.log.head().position, progress=patient.progress)
     return f"{done}made anew from the log with {turns} turns"
@@ -79,7 +79,7 @@ def bring_views_up(patient: Patient) -> str:
     try:
         return f"read to {patient.opened.current_views(patient.progress).position()}"
     except errors.ProjectionUnreadable as error:
-        if not composition.is_damage(error):
+        if not is_damage(error):
             raise
         return make_views_anew(patient, aside=True, why=error.cause, state=Drift.DAMAGED.value)
 
@@ -88,11 +88,8 @@ def delete_rows(patient: Patient, path: Path, keys: list[tuple[Any, ...]]) -> st
     """Delete rows of a cache that do not fit their checksum."""
     from mnemolog.projections.health import rows_audit
 
-    engine = composition.open_engine(path)
-    try:
-        count = rows_audit.delete(ProjectionDatabase(engine, path), keys)
-    finally:
-        engine.dispose()
+    with opened(path) as database:
+        count = rows_audit.delete(database, keys)
     return f"deleted {count} rows; what was in them is made anew when it is needed"
 
 
@@ -103,7 +100,7 @@ def set_segment_aside(patient: Patient, segment: FoundSegment, *, misfit: Misfit
         now = look(segment.folder, patient.log, misfit)
         if now is None or now.state is not segment.state:
             return "nothing was to be done: it has been replaced meanwhile"
-        quarantine = composition.open_quarantine(patient.folder)
+        quarantine = Quarantine(StoreLayout(patient.folder).quarantine)
         moved = quarantine.set_aside(segment.folder, reason=why, state=segment.state.value, judged=judged)
         return _set_aside(patient, segment.folder, moved)
 
@@ -111,7 +108,7 @@ def set_segment_aside(patient: Patient, segment: FoundSegment, *, misfit: Misfit
 def set_generation_aside(patient: Patient, folder: Path, *, why: str, state: str) -> str:
     """Move a whole generation to quarantine."""
     with stale_files.nobody_indexing(patient.vectors):
-        moved = composition.open_quarantine(patient.folder).set_aside(folder, reason=why, state=state)
+        moved = Quarantine(StoreLayout(patient.folder).quarantine).set_aside(folder, reason=why, state=state)
         return _set_aside(patient, folder, moved)
 
 
@@ -138,6 +135,6 @@ def _set_aside(patient: Patient, path: Path, moved: Path | None) -> str:
         return f"set aside as {patient.named(moved)}"
     if identity(path) is None:
         return "nothing was to be done: it is gone"
-    full = composition.open_quarantine(patient.folder).status().full
+    full = Quarantine(StoreLayout(patient.folder).quarantine).status().full
     why = "the quarantine is full" if full else "the file system refuses, or it has been replaced meanwhile"
     raise errors.ProjectionUnreadable(path, f"it could not be set aside: {why}")

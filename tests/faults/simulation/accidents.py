@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemolog import InvalidInput, MnemologError, StorageFull
-from mnemolog.composition import VIEWS_FILE
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.session_fold import Histories
@@ -228,7 +227,7 @@ AMID = {
 def _is_guarded(path: Path) -> bool:
     """Whether damage to a file can be seen. A database without its seal, as a crash leaves it, is not judged."""
     seals = path.name.endswith(file_checksum.PART)
-    sealed = path.name != VIEWS_FILE or file_checksum.path_of(path).exists()
+    sealed = path.name != "views.db" or file_checksum.path_of(path).exists()
     return path.stat().st_size > 0 and sealed and not seals
 
 

@@ -1,0 +1,52 @@
+"""Where the files of a store lie in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class StoreLayout(NamedTuple):
+    """The paths of one store. What lies in `projections` can be deleted at any time; the rest cannot."""
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        """The event log: the source of truth."""
+        return self.folder / "log.db"
+
+    @property
+    def keys(self) -> Path:
+        """The content keys of an encrypted log."""
+        return self.folder / "keys.db"
+
+    @property
+    def projections(self) -> Path:
+        """The folder of everything that is derived from the log."""
+        return self.folder / "projections"
+
+    @property
+    def views(self) -> Path:
+        """Sessions, turns and full text."""
+        return self.projections / "views.db"
+
+    @property
+    def embeddings(self) -> Path:
+        """The cache of embedded texts."""
+        return self.projections / "embeddings.db"
+
+    @property
+    def snapshots(self) -> Path:
+        """Folded states of sessions."""
+        return self.projections / "snapshots.db"
+
+    @property
+    def vectors(self) -> Path:
+        """The folder of the vector generations."""
+        return self.projections / "vectors"
+
+    @property
+    def quarantine(self) -> Path:
+        """The folder of files that do not match the log or are damaged."""
+        return self.projections / "quarantine"

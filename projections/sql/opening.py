@@ -1,0 +1,156 @@
+"""Opening the databases of projections; one that cannot be used goes to quarantine and is rebuilt from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from mnemolog.domain import errors
+from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.infra import sqlite
+from mnemolog.infra.runtime.atomic_files import make_folder
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.projections.health.drift import UNCOVERED, Drift
+from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
+from mnemolog.projections.ports import Log
+from mnemolog.projections.sql import file_checksum
+from mnemolog.projections.sql.conversation_views import Views, standing
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
+
+Opened = TypeVar("Opened")
+Followed = TypeVar("Followed", bound=Tables)
+
+
+class _Uncovered(errors.ProjectionUnreadable):
+    """A projection of events that this log does not have."""
+
+    def __init__(self, path: Path, state: str) -> None:
+        super().__init__(path, f"it is {state}: this log does not have the events it was built from")
+        self.state = state
+
+
+class _NotAsWritten(errors.ProjectionUnreadable):
+    """A database with bytes that were never written to it, which SQLite need not notice."""
+
+
+def open_engine(
+    path: Path, *, cache_bytes: int = sqlite.CACHE_BYTES, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S
+) -> sa.Engine:
+    """Open or create the database of a projection. It may lose its last moments: the log has them."""
+    with mapped_to_store_errors(path.parent):
+        make_folder(path.parent)
+    return sqlite.create_engine(
+        path, synchronous="NORMAL", create=True, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s
+    )
+
+
+@contextmanager
+def opened(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iterator[ProjectionDatabase]:
+    """Give the database at `path`, as it is, and close it at the end."""
+    engine = open_engine(path, busy_timeout_s=busy_timeout_s)
+    try:
+        yield ProjectionDatabase(engine, path)
+    finally:
+        engine.dispose()
+
+
+def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views:
+    """Open the views of a store. Damaged ones, and those of another history, go to quarantine and are rebuilt.
+
+    They may hold the only copy of turns that the log has lost, so they are never overwritten.
+    """
+
+    def open_covered(database: ProjectionDatabase) -> Views:
+        with database.reading() as connection:
+            state, _ = standing(connection, log)
+        if state.value in UNCOVERED:
+            raise _Uncovered(layout.views, state.value)
+        return Views(database, log)
+
+    return open_or_rebuild(layout.views, open_covered, layout.quarantine, busy_timeout_s=busy_timeout_s, sealed=True)
+
+
+def open_tables(
+    layout: StoreLayout, log: Log, file_name: str, kind: type[Followed], *, busy_timeout_s: float
+) -> Followed:
+    """Open the tables that an adapter follows the log with, in a file of their own among the projections.
+
+    Unusable ones go to quarantine and are rebuilt, as with the views.
+    """
+    path = layout.projections / file_name
+
+    def open_covered(database: ProjectionDatabase) -> Followed:
+        with database.reading() as connection:
+            state, _ = standing(connection, log, kind.name)
+        if state.value in UNCOVERED:
+            raise _Uncovered(path, state.value)
+        return kind(database, log)
+
+    return open_or_rebuild(path, open_covered, layout.quarantine, busy_timeout_s=busy_timeout_s)
+
+
+def open_snapshots(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> SnapshotStore:
+    """Return the snapshots of a store. No file is opened before the first one is saved."""
+
+    def open_database() -> ProjectionDatabase:
+        return open_or_rebuild(layout.snapshots, create_tables, layout.quarantine, busy_timeout_s=busy_timeout_s)
+
+    return SnapshotStore(layout.snapshots, log, open_database)
+
+
+def open_or_rebuild(
+    path: Path,
+    open_projection: Callable[[ProjectionDatabase], Opened],
+    quarantine: Path,
+    *,
+    busy_timeout_s: float,
+    sealed: bool = False,
+    cache_bytes: int = sqlite.CACHE_BYTES,
+) -> Opened:
+    """Return what `open_projection` makes of the database at `path`.
+
+    A file that is damaged or of another history goes to quarantine, and a new one is begun in its place.
+    Raises `ProjectionUnreadable` where the quarantine is full, and `StorageFull`.
+    """
+    quarantined = Quarantine(quarantine)
+    for attempt in (1, 2):
+        judged = identity(path)
+        engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s)
+        try:
+            if (why_not := _misfit(path, sealed=sealed)) is not None:
+                raise _NotAsWritten(path, why_not)
+            return open_projection(ProjectionDatabase(engine, path, sealed))
+        except BaseException as error:
+            engine.dispose()  # Else a connection would stay open until it is collected.
+            # Only an unusable file is moved; a busy or full disk is for the caller.
+            if attempt == 2 or not isinstance(error, errors.ProjectionUnreadable) or not _is_of_no_use(error):
+                raise
+            state = error.state if isinstance(error, _Uncovered) else Drift.DAMAGED.value
+            # Another process may have been first and begun a new file under this name: then that one is opened.
+            moved = quarantined.set_aside(path, reason=error.cause, state=state, parts=DATABASE_PARTS, judged=judged)
+            if moved is None and quarantined.status().full:
+                why = f"{error.cause}; it cannot be set aside, for the quarantine is full: `mnemolog quarantine purge`"
+                raise errors.ProjectionUnreadable(path, why) from error
+    raise AssertionError("unreachable")
+
+
+def _misfit(path: Path, *, sealed: bool) -> str | None:
+    if sqlite.is_marked_read_only(path):
+        return sqlite.MARKED_READ_ONLY
+    return file_checksum.misfit(path) if sealed else None
+
+
+def _is_of_no_use(error: errors.ProjectionUnreadable) -> bool:
+    return isinstance(error, _Uncovered | _NotAsWritten) or is_damage(error)
+
+
+def is_damage(error: errors.ProjectionUnreadable) -> bool:
+    """Whether the file is damaged, and not only busy, full or owned by another user."""
+    cause = error.__cause__
+    return cause is not None and isinstance(sqlite.map_error(cause, error.path), errors.LogDamaged)
