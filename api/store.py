@@ -126,7 +126,6 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         machine alone ever opens it may say `allow_network_filesystem` (docs/operations.md).
 
         `telemetry` receives measurements (docs/observability.md): `mnemolog.observability.otel.OpenTelemetry()`.
-
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
         `FormatTooNew`, `InvalidInput`.
         """
