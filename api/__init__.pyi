@@ -56,6 +56,7 @@ from .domain.errors import (
     WitnessUnreadable,
     WrongExpectedVersion,
 )
+from .domain.head import Head
 from .domain.limits import MemoryLimits
 from .domain.switching import SwitchReason
 from .domain.values import MISSING
@@ -76,7 +77,6 @@ from .projections.vectors.inventory import GenerationStatus, SkippedTurn, Unused
 from .results import (
     CacheStatus,
     CheckpointAt,
-    HeadAt,
     ImportReport,
     MemoryStats,
     ModelActivation,
@@ -129,7 +129,7 @@ __all__ = [
     "ForgottenEvent",
     "FormatTooNew",
     "GenerationStatus",
-    "HeadAt",
+    "Head",
     "Hit",
     "ImportRefused",
     "ImportReport",

@@ -108,16 +108,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     sqlite_version: str
 
 
-class HeadAt(msgspec.Struct, frozen=True, kw_only=True):
-    """A position with the log's digest there. Kept elsewhere, it witnesses the history up to it."""
-
-    position: Position
-    digest: str
-
-    def __str__(self) -> str:
-        return f"{self.position}:{self.digest}"
-
-
 class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a rebuild made, or with `dry_run` would make."""
 

@@ -18,6 +18,7 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.head import Head
 from mnemolog.domain.limits import MEMORY_LIMITS, TURNS_PER_CALL_MAX, MemoryLimits
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
@@ -50,7 +51,7 @@ from mnemolog.projections.sql.opening import open_snapshots
 from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.recall_face import Recalling
-from mnemolog.results import HeadAt, ImportReport, NewTurn, SwitchPreview
+from mnemolog.results import ImportReport, NewTurn, SwitchPreview
 from mnemolog.session import Session
 
 
@@ -362,10 +363,9 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         state = self._sessions.agent(agent)
         return None if state is None else self.session(state.current)
 
-    def head(self) -> HeadAt:
+    def head(self) -> Head:
         """Return how far the log goes, with its digest there."""
-        head = self._log.head()
-        return HeadAt(position=head.position, digest=head.digest.hex())
+        return self._log.head()
 
     def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> Iterator[RecordedEvent]:
         """Yield the events of `(after, upto]` in order; up to the head when `upto` is None."""

@@ -1,4 +1,4 @@
-"""A head that was noted down: the end of a log, as somebody outside the log remembers it."""
+"""The head of a log: its last position, and the digest of everything up to there."""
 
 from __future__ import annotations
 
@@ -15,32 +15,41 @@ _SHORT: Final = re.compile(r"(\d{1,19}):([0-9a-fA-F]{64})")
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
-class NotedHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a file of heads."""
+class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A position with the log's digest there. Kept elsewhere, it proves the history up to it."""
 
     position: Position
+    """0 for an empty log."""
     digest: str
     """The log's digest at `position`, 64 hexadecimal digits."""
     log_id: str | None = None
-    """Of which log it is; None where nobody wrote that down."""
+    """The id of the log, in a file of heads; None where it was not noted."""
     noted_at: str | None = None
-    """When, in ISO 8601. For people: nothing is decided by it."""
+    """When the head was noted, in ISO 8601. For people: no decision depends on it."""
+
+    def __str__(self) -> str:
+        return f"{self.position}:{self.digest}"
+
+    @property
+    def digest_bytes(self) -> bytes:
+        """The digest as stored, 32 bytes."""
+        return bytes.fromhex(self.digest)
 
 
 _ENCODER: Final = msgspec.json.Encoder()
-_DECODER: Final = msgspec.json.Decoder(NotedHead)
+_DECODER: Final = msgspec.json.Decoder(Head)
 
 
-def head_line(head: NotedHead) -> bytes:
+def head_line(head: Head) -> bytes:
     """Return a head as a line of JSON."""
     return _ENCODER.encode(head) + b"\n"
 
 
-def parse_head(field: str, value: str) -> NotedHead:
-    """Return the head that was written as `POSITION:DIGEST`, or as a line of JSON. Raises `InvalidInput`."""
+def parse_head(field: str, value: str) -> Head:
+    """Return the head written as `POSITION:DIGEST` or as a line of JSON. Raises `InvalidInput`, naming `field`."""
     text = value.strip()
     if short := _SHORT.fullmatch(text):
-        head = NotedHead(position=Position(int(short[1])), digest=short[2])
+        head = Head(position=Position(int(short[1])), digest=short[2])
     else:
         try:
             head = _DECODER.decode(text)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mnemolog.domain.events import Event, RecordedEvent
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import Evolve, Folded, Known, State, nothing_known
@@ -13,20 +14,6 @@ from mnemolog.domain.stream_fold import Evolve, Folded, Known, State, nothing_kn
 if TYPE_CHECKING:  # What needs no vectors starts without numpy.
     import numpy as np
     from numpy.typing import NDArray
-
-
-class Head(Protocol):
-    """The end of a log: its last position, and the digest of everything up to it."""
-
-    @property
-    def position(self) -> Position:
-        """0 for an empty log."""
-        ...
-
-    @property
-    def digest(self) -> bytes:
-        """32 bytes."""
-        ...
 
 
 class Log(Protocol):

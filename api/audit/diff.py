@@ -15,6 +15,7 @@ from mnemolog.audit.state_diff import note_changes, value_changes
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
+from mnemolog.domain.head import Head
 from mnemolog.domain.model import Activation, activation_of
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
@@ -24,7 +25,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.recall.read_models import Switch, turn_of
-from mnemolog.results import CheckpointAt, HeadAt, checkpoint_at, task_at
+from mnemolog.results import CheckpointAt, checkpoint_at, task_at
 
 BATCH_MAX: Final = 1_000
 
@@ -177,5 +178,5 @@ def _switch(recorded: RecordedEvent, event: SessionSwitched) -> Switch:
     )
 
 
-def _head_at(log: EventLog, position: Position) -> HeadAt:
-    return HeadAt(position=position, digest=(log.digest_at(position) or b"").hex())
+def _head_at(log: EventLog, position: Position) -> Head:
+    return Head(position=position, digest=(log.digest_at(position) or b"").hex())

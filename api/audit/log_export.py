@@ -9,12 +9,12 @@ from typing import BinaryIO, Final
 from mnemolog.audit.results import LogExport
 from mnemolog.domain import errors
 from mnemolog.domain.export import FORMAT, VERSION, ExportHeader, ExportLine, ExportTrailer, encoded, exported
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.row import LogRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.projections.ports import Progress
-from mnemolog.results import HeadAt
 
 BATCH_MAX: Final = 1_000
 
@@ -46,7 +46,7 @@ def _write(log: EventLog, file: BinaryIO, *, after: Position, upto: Position, pr
         end = line
     if not isinstance(end, ExportTrailer):
         raise AssertionError("an export has an end")
-    head = HeadAt(position=Position(end.position), digest=end.digest)
+    head = Head(position=Position(end.position), digest=end.digest)
     return LogExport(log_id=log.log_id, after=after, events=end.events, head=head, bytes=written)
 
 

@@ -23,7 +23,6 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import publish_folder, temporary_folder
 from mnemolog.infra.text_source import Source
 from mnemolog.projections.ports import Progress
-from mnemolog.results import HeadAt
 
 BATCH_MAX: Final = 500
 """Events that are appended in one transaction."""
@@ -53,14 +52,13 @@ def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
                 appended = _append(log, source, reader.events())
                 head = log.head()
             publish_folder(temporary, final)
-    at = HeadAt(position=head.position, digest=head.digest.hex())
     return LogImport(
         log_id=header.log_id,
         created=True,
         events=appended,
         already_there=0,
         needs_keys=identity.is_sealed,
-        head=at,
+        head=head,
     )
 
 
@@ -73,15 +71,13 @@ def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImpor
             with Source(source, progress=_half(progress, first=False)) as file:
                 lacking = (line for line in ExportReader(file).events() if line[1].position > head)
                 appended = _append(log, source, lacking)
-        now = log.head()
-        at = HeadAt(position=now.position, digest=now.digest.hex())
         return LogImport(
             log_id=log.log_id,
             created=False,
             events=appended,
             already_there=min(head, last),
             needs_keys=log.identity.is_sealed and not (folder / KEYS_FILE).exists(),
-            head=at,
+            head=log.head(),
         )
 
 

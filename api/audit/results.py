@@ -7,10 +7,11 @@ from datetime import datetime
 import msgspec
 
 from mnemolog.domain.events import Event
+from mnemolog.domain.head import Head
 from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.read_models import Switch, Turn
-from mnemolog.results import CheckpointAt, HeadAt, NoteAt, TaskAt, ValueChange
+from mnemolog.results import CheckpointAt, NoteAt, TaskAt, ValueChange
 
 
 class EventAt(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +74,8 @@ class SessionDiff(msgspec.Struct, frozen=True, kw_only=True):
 class Diff(msgspec.Struct, frozen=True, kw_only=True):
     """What changed in a store between two positions."""
 
-    before: HeadAt
-    after: HeadAt
+    before: Head
+    after: Head
     before_at: datetime
     """When the last event up to `before` was recorded. What has expired by then is not there."""
     after_at: datetime
@@ -96,7 +97,7 @@ class LogExport(msgspec.Struct, frozen=True, kw_only=True):
     after: Position
     """The export holds the events behind this position."""
     events: int
-    head: HeadAt
+    head: Head
     """The last of them, and the digest by which to check the export."""
     bytes: int
 
@@ -112,4 +113,4 @@ class LogImport(msgspec.Struct, frozen=True, kw_only=True):
     already_there: int
     needs_keys: bool
     """Whether its content is encrypted and no `keys.db` is there: put the log's own beside `log.db`."""
-    head: HeadAt
+    head: Head

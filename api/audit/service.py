@@ -14,13 +14,13 @@ from mnemolog.audit.log_export import export_log
 from mnemolog.audit.results import Diff, EventAt, LogExport
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_micros
+from mnemolog.domain.head import Head
 from mnemolog.domain.lineage import checked_position
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations import maintenance
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
-from mnemolog.results import HeadAt
 
 DIFF_TURNS_MAX: Final = 1_000
 
@@ -32,7 +32,7 @@ class Auditing:
     _log: EventLog
     _sessions: Sessions
 
-    def note_head(self, file: str | Path) -> HeadAt:
+    def note_head(self, file: str | Path) -> Head:
         """Append the head of the log to a file of heads (JSON Lines), for `verify(heads=file)` to ask each of them.
 
         Keep the file where those who may write the store may not write. It is durable on return. Raises
@@ -40,7 +40,7 @@ class Auditing:
         `StoreNotWritable`: nothing was written.
         """
         noted = maintenance.note_head(self._log, Path(file), now=self._sessions.clock.now())
-        return HeadAt(position=noted.position, digest=noted.digest)
+        return Head(position=noted.position, digest=noted.digest)
 
     def timeline(
         self,

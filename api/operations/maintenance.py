@@ -13,7 +13,7 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.head import NotedHead, parse_head
+from mnemolog.domain.head import Head, parse_head
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
@@ -57,7 +57,7 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         log_format=log.identity.log_format,
         created_at=to_datetime(log.identity.created_at),
         head=head.position,
-        digest=head.digest.hex(),
+        digest=head.digest,
         log_bytes=log.size_bytes(),
         wal=wal,
         sessions=sessions,
@@ -87,30 +87,26 @@ def verify_store(
     """Verify the log against every witness there is: the segments' manifests, and heads noted elsewhere."""
     witnesses = list(witnesses_of(folder, log))
     if expect_head is not None:
-        witnesses.append(_witness("the expected head", parse_head("expect_head", expect_head)))
+        witnesses.append(Witness("the expected head", parse_head("expect_head", expect_head)))
     if heads is not None:
-        witnesses += [_witness(f"{heads.name} line {line}", head) for line, head in read_heads(heads)]
+        witnesses += [Witness(f"{heads.name} line {line}", head) for line, head in read_heads(heads)]
     return verify(log, witnesses=witnesses, contents=contents, progress=progress)
 
 
-def note_head(log: EventLog, file: Path, *, now: Micros) -> NotedHead:
+def note_head(log: EventLog, file: Path, *, now: Micros) -> Head:
     """Append the head of the log to a file of heads, unless its last one contradicts the log."""
 
-    def head_after(last: tuple[int, NotedHead] | None) -> NotedHead:
+    def head_after(last: tuple[int, Head] | None) -> Head:
         head = log.head()
         if last is not None:
             line, noted = last
-            for finding in glance(log, [_witness(f"{file}:{line}", noted)]):
+            for finding in glance(log, [Witness(f"{file}:{line}", noted)]):
                 if finding.kind is Kind.WITNESS:
                     raise errors.LogDamaged(f"{finding.detail}; nothing was noted", position=finding.position)
         noted_at = to_datetime(now).isoformat()
-        return NotedHead(position=head.position, digest=head.digest.hex(), log_id=log.log_id, noted_at=noted_at)
+        return Head(position=head.position, digest=head.digest, log_id=log.log_id, noted_at=noted_at)
 
     return append_head(file, head_after)
-
-
-def _witness(name: str, head: NotedHead) -> Witness:
-    return Witness(name, head.position, bytes.fromhex(head.digest), head.log_id)
 
 
 def catch_up_vectors(log: EventLog, indexing: Indexing, *, progress: Progress | None = None) -> RebuildReport:
@@ -210,7 +206,8 @@ def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
     for name, log_id, upto, digest in dict.fromkeys(found):
         with suppress(ValueError):
             if log_id == log.log_id:
-                yield Witness(name, upto, bytes.fromhex(digest))
+                bytes.fromhex(digest)
+                yield Witness(name, Head(position=upto, digest=digest))
 
 
 def _warnings(

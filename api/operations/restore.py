@@ -14,6 +14,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.forgetting.results import Erasure, ReapplyReport
 from mnemolog.infra.clock import SystemClock
@@ -155,7 +156,7 @@ def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: P
         if log.log_id != manifest.log_id:
             raise errors.BackupUnusable(folder, f"its log is {log.log_id}, backup.json says {manifest.log_id}")
         witnesses = [*maintenance.witnesses_of(folder, log)]
-        witnesses.append(Witness(manifests.BACKUP_FILE, manifest.head, bytes.fromhex(manifest.digest)))
+        witnesses.append(Witness(manifests.BACKUP_FILE, Head(position=manifest.head, digest=manifest.digest)))
         if check == "full":
             findings = list(verify(log, witnesses=witnesses, progress=progress).findings)
         else:

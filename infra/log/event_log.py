@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.forgetting import FORGETTING_STREAM
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.domain.stream_fold import Evolve, Folded, Known, State, fold_stream, nothing_known
 from mnemolog.infra import sqlite
@@ -39,13 +40,6 @@ _SELECT_BYTES: Final = (
 _SELECT_STREAM: Final = (
     f"SELECT {_COLUMNS} FROM events WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
 )
-
-
-class LogHead(NamedTuple):
-    """The end of the log."""
-
-    position: Position
-    digest: bytes
 
 
 class _Undone(Exception):
@@ -165,13 +159,13 @@ class EventLog:
             self.transact(undone)
         return results[-1]
 
-    def head(self) -> LogHead:
+    def head(self) -> Head:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
         with self._reading() as driver:
             found = driver.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
         if found is None:
-            return LogHead(ORIGIN, self.genesis)
-        return LogHead(Position(found[0]), _digest(found[1], position=found[0]))
+            return Head(position=ORIGIN, digest=self.genesis.hex())
+        return Head(position=Position(found[0]), digest=_digest(found[1], position=found[0]).hex())
 
     def last_given(self) -> Position:
         """Return the highest position ever given, which outlives the row that got it."""

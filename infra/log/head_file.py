@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.head import NotedHead, head_line, parse_head
+from mnemolog.domain.head import Head, head_line, parse_head
 from mnemolog.infra.runtime.atomic_files import sync
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 
 LINE_BYTES_MAX: Final = 4_096
 
-Line = tuple[int, NotedHead]
+Line = tuple[int, Head]
 """A head and the number of its line, counted from 1."""
 
 
@@ -29,7 +29,7 @@ def read_heads(path: Path) -> Iterator[Line]:
         raise errors.WitnessUnreadable(path, None, f"cannot be read: {error.strerror or error}") from error
 
 
-def append_head(path: Path, head_after: Callable[[Line | None], NotedHead]) -> NotedHead:
+def append_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
     """Append a head to a file, which is made if there is none. It is durable when this returns.
 
     `head_after` is told the last head of the file and gives the next one, or raises, and then nothing is written.

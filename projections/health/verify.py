@@ -15,6 +15,7 @@ from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.digest import link
 from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, misfit
 from mnemolog.domain.events import EVENT_TYPES, ContentErased, ForgetRequested, SessionStarted
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.ports import AuditableLog, Progress
 
@@ -83,13 +84,11 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Witness(NamedTuple):
-    """Somebody outside the log who remembers its digest at a position."""
+    """A head that was kept outside the log, and where it was found."""
 
     name: str
-    position: Position
-    digest: bytes
-    log_id: str | None = None
-    """The log it speaks of; None where that is taken to be this one."""
+    head: Head
+    """Without a log id it is taken to be of this log."""
 
 
 def verify(
@@ -281,23 +280,24 @@ def _of_the_file(detail: str) -> Finding:
 
 
 def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding]:
-    if witness.log_id not in (None, log.log_id):
-        detail = f"{witness.name} is of log {witness.log_id}, this is {log.log_id}"
+    head = witness.head
+    if head.log_id not in (None, log.log_id):
+        detail = f"{witness.name} is of log {head.log_id}, this is {log.log_id}"
         return [Finding(kind=Kind.WITNESS, position=ORIGIN, stream=None, detail=detail)]
-    if witness.position > last:
-        detail = f"{witness.name} has seen position {witness.position}; the log ends at {last}: it lost history"
+    if head.position > last:
+        detail = f"{witness.name} has seen position {head.position}; the log ends at {last}: it lost history"
         return [Finding(kind=Kind.WITNESS, position=Position(last + 1), stream=None, detail=detail)]
     try:
-        stored = log.digest_at(witness.position)
+        stored = log.digest_at(head.position)
     except errors.LogDamaged as error:
         stored, what = b"", str(error)
     else:
         what = "no event is there" if stored is None else f"the log has {stored.hex()}"
-    if stored == witness.digest:
+    if stored == head.digest_bytes:
         return []
-    detail = f"{witness.name} remembers {witness.digest.hex()}; {what}"
-    stream = _stream_at(log, witness.position)
-    return [Finding(kind=Kind.WITNESS, position=witness.position, stream=stream, detail=detail)]
+    detail = f"{witness.name} remembers {head.digest_bytes.hex()}; {what}"
+    stream = _stream_at(log, head.position)
+    return [Finding(kind=Kind.WITNESS, position=head.position, stream=stream, detail=detail)]
 
 
 def _stream_at(log: AuditableLog, position: Position) -> str | None:

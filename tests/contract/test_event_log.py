@@ -55,8 +55,8 @@ class EventLogContract:
     def test_an_empty_log_is_at_position_zero(self, log):
         """Before the first event there is a head: position 0, with a digest of its own."""
         assert log.head().position == 0
-        assert len(log.head().digest) == 32
-        assert log.digest_at(0) == log.head().digest
+        assert len(log.head().digest_bytes) == 32
+        assert log.digest_at(0) == log.head().digest_bytes
         assert read_all(log) == []
 
     def test_offsets_are_handed_out_in_append_order(self, log):
@@ -102,7 +102,7 @@ class EventLogContract:
             log.transact(append("s", str(n)))
             heads.append(log.head())
         assert len({head.digest for head in heads}) == len(heads)
-        assert [log.digest_at(head.position) for head in heads] == [head.digest for head in heads]
+        assert [log.digest_at(head.position) for head in heads] == [head.digest_bytes for head in heads]
         assert log.digest_at(heads[-1].position + 1) is None
 
     def test_a_refused_append_leaves_no_trace(self, log):

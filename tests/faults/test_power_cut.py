@@ -206,8 +206,8 @@ class Contents:
     def __init__(self, log, witness):
         self.texts = texts_of(read_all(log))
         self.batches = whole_batches(self.texts)
-        self.events, digest = log.head()
-        self.witness = Witness("the head that was noted", self.events, digest)
+        head = log.head()
+        self.events, self.witness = head.position, Witness("the head that was noted", head)
         self.findings = verify(log, witnesses=[witness or self.witness]).findings
 
 

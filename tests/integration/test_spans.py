@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_stream
@@ -31,11 +31,6 @@ from tests.support import EPOCH_2024, HashEncoder, started
 
 SESSIONS = ("a", "b", "c", "d'\"%")
 WORDS = ("tea", "dog", "ferry")
-
-
-class Head(NamedTuple):
-    position: int
-    digest: bytes
 
 
 class MemoryLog:
@@ -61,7 +56,7 @@ class MemoryLog:
             self.events.append(recorded)
 
     def head(self):
-        return Head(len(self.events), b"")
+        return Head(position=len(self.events), digest="")
 
     def digest_at(self, position):
         return b"" if position <= len(self.events) else None

@@ -109,7 +109,7 @@ class Places(Tables):
                 rows = [(number, text - _SIGNED, count) for text, count in counts.items()]
                 connection.exec_driver_sql("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", rows)
             if tracking.tracked(connection, self.name).position < head.position:
-                tracking.track(connection, self.name, Tracked(head.position, self.log.log_id, head.digest))
+                tracking.track(connection, self.name, Tracked(head.position, self.log.log_id, head.digest_bytes))
         return int(number)
 
     def link(self, number: int, line: str) -> Anchor | None:
