@@ -69,9 +69,9 @@ from .projections.health.verify import Finding, Verification
 from .projections.history.replay import Replay, SessionReplay
 from .projections.history.timeline import Moment
 from .projections.projector_status import ProjectorStatus
+from .projections.read_models import SessionSummary, Turn
 from .projections.recall.answer import Hit, Recall
 from .projections.recall.prefetch_ticket import PrefetchReason, Stamp, Taken, Ticket
-from .projections.recall.read_models import SessionSummary, Turn
 from .projections.recall.weights import Weights
 from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from .results import (

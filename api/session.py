@@ -17,11 +17,11 @@ from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import Request, Taken, Ticket
 from mnemolog.projections.recall.question import Mode, question
-from mnemolog.projections.recall.read_models import Turn
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.results import CheckpointAt, NewTurn, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory

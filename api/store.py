@@ -41,10 +41,10 @@ from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import Moment, Request
-from mnemolog.projections.recall.read_models import SessionSummary, Turn
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.opening import open_snapshots

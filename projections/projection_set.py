@@ -16,7 +16,7 @@ from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import MakeEncoder, Progress, Reranker
 from mnemolog.projections.projector import Projector
 from mnemolog.projections.projector_status import ProjectorStatus, read_status
-from mnemolog.projections.recall.read_models import Turn
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.opening import open_views

@@ -13,7 +13,7 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import checked_key, new_turn
-from mnemolog.projections.recall.read_models import Turn
+from mnemolog.projections.read_models import Turn
 from mnemolog.results import NewTurn
 
 if TYPE_CHECKING:

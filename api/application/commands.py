@@ -31,7 +31,7 @@ from mnemolog.domain.stream_fold import Known, Past
 from mnemolog.domain.switching import Switch
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
-from mnemolog.projections.recall.read_models import Turn, turn_of
+from mnemolog.projections.read_models import Turn, turn_of
 
 LATE: Final = "late turns"
 """Why a session that has ended goes on for a moment, and ends again."""

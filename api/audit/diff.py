@@ -24,7 +24,7 @@ from mnemolog.domain.state import Checkpoint, SessionState
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.recall.read_models import Switch, turn_of
+from mnemolog.projections.read_models import Switch, turn_of
 from mnemolog.results import CheckpointAt, checkpoint_at, task_at
 
 BATCH_MAX: Final = 1_000

@@ -10,7 +10,7 @@ from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
 from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.read_models import Switch, Turn
+from mnemolog.projections.read_models import Switch, Turn
 from mnemolog.results import CheckpointAt, NoteAt, TaskAt, ValueChange
 
 

@@ -11,7 +11,7 @@ import msgspec
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
 from mnemolog.projections.projector_status import ProjectorStatus
-from mnemolog.projections.recall.read_models import SessionSummary, Turn
+from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.results import ImportReport, RebuildReport
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.cli.output import console, counted, dated
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.read_models import Turn
 
 if TYPE_CHECKING:
     from rich.console import Console

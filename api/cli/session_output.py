@@ -9,7 +9,7 @@ import msgspec
 
 from mnemolog.cli import memory_output, output
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.read_models import Turn
+from mnemolog.projections.read_models import Turn
 from mnemolog.results import CheckpointAt, NoteAt, SwitchPreview, TaskAt
 from mnemolog.session import Session
 

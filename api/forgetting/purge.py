@@ -80,7 +80,7 @@ def _purge_embeddings(
     path = layout.embeddings
     if not path.exists():
         return True
-    from mnemolog.projections.sql.embeddings_sweep import sweep  # It needs numpy.
+    from mnemolog.projections.vectors.embeddings_sweep import sweep  # It needs numpy.
 
     everies = {projections.models.every, *_everies(layout, log)}
 

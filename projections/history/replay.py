@@ -12,7 +12,7 @@ from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.recall.read_models import Turn, turn_of
+from mnemolog.projections.read_models import Turn, turn_of
 
 BATCH_MAX = 1_000
 

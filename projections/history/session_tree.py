@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.projections.recall.read_models import SessionSummary
+from mnemolog.projections.read_models import SessionSummary
 
 LEVELS_MAX: Final = 100
 """Levels of one tree. A chain of a thousand sessions, each branched from the last, fits no page and no JSON."""

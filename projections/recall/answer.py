@@ -16,10 +16,10 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, cut
 from mnemolog.projections.ports import Reranker
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.candidates import VECTOR, Source, gather
 from mnemolog.projections.recall.question import Mode
 from mnemolog.projections.recall.ranking import CANDIDATES_MIN, Ranked, Ranking, rank
-from mnemolog.projections.recall.read_models import Turn
 from mnemolog.projections.recall.reranking import RERANKED_MAX, rerank
 from mnemolog.projections.recall.weights import DEFAULT, Weights
 from mnemolog.projections.sql import queries

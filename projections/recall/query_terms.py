@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import ROOT, Scope
-from mnemolog.projections.recall.words import TERMS_MAX, terms_of, words_of
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.queries import NEXT_TO_SLASH
+from mnemolog.projections.sql.words import TERMS_MAX, terms_of, words_of
 
 _SELECT: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value FROM json_each(?)) AND since <= ?"
 _NAMED: Final = re.compile(r"(\w+)(?:['\u2019]s\b)?")

@@ -42,7 +42,7 @@ class Found(NamedTuple):
 def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters) -> Found:
     """Return up to `k` turns, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position.
 
-    `terms` are stems (`projections.recall.words`). With `filters.upto` as it was when the log ended there: with
+    `terms` are stems (`projections.sql.words`). With `filters.upto` as it was when the log ended there: with
     the statistics of the turns up to it.
     """
     if not terms:

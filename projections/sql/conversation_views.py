@@ -26,11 +26,11 @@ from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.catch_up import BATCH_MAX
 from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.recall.words import stems_of
 from mnemolog.projections.sql import speakers, tracking, turn_metadata
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.sql.tracking import METADATA, Tracked
+from mnemolog.projections.sql.words import stems_of
 
 VIEWS: Final = "views/6"
 """Name and version of this projection. Change a table or what fills it: raise the number."""
@@ -104,7 +104,7 @@ PLACES: Final = 1 << 24
 
 TEXT_INDEX: Final = "turns_text"
 TOKENIZER: Final = "ascii tokenchars '_'"
-"""The words it gets are made already (`mnemolog.projections.recall.words`): it only parts them at the spaces."""
+"""The words it gets are made already (`mnemolog.projections.sql.words`): it only parts them at the spaces."""
 VOCABULARY: Final = "turns_vocabulary"
 CREATE_TEXT_INDEX: Final = (
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {TEXT_INDEX} USING fts5("

@@ -14,7 +14,7 @@ from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
 from mnemolog.domain.spans import Span
-from mnemolog.projections.recall.read_models import SessionSummary, Turn
+from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.sql.conversation_views import SESSIONS, TURNS
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.span_queries import in_spans, positions_in

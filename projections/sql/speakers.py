@@ -11,8 +11,8 @@ from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of
-from mnemolog.projections.recall.words import STOP_WORDS, words_of
 from mnemolog.projections.sql.tracking import METADATA
+from mnemolog.projections.sql.words import STOP_WORDS, words_of
 
 _ROLES: Final = frozenset(role.value for role in Role)
 

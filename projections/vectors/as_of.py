@@ -14,12 +14,12 @@ import numpy as np
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import Position
-from mnemolog.projections.history.rendering import render
 from mnemolog.projections.ports import Log
 from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.group_members import Positions
 from mnemolog.projections.vectors.grouping import Group
+from mnemolog.projections.vectors.rendering import render
 from mnemolog.projections.vectors.segment import Segment, build
 from mnemolog.projections.vectors.snapshot import Snapshot
 

@@ -24,7 +24,7 @@ from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_stream
-from mnemolog.projections.history.rendering import RECIPE, render
+from mnemolog.projections.vectors.rendering import RECIPE, render
 
 GROUPING: Final = "group/1"
 """Version of the rules above, part of the recipe. Change where a group closes or its text: raise it."""

@@ -9,8 +9,8 @@ import pytest
 
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import EmbeddingCache, content_hash
-from mnemolog.projections.sql.embeddings_sweep import sweep
 from mnemolog.projections.sql.opening import open_engine
+from mnemolog.projections.vectors.embeddings_sweep import sweep
 from tests.support import WAIT_S, append, in_thread, start
 
 GRACE_S = 0.3

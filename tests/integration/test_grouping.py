@@ -24,9 +24,9 @@ from mnemolog.domain.events import (
     TurnsRewound,
 )
 from mnemolog.domain.session import session_stream
-from mnemolog.projections.history.rendering import RECIPE
 from mnemolog.projections.vectors.grouping import fold, recipe
 from mnemolog.projections.vectors.manifest import read_manifest
+from mnemolog.projections.vectors.rendering import RECIPE
 from tests.faults.tamper import rewrite_manifest
 from tests.support import FakeClock, HashEncoder, started, turn
 

@@ -15,11 +15,11 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.recall.words import stems_of, terms_of
 from mnemolog.projections.sql.conversation_views import CREATE_TEXT_INDEX, SESSIONS, TEXT_INDEX, TURNS, Views
 from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.sql.queries import Filters
+from mnemolog.projections.sql.words import stems_of, terms_of
 from tests.support import HashEncoder
 
 

@@ -21,12 +21,12 @@ from mnemolog.domain.spans import Span, without
 from mnemolog.projections.recall import text_search
 from mnemolog.projections.recall.answer import Page, recall
 from mnemolog.projections.recall.candidates import Source
-from mnemolog.projections.recall.words import terms_of
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TEXT_INDEX, Views
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.span_queries import SPANS_INLINE_MAX, positions_in
+from mnemolog.projections.sql.words import terms_of
 from tests.support import EPOCH_2024, HashEncoder, started
 
 SESSIONS = ("a", "b", "c", "d'\"%")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
 from mnemolog.projections.recall import text_as_of, text_search
-from mnemolog.projections.recall.words import stems_of, terms_of
 from mnemolog.projections.sql.conversation_views import TEXT_INDEX, TOKENIZER
 from mnemolog.projections.sql.queries import Filters
+from mnemolog.projections.sql.words import stems_of, terms_of
 
 WORDS = [
     "tea",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemolog.projections.history.session_tree import LEVELS_MAX, tree
-from mnemolog.projections.recall.read_models import SessionSummary
+from mnemolog.projections.read_models import SessionSummary
 
 
 def summary(session, position, parent=None):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.projections.recall.words import TERMS_MAX, stems_of, terms_of, words_of
+from mnemolog.projections.sql.words import TERMS_MAX, stems_of, terms_of, words_of
 
 
 @pytest.mark.parametrize(

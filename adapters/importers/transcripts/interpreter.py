@@ -18,7 +18,7 @@ from mnemolog.adapters.importers.transcripts.ports import Known
 from mnemolog.adapters.importers.transcripts.scopes import scope_of
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.read_models import Turn
+from mnemolog.projections.read_models import Turn
 
 RECENT_MAX: Final = 1_000
 

@@ -13,7 +13,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.domain.state import SessionState
-from mnemolog.projections.recall.read_models import Turn
+from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql.database import listed
 from mnemolog.store import MemoryStore
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mnemolog.adapters.importers.transcripts.place import Anchor
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.read_models import Turn
+from mnemolog.projections.read_models import Turn
 
 
 class Known(Protocol):

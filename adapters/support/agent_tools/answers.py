@@ -12,8 +12,8 @@ from mnemolog.aio.session import AsyncSession
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_stream
+from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.read_models import SessionSummary
 from mnemolog.results import CheckpointAt, NoteAt, TaskAt
 
 SCANNED_MAX: Final = 5_000
