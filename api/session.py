@@ -65,7 +65,7 @@ class Session(WorkingMemory):
         `system` or `tool`; `said_at` needs a time zone; `text` holds up to 1 MiB of UTF-8, `metadata` and
         `tool_calls` up to 64 KiB each.
 
-        Raises `InvalidInput`, `SessionEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
+        Raises `InvalidInput`, `SessionAlreadyEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
         each case nothing was written.
         """
         turn = new_turn(
@@ -207,7 +207,7 @@ class Session(WorkingMemory):
         """Hide the last `turns` turns that the session sees, or all behind the log position `to`.
 
         They stay in the log and in `turns(hidden=True)`. Working memory stays as it is; see `restore`.
-        Returns how many turns were hidden. Raises `InvalidInput`, `OutsideSession`, `SessionEnded`.
+        Returns how many turns were hidden. Raises `InvalidInput`, `OutsideSession`, `SessionAlreadyEnded`.
         """
         return self._sessions.rewind(self.id, turns=turns, to=to)
 

@@ -320,7 +320,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         same again writes nothing, in place and whatever came after, and another raises `DuplicateKey`.
 
         Returns a handle on `to`. What was prefetched for the old session is never handed out. Raises
-        `UnknownSession`, `SessionExists`, `SessionEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`:
+        `UnknownSession`, `SessionExists`, `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`:
         nothing was written.
         """
         left = session.id if isinstance(session, Session) else session

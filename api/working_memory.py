@@ -96,7 +96,7 @@ class WorkingMemory(MemoryView):
 
     Writers never lose one another's changes: each decides under the log's write lock, on the state as it
     is then. What cannot be written raises, and nothing is written: `InvalidInput`, `LimitExceeded`,
-    `MemoryFull`, `UnknownSession`, `SessionEnded`.
+    `MemoryFull`, `UnknownSession`, `SessionAlreadyEnded`.
     """
 
     @abstractmethod

@@ -32,7 +32,7 @@ def create_checkpoint(
 ) -> list[Event]:
     """Decide to name this moment. Its id and name must be those of no other checkpoint that the session has.
 
-    Raises `UnknownSession`, `SessionEnded`, `CheckpointExists`, `InvalidInput`, `LimitExceeded`, `MemoryFull`.
+    Raises `UnknownSession`, `SessionAlreadyEnded`, `CheckpointExists`, `InvalidInput`, `LimitExceeded`, `MemoryFull`.
     """
     state = opened(session_id, state)
     for field, label in (("checkpoint_id", checkpoint_id), ("name", name)):
@@ -49,7 +49,7 @@ def create_checkpoint(
 def delete_checkpoint(session_id: str, state: SessionState | None, checkpoint: str) -> list[Event]:
     """Decide to delete a checkpoint, given by id or name; an inherited one only for this session.
 
-    Raises `UnknownSession`, `SessionEnded`, `UnknownCheckpoint`.
+    Raises `UnknownSession`, `SessionAlreadyEnded`, `UnknownCheckpoint`.
     """
     return [CheckpointDeleted(id=find_checkpoint(opened(session_id, state), checkpoint).id)]
 
@@ -57,7 +57,7 @@ def delete_checkpoint(session_id: str, state: SessionState | None, checkpoint: s
 def restore_checkpoint(session_id: str, state: SessionState | None, checkpoint: str) -> list[Event]:
     """Decide to bring back values, task and notes of a checkpoint, given by id or name.
 
-    Raises `UnknownSession`, `SessionEnded`, `UnknownCheckpoint`.
+    Raises `UnknownSession`, `SessionAlreadyEnded`, `UnknownCheckpoint`.
     """
     found = find_checkpoint(opened(session_id, state), checkpoint)
     return [CheckpointRestored(id=found.id, position=found.position)]

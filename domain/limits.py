@@ -132,7 +132,7 @@ def _check_json_types(field: str, value: Any, *, depth: int) -> None:
             raise InvalidInput(field, f"{type(value).__name__} is not a JSON type")
 
 
-def unfit(error: Exception) -> InvalidInput:
-    """Return what it means that a value could not be handed to a database."""
-    why = "no valid Unicode: a lone surrogate" if isinstance(error, UnicodeEncodeError) else "beyond 64 bits"
-    return InvalidInput("argument", f"{why}; no session, key or position is called that")
+def as_invalid_input(error: Exception) -> InvalidInput:
+    """Return the error for a value that the driver of a database refused before it could look for it."""
+    why = "contains a lone surrogate" if isinstance(error, UnicodeEncodeError) else "is beyond 64 bits"
+    return InvalidInput("argument", f"{why}, so no such session, key or position can exist")

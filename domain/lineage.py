@@ -45,7 +45,7 @@ def rewind(session_id: str, state: SessionState | None, *, to: int, head: Positi
 
     `head` is the position of the last event in the session's stream, turns included. `to` must lie in
     `[span.after, span.upto]` of a span of the session: the first position of its own span hides all of
-    its own turns. Raises `UnknownSession`, `SessionEnded`, `InvalidInput` or, for a position that is
+    its own turns. Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput` or, for a position that is
     hidden, too early or not written yet, `OutsideSession`.
     """
     state = opened(session_id, state)

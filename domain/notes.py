@@ -11,7 +11,10 @@ from mnemolog.domain.state import Note, SessionState
 def add_note(
     session_id: str, state: SessionState | None, text: str, *, limits: MemoryLimits = MEMORY_LIMITS
 ) -> list[Event]:
-    """Decide to add a note. Raises `UnknownSession`, `SessionEnded`, `InvalidInput`, `LimitExceeded`, `MemoryFull`."""
+    """Decide to add a note.
+
+    Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput`, `LimitExceeded`, `MemoryFull`.
+    """
     state = opened(session_id, state)
     checked_text("note", text, bytes_max=limits.note_bytes_max)
     count, size = len(state.notes), state.notes_bytes
@@ -22,7 +25,7 @@ def add_note(
 
 
 def clear_notes(session_id: str, state: SessionState | None) -> list[Event]:
-    """Decide to empty the scratchpad. Where it is empty nothing changes. Raises `UnknownSession`, `SessionEnded`."""
+    """Decide to empty the scratchpad; no event if it is empty. Raises `UnknownSession`, `SessionAlreadyEnded`."""
     return [NotesCleared()] if opened(session_id, state).notes else []
 
 

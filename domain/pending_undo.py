@@ -18,10 +18,10 @@ def is_undone(state: SessionState) -> bool:
 
 
 def mark_undone(session_id: str, state: SessionState | None) -> list[Event]:
-    """Decide to note it. Where it is noted nothing changes. Raises `UnknownSession`, `SessionEnded`."""
+    """Decide to note it; no event if it is noted. Raises `UnknownSession`, `SessionAlreadyEnded`."""
     return [] if is_undone(opened(session_id, state)) else [ValueSet(key=UNDONE, value=True)]
 
 
 def settle_undone(session_id: str, state: SessionState | None) -> list[Event]:
-    """Decide to delete the note. Where there is none nothing changes. Raises `UnknownSession`, `SessionEnded`."""
+    """Decide to delete the note; no event if there is none. Raises `UnknownSession`, `SessionAlreadyEnded`."""
     return [ValueDeleted(key=UNDONE)] if is_undone(opened(session_id, state)) else []

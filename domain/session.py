@@ -63,10 +63,10 @@ def known(session_id: str, state: SessionState | None) -> SessionState:
 
 
 def opened(session_id: str, state: SessionState | None) -> SessionState:
-    """Return the state of a session that takes events. Raises `UnknownSession` or `SessionEnded`."""
+    """Return the state of a session that takes events. Raises `UnknownSession` or `SessionAlreadyEnded`."""
     state = known(session_id, state)
     if state.ended:
-        raise errors.SessionEnded(session_id)
+        raise errors.SessionAlreadyEnded(session_id)
     return state
 
 

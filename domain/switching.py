@@ -22,7 +22,7 @@ then to `from`; the last one always is `session.switched` on the agent's stream.
 | new, reset or branch with `to` = `from`                          | SwitchRefused                      |
 | reset, branch, compress or rewind without a `from`               | SwitchRefused                      |
 | rewind without `at`; `at` with new, reset, resume or compress    | SwitchRefused                      |
-| compress or rewind in place of an ended session                  | SessionEnded                       |
+| compress or rewind in place of an ended session                  | SessionAlreadyEnded                |
 | `at` behind the head, or before `from` was started               | OutsideSession                     |
 | `at` hidden from the session, rewinding in place                 | OutsideSession                     |
 

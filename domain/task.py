@@ -21,7 +21,7 @@ def set_task(
 ) -> list[Event]:
     """Decide to work on a task, in place of the one before. Recorded even if it equals that one.
 
-    Raises `UnknownSession`, `SessionEnded`, `InvalidInput` or `LimitExceeded`.
+    Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput` or `LimitExceeded`.
     """
     opened(session_id, state)
     return [_checked(description, step=step, total=total, percent=percent, status=status)]
@@ -38,7 +38,7 @@ def update_task(
 ) -> list[Event]:
     """Decide to change the given fields of the current task; None leaves a field as it is.
 
-    Where nothing would change there is no event. Raises `UnknownSession`, `SessionEnded`, `NoTask` or
+    Where nothing would change there is no event. Raises `UnknownSession`, `SessionAlreadyEnded`, `NoTask` or
     `InvalidInput`.
     """
     state = opened(session_id, state)

@@ -99,7 +99,7 @@ def set_value(
     """Decide to set a key to any JSON value, `None` included; without `ttl` it never expires.
 
     The last event is the `ValueSet`; before it may come the deletion of expired values, where there
-    would be no room otherwise. Raises `UnknownSession`, `SessionEnded`, `InvalidInput`, `LimitExceeded`
+    would be no room otherwise. Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput`, `LimitExceeded`
     (256 KiB a value) or `MemoryFull`.
     """
     state = opened(session_id, state)
@@ -124,14 +124,14 @@ def set_value(
 def delete_value(session_id: str, state: SessionState | None, key: str) -> list[Event]:
     """Decide to delete a key. Where it is missing nothing changes; an expired one is deleted for good.
 
-    Raises `UnknownSession`, `SessionEnded`, `InvalidInput`.
+    Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput`.
     """
     state = opened(session_id, state)
     return [ValueDeleted(key=key)] if checked_value_key(key) in state.values else []
 
 
 def clear_values(session_id: str, state: SessionState | None) -> list[Event]:
-    """Decide to delete every key. Where there is none nothing changes. Raises `UnknownSession`, `SessionEnded`."""
+    """Decide to delete every key; no event if there is none. Raises `UnknownSession`, `SessionAlreadyEnded`."""
     return [ValuesCleared()] if opened(session_id, state).values else []
 
 

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import unfit
+from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
 
 SQLITE_VERSION_MIN: Final = (3, 51, 3)
@@ -180,7 +180,7 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iter
     try:
         yield
     except (UnicodeEncodeError, OverflowError) as error:
-        raise unfit(error) from error
+        raise as_invalid_input(error) from error
     except (sa.exc.SQLAlchemyError, dbapi2.Error, UnicodeDecodeError) as error:
         raise map_error(error, path, busy_timeout_s=busy_timeout_s) from error
 

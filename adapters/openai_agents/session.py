@@ -30,9 +30,9 @@ class MnemologSession:
     in it: any number of them, in threads, event loops and processes, may speak of one session. No call blocks the
     event loop. A call that changes something is done when it returns, also when it was cancelled meanwhile.
 
-    Raises `InvalidInput` for an id, scope or agent that is none, and from `add_items` for what is no JSON;
-    `LimitExceeded` beyond 64 MiB an item or 10,000 at once; `SessionEnded`, and what every append raises: nothing
-    was written.
+    Raises `InvalidInput` for an invalid id, scope or agent, and from `add_items` for items that are no JSON;
+    `LimitExceeded` beyond 64 MiB an item or 10,000 items a call; `SessionAlreadyEnded`, and what every append raises.
+    In all these cases nothing was written.
     """
 
     session_id: str

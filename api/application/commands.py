@@ -116,7 +116,7 @@ def record_late(
         for session_id, record in turns:
             try:
                 made.append(record(tx))
-            except errors.SessionEnded:
+            except errors.SessionAlreadyEnded:
                 decide_in(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
                 reopened.append(session_id)
                 made.append(record(tx))

@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import unfit
+from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.sql.file_checksum import break_seal, seal
 
@@ -88,7 +88,7 @@ class ProjectionDatabase(NamedTuple):
         try:
             yield
         except (UnicodeEncodeError, OverflowError) as error:
-            raise unfit(error) from error
+            raise as_invalid_input(error) from error
         except (sa.exc.SQLAlchemyError, self._driver_error) as error:
             cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
             code = getattr(cause, "sqlite_errorcode", None)

@@ -219,7 +219,7 @@ class EventLogContract:
         log.transact(decide("s", FROM_THE_LOG, lambda state: end("s", state, reason="ended")))
         (again,) = log.transact(keyed("s", ("k", "last words")))
         assert again.deduplicated
-        with pytest.raises(errors.SessionEnded):
+        with pytest.raises(errors.SessionAlreadyEnded):
             log.transact(keyed("s", ("l", "one more")))
 
     @pytest.mark.parametrize("batch_max", [1, 3, 7, 500])
@@ -589,7 +589,7 @@ class TestSqliteLog(EventLogContract):
         other.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=tx.version("session/s")))
         other.close()
         assert log.transact(keyed("s", ("k", "mine")))[0].deduplicated
-        with pytest.raises(errors.SessionEnded):
+        with pytest.raises(errors.SessionAlreadyEnded):
             log.transact(keyed("s", ("l", "too late")))
         assert verify(log).sound
 

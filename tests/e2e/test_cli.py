@@ -163,7 +163,7 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     (tmp_path / "files" / "a").write_text("")
     assert "there is no store" in refused(run("status", tmp_path / "missing"), 1)
     assert "not a mnemolog store" in refused(run("status", tmp_path / "files"), 1)
-    assert "no session 'nope'" in refused(run("show", memory, "nope"), 1)
+    assert "no session has the id 'nope'" in refused(run("show", memory, "nope"), 1)
     assert "scope" in refused(run("recall", memory, "q", "--scope", "/x", "--model", "none"), 1)
     assert "query" in refused(run("recall", memory, "", "--model", "none"), 1)
     assert "mode" in refused(run("recall", memory, "q", "--mode", "psychic", "--model", "none"), 1)
@@ -176,7 +176,7 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
 def test_a_process_ends_with_the_codes_that_are_promised(memory):
     """0, 1, 2 and 3, and errors go to stderr, as a shell sees it."""
     assert in_a_process("head", memory).stdout.startswith("4:")
-    assert "no session 'nope'" in refused(in_a_process("show", memory, "nope"), 1)
+    assert "no session has the id 'nope'" in refused(in_a_process("show", memory, "nope"), 1)
     assert in_a_process("sing").returncode == 2
     os.truncate(memory / "log.db", 5_000)
     assert "malformed" in refused(in_a_process("verify", memory), 3)

@@ -135,7 +135,7 @@ def test_every_write_says_in_plain_words_what_it_did(run, memory, what):
 def test_an_unknown_session_and_an_ambiguous_name_are_refused(run, memory, what):
     """Also a name that cannot be one, such as bytes that are no UTF-8. Nothing is written."""
     rest = WRITES[what][1:]
-    assert "no session 'nope'" in refused(run(*what.split(), memory, "nope", *rest))
+    assert "no session has the id 'nope'" in refused(run(*what.split(), memory, "nope", *rest))
     assert "not valid Unicode" in refused(run(*what.split(), memory, "a\udcff", *rest))
     with MemoryStore.open(memory, model=None) as store:
         store.start_session("trip")
@@ -204,15 +204,15 @@ def test_a_dry_run_of_a_switch_lists_the_events_that_the_switch_then_appends(run
     ("how", "why"),
     [
         (("resume",), "say which session to resume"),
-        (("resume", "--to", "nope"), "no session 'nope'"),
+        (("resume", "--to", "nope"), "no session has the id 'nope'"),
         (("branch", "--to", "trip-1"), "is the session to leave"),
         (("new", "--to", "trip-1"), "'trip-1' exists"),
-        (("branch", "--at", "99"), "position 99 is not in"),
+        (("branch", "--at", "99"), "does not see position 99"),
         (("branch", "--at", "-1"), "a position of the log is 0 or more"),
         (("new", "--turns", "1"), "leave out `turns`"),
         (("rewind", "--turns", "1", "--at", "4"), "say either"),
         (("new", "--scope", "/x"), "scope"),
-        (("new", "--from", "nope"), "no session 'nope'"),
+        (("new", "--from", "nope"), "no session has the id 'nope'"),
     ],
     ids=str,
 )
@@ -401,7 +401,7 @@ def test_a_rewind_hides_turns_and_show_can_show_them(run, memory):
     assert [line.startswith("hidden @") for line in run("show", memory, "trip").stdout.splitlines()] == [False, False]
     assert "say either" in refused(run("rewind", memory, "trip"))
     assert "say either" in refused(run("rewind", memory, "trip", "--turns", "1", "--to", "4", "--dry-run"))
-    assert "position 99 is not in" in refused(run("rewind", memory, "trip", "--to", "99"))
+    assert "does not see position 99" in refused(run("rewind", memory, "trip", "--to", "99"))
 
 
 def test_show_pages_from_either_end(run, memory):
@@ -431,7 +431,7 @@ def test_show_at_a_position_gives_the_session_as_it_was(run, memory):
     newest = run("show", memory, "trip", "--at", "10", "--newest-first", "--limit", "1", "--json").json
     assert texts(newest["turns"]) == ["Book it."]
     for position in (0, -1, 99):
-        assert f"position {position} is not in" in refused(run("show", memory, "trip", "--at", position))
+        assert f"does not see position {position}" in refused(run("show", memory, "trip", "--at", position))
 
 
 def test_a_branch_goes_on_from_a_position_or_a_checkpoint(run, memory):
@@ -447,7 +447,7 @@ def test_a_branch_goes_on_from_a_position_or_a_checkpoint(run, memory):
     assert run("current", memory, "--agent", "ann", "--json").json["session"] == "trip-1"
     for at in ("nope", "-3", "9" * 30):
         assert "no checkpoint" in refused(run("branch", memory, "trip", "--at", at))
-    assert "position 99 is not in" in refused(run("branch", memory, "trip", "--at", "99"))
+    assert "does not see position 99" in refused(run("branch", memory, "trip", "--at", "99"))
     assert "'b0'" in refused(run("branch", memory, "trip", "--to", "b0", "--name", "else"))
 
 

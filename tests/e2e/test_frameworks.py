@@ -13,7 +13,7 @@ from mnemolog import (
     MemoryStore,
     NewTurn,
     PrefetchReason,
-    SessionEnded,
+    SessionAlreadyEnded,
     SwitchRefused,
     UnknownSession,
     restore_backup,
@@ -107,7 +107,7 @@ def test_a_late_turn_goes_where_it_was_said_and_the_session_stays_ended(store):
     store.start_session("one", session_id="one")
     store.start_session("two", session_id="two")
     store.end_session("one")
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionAlreadyEnded):
         store.record_many(late("a"))
     turns = [*late("a", "b"), *late("c", session="two")]
     assert [turn.text for turn in store.record_many(turns, late=True)] == ["a", "b", "c"]
@@ -116,7 +116,7 @@ def test_a_late_turn_goes_where_it_was_said_and_the_session_stays_ended(store):
     assert store.head() == head
     assert seen(store, "one") == ["a", "b"]
     assert {item.session: item.ended_at is not None for item in store.sessions()} == {"one": True, "two": False}
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionAlreadyEnded):
         store.session("one").record("user", "d")
     assert store.verify().findings == ()
 
@@ -189,7 +189,7 @@ def test_a_session_that_has_ended_is_settled_and_stays_ended(store):
     session.end()
     assert session.rewind_to_transcript(messages[:2]) == 2
     assert seen(store, "one") == ["a", "re a"]
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionAlreadyEnded):
         session.record("user", "c")
 
 

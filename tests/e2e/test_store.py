@@ -139,7 +139,7 @@ def test_many_turns_are_recorded_all_or_none(store):
     store.start_session("a", session_id="a")
     store.start_session("b", session_id="b").end()
     head = store.head()
-    with pytest.raises(mnemolog.SessionEnded):
+    with pytest.raises(mnemolog.SessionAlreadyEnded):
         store.record_many([NewTurn(session="a", role="user", text="x"), NewTurn(session="b", role="user", text="y")])
     assert store.head() == head
     made = store.record_many([NewTurn(session="a", role="user", text=f"x{n}") for n in range(250)])

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from mnemolog import MemoryStore, SessionEnded
+from mnemolog import MemoryStore, SessionAlreadyEnded
 from mnemolog.domain.agent import evolve_agent
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import CheckpointRestored, SessionStarted, SessionSwitched, TurnRecorded
@@ -77,7 +77,7 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
         for n in range(TURNS_EACH):
             try:
                 old.record("user", f"t{thread}/{n}")
-            except SessionEnded:
+            except SessionAlreadyEnded:
                 return n
         return TURNS_EACH
 

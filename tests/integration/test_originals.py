@@ -14,7 +14,7 @@ from mnemolog import (
     LogDamaged,
     MemoryStore,
     NewTurn,
-    SessionEnded,
+    SessionAlreadyEnded,
     UnknownSession,
 )
 from mnemolog.adapters.support.store_access import sessions_of
@@ -165,7 +165,7 @@ def test_a_rewrite_is_there_as_a_whole_or_not_at_all(store):
     sessions_of(store).rewrite("s", [])
     assert texts(store, "s") == []
     session.end()
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionAlreadyEnded):
         sessions_of(store).rewrite("s", [turn("s", "new")])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog import SessionEnded, UnknownCheckpoint, UnknownSession
+from mnemolog import SessionAlreadyEnded, UnknownCheckpoint, UnknownSession
 from tests.support import append, in_thread, once, read_all, start, texts_of, wait_for_queue
 
 
@@ -101,7 +101,7 @@ def test_a_preview_refuses_what_the_change_would(store):
     with pytest.raises(UnknownSession):
         store.preview_switch("nope", reason="resume")
     session.end()
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionAlreadyEnded):
         session.preview_rewind(turns=1)
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionAlreadyEnded):
         session.preview_restore("c")

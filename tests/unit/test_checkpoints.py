@@ -255,5 +255,5 @@ def test_unknown_and_ended_sessions_are_refused(log):
     ):
         with pytest.raises(errors.UnknownSession):
             decide(None)
-        with pytest.raises(errors.SessionEnded):
+        with pytest.raises(errors.SessionAlreadyEnded):
             decide(log["s"])

@@ -165,7 +165,7 @@ def test_unknown_and_ended_sessions_are_refused(log):
     with pytest.raises(errors.UnknownSession):
         rewind("nobody", None, to=1, head=1)
     log.do(session.end, "s", reason="done")
-    with pytest.raises(errors.SessionEnded):
+    with pytest.raises(errors.SessionAlreadyEnded):
         back(log, "s", 1)
 
 

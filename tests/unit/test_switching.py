@@ -191,7 +191,7 @@ def test_rewind_into_a_new_session_leaves_the_old_untouched(log):
 def test_an_ended_session_cannot_be_changed_in_place(log, reason):
     """It must be resumed first."""
     log.do(session.end, "s", reason="done")
-    with pytest.raises(errors.SessionEnded):
+    with pytest.raises(errors.SessionAlreadyEnded):
         log.switch(reason, "s", at=3 if reason is REWIND else None)
 
 

@@ -145,7 +145,7 @@ def test_unknown_and_ended_sessions_are_refused(log, decide):
     with pytest.raises(errors.UnknownSession):
         decide(None)
     log.do(session.end, "s", reason="done")
-    with pytest.raises(errors.SessionEnded):
+    with pytest.raises(errors.SessionAlreadyEnded):
         decide(log["s"])
 
 

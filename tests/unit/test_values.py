@@ -251,7 +251,7 @@ def test_unknown_and_ended_sessions_are_refused(log, decide):
     with pytest.raises(errors.UnknownSession):
         decide(None)
     log.do(session.end, "s", reason="done")
-    with pytest.raises(errors.SessionEnded):
+    with pytest.raises(errors.SessionAlreadyEnded):
         decide(log["s"])
     log.do(session.resume, "s")
     decide(log["s"])

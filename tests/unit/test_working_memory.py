@@ -64,7 +64,7 @@ class WorkingMemory(RuleBasedStateMachine):
         """Decide and append, unless the session has ended, which refuses every decision."""
         if self.models[name].ended:
             before = len(self.log.events)
-            with pytest.raises(errors.SessionEnded):
+            with pytest.raises(errors.SessionAlreadyEnded):
                 self.log.do(decision, name, *args, **options)
             assert len(self.log.events) == before
             return None

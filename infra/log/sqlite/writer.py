@@ -13,7 +13,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.limits import unfit
+from mnemolog.domain.limits import as_invalid_input
 from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_codec import EventCodec
@@ -178,7 +178,7 @@ class LogWriter:
                 request.error = None
             except Exception as error:
                 unstorable = isinstance(error, UnicodeEncodeError | OverflowError)
-                request.error, clean = unfit(error) if unstorable else error, False
+                request.error, clean = as_invalid_input(error) if unstorable else error, False
                 transaction.undo_to(count, head, head_digest)
         return clean
 

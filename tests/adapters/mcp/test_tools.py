@@ -131,8 +131,8 @@ def test_an_error_is_an_answer_with_a_hint_and_nothing_is_written(folder):
             with pytest.raises(MCPError, match="there is no such tool"):
                 await client.call_tool("remember", {})
         assert unknown == (
-            "UnknownSession: there is no session 'tripp'\n"
-            "hint: nothing was written; `mnemolog sessions` lists them, `start_session` starts one"
+            "UnknownSession: no session has the id 'tripp'\n"
+            "hint: nothing was written; start the session first, or choose one that exists (`mnemolog sessions DIR`)"
         )
         assert empty.startswith("InvalidInput: text")
         for text in (role, excess, missing, naive):

@@ -54,7 +54,7 @@ def test_a_conversation_over_a_transport(folder, transport, mode):
             await answer(client, "session_start", name="trip", session_id="trip")
             said = await answer(client, "record", session="trip", role="user", text="I moved to Lisbon. 🎒\u2028é")
             found = await answer(client, "recall", query="Lisbon")
-            assert "there is no session" in await refusal(client, "memory_read", session="nobody")
+            assert "no session has the id" in await refusal(client, "memory_read", session="nobody")
             assert len((await client.list_resources()).resources) == 1
         assert found["result"]["hits"][0]["text"] == "I moved to Lisbon. 🎒\u2028é"
         assert found["result"]["hits"][0]["position"] == said["position"]

@@ -12,7 +12,7 @@ from agents.memory import OpenAIResponsesCompactionSession
 from agents.testing import ScriptedModel
 from agents.tool_context import ToolContext
 
-from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, SessionEnded, StoreClosed
+from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, SessionAlreadyEnded, StoreClosed
 from mnemolog.adapters.openai_agents import MnemologSession, memory_tools, recall_tool
 from mnemolog.adapters.openai_agents.items import ROLES
 from mnemolog.adapters.support.agent_tools import TOOLS, Memory
@@ -163,7 +163,7 @@ def test_a_session_that_has_ended_takes_nothing(ours, run):
     run(session.add_items(numbered([1])))
     ours.store.end_session("s")
     for change in (session.add_items(numbered([2])), session.pop_item(), session.clear_session()):
-        with pytest.raises(SessionEnded):
+        with pytest.raises(SessionAlreadyEnded):
             run(change)
     assert run(session.get_items()) == numbered([1])
 
@@ -312,7 +312,7 @@ def test_all_tools_of_a_memory_are_the_agents(folder, run):
             await Runner.run(made, "Plan a trip.", session=MnemologSession("s", store))
             outputs = [item["output"] for item in await MnemologSession("s", store).get_items() if "output" in item]
             assert json.loads(outputs[0])["result"]["agent"] == "helper"
-            assert outputs[2].startswith("UnknownSession: there is no session 'nowhere'\nhint: ")
+            assert outputs[2].startswith("UnknownSession: no session has the id 'nowhere'\nhint: ")
             assert outputs[3].startswith("InvalidArguments: ")
             assert json.loads(outputs[4])["result"]["values"] == {"budget": {"eur": 900}}
             for bad in ("{", "[]", "1"):

@@ -74,7 +74,7 @@ class Conversations(World):
             return self.store.record_many(turns)
 
         if any(self.model.sessions[name].ended for name in chosen):
-            self.refused(errors.SessionEnded, call)
+            self.refused(errors.SessionAlreadyEnded, call)
         else:
             facts = [do(self.model.said, name, text) for name, text in zip(chosen, texts, strict=True)]
             found = self.append(call, *facts)
@@ -251,7 +251,7 @@ class Conversations(World):
             return self.store.switch(reason=why, **asked)  # type: ignore[arg-type]
 
         if old is None or self.model.sessions[old].ended:
-            self.refused(errors.SwitchRefused if old is None else errors.SessionEnded, call)
+            self.refused(errors.SwitchRefused if old is None else errors.SessionAlreadyEnded, call)
             return old
         then = self.model.sessions[old]
         rewinds = why == "rewind" and then.visible

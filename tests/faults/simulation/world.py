@@ -209,7 +209,7 @@ class World:
     ) -> Any:
         """As `append`, for what a session refuses that has ended."""
         if then.ended:
-            return self.refused(errors.SessionEnded, call)
+            return self.refused(errors.SessionAlreadyEnded, call)
         return self.append(call, *facts, maybe=maybe)
 
     def head(self) -> int:
