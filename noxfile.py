@@ -1,37 +1,34 @@
 """Each adapter's tests in an environment of its own, against the other side's real packages: `make adapters`.
 
-A new one is a session of three lines here, `constraints/adapters-EXTRA.txt` with the other side's versions, and a line
-in tests/adapters/conftest.py.
+To add one: a session of three lines here, `constraints/adapters-EXTRA.txt` with the other side's versions, and a line in
+tests/adapters/conftest.py.
 """
 
 from __future__ import annotations
 
+import sysconfig
 from pathlib import Path
 
 import nox
 
 nox.options.reuse_existing_virtualenvs = True
+EXTRAS = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
 
 
 def run_against(session: nox.Session, extra: str, *further: str) -> None:
-    """Install mnemolog with an extra, and further requirements, as a user would; run the tests of that adapter.
+    """Install what an extra requires, and further requirements, on top of this environment; run that adapter's tests.
 
-    What the adapter's own constraints pin is pinned by them alone: other sides may exclude what constraints.txt says.
+    An adapter's environment sees the packages of the one that nox runs in, mnemolog among them, and holds only what that
+    one lacks or has in another version. The adapter's own constraints win over constraints.txt: another side may exclude
+    what is pinned there.
     """
-    own = Path("constraints", f"adapters-{extra}.txt").absolute()
-    pinned = {_name(line) for line in own.read_text().splitlines()}
-    common = [line for line in Path("constraints.txt").read_text().splitlines() if _name(line) not in pinned]
-    rest = Path(session.create_tmp(), "constraints.txt")
-    rest.write_text("\n".join(common))
-    constraints = ("-c", str(own), "-c", str(rest))
-    session.install("-q", *constraints, f".[{extra}]", "pytest", "pytest-timeout", "pytest-xdist", *further)
-    session.install("-q", "--force-reinstall", "--no-deps", ".")  # Its version may be the same, its files are not.
+    below = sysconfig.get_path("purelib")
+    own = Path(session.virtualenv.location, Path(below).relative_to(sysconfig.get_path("data")))
+    Path(own, "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
+    constraints = Path("constraints", f"adapters-{extra}.txt").absolute()
+    session.install("-q", "-c", str(constraints), *EXTRAS[extra], *further)
     tests = f"tests/adapters/{extra.replace('-', '_')}"
-    session.run("pytest", "-n", "2", "--dist", "worksteal", tests, *session.posargs)
-
-
-def _name(line: str) -> str:
-    return line.partition("==")[0].strip().lower().replace("_", "-")
+    session.run("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", tests, *session.posargs)
 
 
 @nox.session
@@ -42,7 +39,7 @@ def mcp(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def watch(session: nox.Session) -> None:
-    """Transcripts: by itself. It excludes nothing, so it is a part of the whole suite as well."""
+    """Watching files. It excludes nothing, so the whole suite runs these tests as well."""
     run_against(session, "watch")
 
 
