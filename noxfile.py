@@ -1,7 +1,7 @@
 """Each adapter's tests in an environment of its own, against the other side's real packages: `make adapters`.
 
-To add one: a session of three lines here, `constraints/adapters-EXTRA.txt` with the other side's versions, and a line in
-tests/adapters/conftest.py.
+To add one: a session of three lines here, `constraints/adapters-EXTRA.txt` with the other side's versions, and a line
+in tests/adapters/conftest.py.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ EXTRAS = nox.project.load_toml("pyproject.toml")["project"]["optional-dependenci
 def run_against(session: nox.Session, extra: str, *further: str) -> None:
     """Install what an extra requires, and further requirements, on top of this environment; run that adapter's tests.
 
-    An adapter's environment sees the packages of the one that nox runs in, mnemolog among them, and holds only what that
-    one lacks or has in another version. The adapter's own constraints win over constraints.txt: another side may exclude
-    what is pinned there.
+    An adapter's environment sees the packages of the one that nox runs in, mnemolog among them, and holds only what is
+    missing there or needed in another version. The adapter's own constraints win over constraints.txt: another side may
+    exclude what is pinned there.
     """
     below = sysconfig.get_path("purelib")
     own = Path(session.virtualenv.location, Path(below).relative_to(sysconfig.get_path("data")))

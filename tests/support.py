@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import Micros, Position
@@ -266,15 +267,20 @@ def once(effect: Callable[[], Any]) -> Callable[[Transaction], None]:
     return work
 
 
+def projections_of(store: MemoryStore) -> Any:
+    """The projections of a store."""
+    return store._projections
+
+
 def decided_on(store: MemoryStore, *sessions: str) -> list[dict[str, str]]:
     """Digests of sessions' states as decisions find them: as the writer knows them, then as it folds them anew."""
     found: list[dict[str, str]] = []
 
     def work(tx: Transaction) -> None:
-        states = {name: tx.fold(session_stream(name), evolve, store._sessions.states.known) for name in sessions}
+        states = {name: tx.fold(session_stream(name), evolve, sessions_of(store).states.known) for name in sessions}
         found.append({name: state_digest(state) for name, state in states.items() if state is not None})
 
-    store._log.transact(work)  # It appends nothing, so it is run twice: once more under the lock.
+    log_of(store).transact(work)  # It appends nothing, so it is run twice: once more under the lock.
     return found
 
 

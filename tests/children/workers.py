@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from mnemolog import MemoryStore, NewTurn, UnknownSession
+from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
 from mnemolog.projections.history import states
-from tests.support import HalfEncoder, HashEncoder
+from tests.support import HalfEncoder, HashEncoder, projections_of
 
 
 def batch_of(session: str, label: str, size: int, *, keyed: bool = False) -> list[NewTurn]:
@@ -91,7 +92,7 @@ class Deadly:
 def die_between_commit_and_return(pipe: Connection, folder: str, label: str, size: int) -> None:
     """Append one keyed batch and be killed after its commit, before the call returns."""
     store = open_store(folder, "s")
-    store._log.recorder.listen(Deadly(pipe))  # type: ignore[arg-type]
+    log_of(store).recorder.listen(Deadly(pipe))  # type: ignore[arg-type]
     store.record_many(batch_of("s", label, size, keyed=True))
     pipe.send("returned")
 
@@ -140,9 +141,9 @@ def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
     match kind:
         case "version":  # The session's start is the first version of its stream.
             expected = Version(number + 1)
-            return store._log.transact(lambda tx: tx.append("session/race", turn, expected=expected)).position
+            return log_of(store).transact(lambda tx: tx.append("session/race", turn, expected=expected)).position
         case "no stream":
-            return store._log.transact(lambda tx: tx.append(f"other/{number}", turn, expected=NO_STREAM)).position
+            return log_of(store).transact(lambda tx: tx.append(f"other/{number}", turn, expected=NO_STREAM)).position
         case "key":
             return store.record("race", "user", text, key=f"k{number}").position
         case "session":
@@ -199,7 +200,7 @@ def switch_often(pipe: Connection, folder: str, label: str, seed: int, count: in
                         session = store.switch(reason=reason)
                 session.record("user", f"{label}/{n}/{session.id}")
             together.wait()
-            current, state = store.current(), store._sessions.agent("agent")
+            current, state = store.current(), sessions_of(store).agent("agent")
             assert current is not None
             assert state is not None
             pipe.send((current.id, state.generation))
@@ -287,7 +288,7 @@ def activate_until_killed(pipe: Connection, folder: str, label: str) -> None:
     session = store.session("s")
     number = 0
     while True:
-        active = store._projections.models.active()
+        active = projections_of(store).models.active()
         session.record("user", f"note of {label} number{number}")
         activated = store.activate_model(both[1] if active is None or active.model == "half-0" else both[0])
         pipe.send((activated.fingerprint, activated.position))

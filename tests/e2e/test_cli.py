@@ -12,6 +12,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import SessionEnded, SessionStarted, SessionSwitched, ValueSet
 from mnemolog.domain.session import session_stream
@@ -102,7 +103,7 @@ def branched(memory):
             (session_stream("b-1"), SessionEnded()),
             (agent_stream("ada"), SessionSwitched(from_="b-1", to="c-1", reason="compress")),
         ]
-        store._log.transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
+        log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
     return memory
 
 

@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.log.event_log import LOG_FILE
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store
@@ -95,7 +96,7 @@ def test_doctor_goes_from_one_to_zero(memory, run):
 def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory, tmp_path, run):
     """An older copy of log.db under newer vectors: loud everywhere, also after the vectors were set aside."""
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
-        older = copy_store(store._log, tmp_path / "older")
+        older = copy_store(log_of(store), tmp_path / "older")
         store.record("trip-1", "user", "to be lost")
         store.catch_up_vectors()
     shutil.rmtree(older / "projections")
@@ -112,7 +113,7 @@ def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory,
 def test_doctor_exits_with_three_when_the_log_was_changed(memory, tmp_path, run):
     """Found by reading it; --fix does not touch it."""
     with MemoryStore.open(memory, model=None) as store:
-        copy = copy_store(store._log, tmp_path / "copy")
+        copy = copy_store(log_of(store), tmp_path / "copy")
     tampering = Tampering(copy / LOG_FILE)
     tampering.write(3, recorded_at=1)
     tampering.put_triggers_back()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import SessionStarted
@@ -19,11 +20,11 @@ def open_again(folder, clock):
 
 
 def assert_like_a_fold_from_zero(store, *names):
-    states = fold_all(read_all(store._log))
+    states = fold_all(read_all(log_of(store)))
     assert states
     for name in names or states:
         state = states[name]
-        assert state_digest(store._sessions.state(name)) == state_digest(state), name
+        assert state_digest(sessions_of(store).state(name)) == state_digest(state), name
 
 
 @pytest.mark.timeout(60)
@@ -110,7 +111,7 @@ def test_a_session_may_undo_its_last_turn_a_thousand_times(open_again):
 def test_a_branch_of_what_comes_after_it_is_damage(open_again):
     """Nobody can write it through the store. Following it would never end."""
     with open_again() as store:
-        store._log.transact(
+        log_of(store).transact(
             lambda tx: tx.append("session/s", SessionStarted(name="s", agent="a", parent="s", branched_at=1))
         )
         with pytest.raises(LogDamaged, match="position 1"):

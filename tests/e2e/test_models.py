@@ -8,6 +8,7 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import ModelActivated
 from mnemolog.domain.model import MODELS_STREAM
 from tests.support import HalfEncoder, in_thread
@@ -323,9 +324,9 @@ def test_an_empty_store_takes_an_activation(folder, both):
 def test_activations_outside_their_stream_and_unknown_models_in_it_do_no_harm(store, folder):
     """An event of a model that nobody has silences the vectors, not the store."""
     wild = ModelActivated(fingerprint="ab" * 32, model="../no such place", dimension=3, retain_every_n_turns=99)
-    store._log.transact(lambda tx: [tx.append("elsewhere", wild).position])
+    log_of(store).transact(lambda tx: [tx.append("elsewhere", wild).position])
     first = model_of(store)
-    store._log.transact(lambda tx: [tx.append(MODELS_STREAM, wild).position])
+    log_of(store).transact(lambda tx: [tx.append(MODELS_STREAM, wild).position])
     assert store.recall("number7").legs == ("text",)
     assert store.verify().sound
     assert store.status().head == store.replay().position == head(store)

@@ -16,7 +16,7 @@ from pysqlite3 import dbapi2
 from mnemolog import EncodingFailed, MemoryStore, StoreForked
 from mnemolog.projections import projector
 from mnemolog.projections.projector_status import PROJECTORS
-from tests.support import WAIT_S, HashEncoder, in_thread, start_child, wait_until
+from tests.support import WAIT_S, HashEncoder, in_thread, projections_of, start_child, wait_until
 
 ROOT = Path(__file__).parents[2]
 CHILD = ROOT / "tests" / "children" / "projecting.py"
@@ -154,7 +154,7 @@ def test_a_log_without_turns_loads_no_model(folder, encoder):
         for n in range(20):
             session.set("n", n)
         wait_for(store, "idle", store.head().position)
-        assert store._projections.known_fingerprint() is None
+        assert projections_of(store).known_fingerprint() is None
         wait_for(store, "idle", record(store, "tea")[-1])
         assert encoder.texts_encoded == 1
 
@@ -200,12 +200,12 @@ def test_an_error_is_told_and_tried_again_until_it_works(folder, monkeypatch, fa
             seen = state(other)
             assert (seen.state, seen.error, seen.pid) == ("backing off", now.error, os.getpid())
             if failed < failures:
-                store._projections.poke()
+                projections_of(store).poke()
         answer = store.recall("tea")
         assert answer.legs == ("text",)
         assert "out of luck" in answer.not_answering["vector"]
         encoder.wrong = None
-        store._projections.poke()
+        projections_of(store).poke()
         now = wait_for(store, "idle", last)
         assert (now.error, now.failures, now.failed_at) == (None, 0, None)
         assert store.recall("tea", mode="vector").vectors_lag is None
@@ -290,7 +290,7 @@ def test_a_thread_that_dies_is_reported_and_not_waited_for(folder):
         assert state(other).state == "dead"
         encoder.wrong = None
         assert store.recall("tea", at_least=last, mode="vector").vectors_to == last
-        store._projections.poke()
+        projections_of(store).poke()
         wait_for(store, "idle", last)
 
 
@@ -392,9 +392,9 @@ def test_a_child_of_a_fork_has_no_projector(folder, encoder):
             status = 1
             try:
                 assert projector_threads() == []
-                assert store._projections.projector.status().state == "off"
-                store._projections.poke()
-                store._projections.stop()
+                assert projections_of(store).projector.status().state == "off"
+                projections_of(store).poke()
+                projections_of(store).stop()
                 for call in (store.status, lambda: store.recall("tea", at_least=1)):
                     with pytest.raises(StoreForked):
                         call()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionError
 from mnemolog.projections.recall import candidates
 from mnemolog.projections.vectors import projection as vectors
-from tests.support import HashEncoder
+from tests.support import HashEncoder, projections_of
 
 WORDS = ("tea", "dog", "boat", "sun", "map")
 EVERYTHING = 1_000
@@ -298,8 +298,8 @@ def test_an_answer_is_of_one_offset_while_others_record(store, monkeypatch, move
         if left:
             left.pop()
             turn = others.record("user", "tea tea")
-            store._projections.current_views()
-            with store._projections.views().database.reading() as newer:
+            projections_of(store).current_views()
+            with projections_of(store).views().database.reading() as newer:
                 return honest(newer, position) and turn.position > position
         return honest(connection, position)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
 from mnemolog import InvalidInput, MemoryStore, RecallAudit
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
 from mnemolog.infra.log.mapper import encode
@@ -135,7 +136,7 @@ def test_a_receipt_of_another_answer_does_not_reproduce(store):
         ({"scores": [9.0, *served.scores[1:]]}, "other scores"),
         ({"ranks": served.ranks | {"text": [9, 9, 9]}}, "other ranks in the text leg"),
     ):
-        store._log.transact(lambda tx, change=change: tx.append("recalls", RecallServed(**fields | change)))
+        log_of(store).transact(lambda tx, change=change: tx.append("recalls", RecallServed(**fields | change)))
         item = store.audit_recalls().recalls[-1]
         assert item.verdict.value == "does-not-reproduce"
         assert why in item.why
@@ -155,7 +156,7 @@ def test_what_cannot_be_asked_again_is_no_difference(folder, clock):
         other = RecallServed(
             query="tea", k=1, mode="text", head=3, candidates=100, ranking="x/2", hits=[], scores=[], ranks={}
         )
-        store._log.transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
+        log_of(store).transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
         assert verdicts(store.audit_recalls()) == ["reproduces", "reproduces", "cannot-be-told", "cannot-be-told"]
         assert "x/2" in store.audit_recalls().recalls[-1].why
     for model in (None, HalfEncoder(0)):
@@ -254,7 +255,7 @@ def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):
         ranks={},
     )
     with MemoryStore.open(folder, model=None) as store:
-        store._log.transact(lambda tx: tx.append("recalls", forged))
+        log_of(store).transact(lambda tx: tx.append("recalls", forged))
     failed = run("audit", "recalls", folder, "--model", "none")
     assert failed.returncode == 1
     assert "does not reproduce" in failed.stdout

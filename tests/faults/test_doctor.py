@@ -14,6 +14,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import Diagnosis, MemoryStore, ProjectionUnreadable
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.projections.history.states import evolve
@@ -44,7 +45,7 @@ def memory(store, folder):
 
 
 def state_of_a(store):
-    return store._log.fold(session_stream("a"), evolve)
+    return log_of(store).fold(session_stream("a"), evolve)
 
 
 def sound(store):
@@ -383,7 +384,7 @@ def test_a_generation_that_was_replaced_is_told_and_set_aside(memory):
 def test_views_that_know_more_than_the_log_are_kept_when_they_are_made_anew(memory, tmp_path):
     """They may hold the only copy of turns that the log has lost."""
     with MemoryStore.open(memory, model=None) as store:
-        copy_store(store._log, tmp_path / "older")
+        copy_store(log_of(store), tmp_path / "older")
         store.record("a", "user", "soon to be lost")
         store.sessions()
     shutil.copytree(memory / "projections", tmp_path / "older" / "projections", dirs_exist_ok=True)
@@ -407,7 +408,7 @@ def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(m
     folder = tmp_path / state
     with MemoryStore.open(memory, model=None) as store:
         if state != "other-log":
-            copy_store(store._log, folder)
+            copy_store(log_of(store), folder)
         store.record("a", "user", "soon to be lost")
         store.sessions()
     with MemoryStore.open(folder, model=None) as other:
@@ -519,7 +520,7 @@ def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, nam
 def test_a_damaged_log_is_told_from_damaged_projections(memory, tmp_path):
     """By a look where the ends or a witness tell, by reading where a link does not hold. Nothing mends it."""
     with MemoryStore.open(memory, model=None) as store:
-        copy = copy_store(store._log, tmp_path / "copy")
+        copy = copy_store(log_of(store), tmp_path / "copy")
     tampering = Tampering(copy / LOG_FILE)
     tampering.write(5, recorded_at=1)
     tampering.put_triggers_back()
@@ -537,7 +538,7 @@ def test_a_damaged_log_is_told_from_damaged_projections(memory, tmp_path):
 def test_a_missing_trigger_and_a_cut_off_tail_are_seen_at_a_glance(memory, tmp_path):
     """Without reading any event."""
     with MemoryStore.open(memory, model=None) as store:
-        copy = copy_store(store._log, tmp_path / "copy")
+        copy = copy_store(log_of(store), tmp_path / "copy")
     tampering = Tampering(copy / LOG_FILE)
     tampering.execute("DELETE FROM events WHERE position > 10")
     tampering.put_triggers_back()

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from mnemolog import EncodingFailed, MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.position import Position
 from mnemolog.projections.health.drift import TABLE, Drift, action
 from mnemolog.projections.health.verify import Kind
@@ -44,7 +45,7 @@ def record(store, count, *, text="note"):
 
 def copy_before(store, folder):
     """Copy a store, then let the original go on, its vectors too."""
-    copy_store(store._log, folder)
+    copy_store(log_of(store), folder)
     record(store, 4, text="later")
     store.catch_up_vectors()
     return folder
@@ -183,7 +184,7 @@ def test_times_of_files_decide_nothing(filled, folder):
 
 def test_other_models_are_named_and_the_active_one_is_missed(filled, folder):
     """Given the fingerprint that recalls use; without it each generation is judged by itself."""
-    log, root = filled._log, vectors_of(folder)
+    log, root = log_of(filled), vectors_of(folder)
     (by_itself,) = generations(root, log)
     assert by_itself.state == "current"
     (same,) = generations(root, log, active=by_itself.fingerprint)
@@ -246,7 +247,7 @@ def test_status_lists_the_turns_that_the_model_refused(folder, clock):
 def test_a_model_whose_vectors_know_more_than_the_log_is_loud_though_it_is_not_active(older, tmp_path):
     """A witness is heard whoever it is."""
     with MemoryStore.open(older, model=None, create=False) as store:
-        assert generations(vectors_of(older), store._log, active="f" * 64)[0].state == "ahead"
+        assert generations(vectors_of(older), log_of(store), active="f" * 64)[0].state == "ahead"
 
 
 def test_a_segment_in_the_folder_of_another_model_is_not_counted(filled, folder):
@@ -313,17 +314,17 @@ def test_a_segment_that_vanishes_while_status_looks_is_no_damage(filled, folder,
 
 def test_a_log_covers_what_it_can_tell_again_and_nothing_else(filled, older, folder, tmp_path):
     """Manifests by log, offset and digest; without one, the range that the name tells."""
-    log = filled._log
+    log = log_of(filled)
     first, second = (read_manifest(segment) for segment in segments_of(folder))
     assert covered_by(log, first)
     assert covered_by(log, second)
     with MemoryStore.open(older, model=None, create=False) as restored:
-        assert covered_by(restored._log, first)
-        assert not covered_by(restored._log, second)
-        assert covered_by(restored._log, (Position(0), Position(HEAD)))
-        assert not covered_by(restored._log, (Position(HEAD), Position(HEAD + 1)))
+        assert covered_by(log_of(restored), first)
+        assert not covered_by(log_of(restored), second)
+        assert covered_by(log_of(restored), (Position(0), Position(HEAD)))
+        assert not covered_by(log_of(restored), (Position(HEAD), Position(HEAD + 1)))
     with MemoryStore.open(tmp_path / "elsewhere", model=None) as other:
-        assert not covered_by(other._log, first)
+        assert not covered_by(log_of(other), first)
     assert range_of(segments_of(folder)[0]) == (0, HEAD)
     assert range_of(folder / "000000000003-000000000009-0af30af3") == (3, 9)
     assert range_of(folder / "000000000003-000000000009") is None

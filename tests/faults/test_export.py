@@ -27,6 +27,7 @@ from mnemolog import (
     StorageFull,
     import_log,
 )
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.export_reader import is_log_export
 from mnemolog.domain.digest import genesis, link
 from mnemolog.infra.log.event_log import LOG_FILE
@@ -382,7 +383,7 @@ def test_an_export_is_private_and_replaces_nothing_unasked(store, exported):
 @pytest.mark.parametrize("position", [1, 7, EVENTS])
 def test_a_damaged_log_is_not_exported(store, exported, tmp_path, position):
     """What cannot be proved is not handed on as if it could; no file is left."""
-    tampering = Tampering(copy_store(store._log, tmp_path / "copy") / LOG_FILE)
+    tampering = Tampering(copy_store(log_of(store), tmp_path / "copy") / LOG_FILE)
     tampering.write(position, recorded_at=1)
     tampering.put_triggers_back()
     tampering.close()
@@ -398,7 +399,7 @@ def test_sealed_states_are_opaque(store, tmp_path, seed):
     random_bytes = random.Random(seed).randbytes
     states = [b"\xc1" + random_bytes(size) for size in range(50)]
     stored = [StoredEvent("session/x", version, "turn.recorded.v1", state) for version, state in enumerate(states, 1)]
-    store._log.recorder.insert_events(stored)
+    log_of(store).recorder.insert_events(stored)
     store.export(tmp_path / "sealed.jsonl")
     assert script_says(tmp_path / "sealed.jsonl")[0] == 0
     import_log(tmp_path / "sealed.jsonl", tmp_path / "copy")

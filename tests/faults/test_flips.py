@@ -10,6 +10,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import KeysMissing, LogDamaged, MemoryStore, MnemologError, restore_backup
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.infra.sqlite import MARKED_READ_ONLY
 from tests.faults.tamper import copy_store
@@ -41,7 +42,7 @@ def file(store, tmp_path):
         store.record("ab"[n % 2], "user", text, key=f"k{n}" if n % 3 else None)
     store.session("a").set("city", "Lisbon")
     store.switch("c", reason="branch", session="a")
-    folder = copy_store(store._log, tmp_path / "original")
+    folder = copy_store(log_of(store), tmp_path / "original")
     return folder / LOG_FILE
 
 

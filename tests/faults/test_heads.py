@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mnemolog import LogDamaged, MemoryStore, StorageFull, WitnessUnreadable
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.projections.health.verify import Kind, verify
 from tests.faults.tamper import Tampering, copy_store
@@ -42,7 +43,7 @@ def noted(store, heads):
 @pytest.fixture
 def tampering(noted, tmp_path):
     """A copy that may be tampered with."""
-    tampering = Tampering(copy_store(noted._log, tmp_path / "copy") / LOG_FILE)
+    tampering = Tampering(copy_store(log_of(noted), tmp_path / "copy") / LOG_FILE)
     yield tampering
     tampering.close()
 

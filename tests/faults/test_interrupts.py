@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from tests.children.workers import append_under_interrupts, messages
 from tests.support import read_all, texts_of
 
@@ -22,7 +23,7 @@ def test_interrupts_leave_a_store_that_records_on(processes, folder, rng, seed, 
     acknowledged, failures, last = answer
     assert failures == [], f"seed {seed}"
     with MemoryStore.open(folder, model=None) as store:
-        events = read_all(store._log)
+        events = read_all(log_of(store))
         texts = texts_of(events)
         assert len(texts) == len(set(texts)), f"recorded twice: {sorted({t for t in texts if texts.count(t) > 1})[:5]}"
         by_position = {event.position: event.event.text for event in events[1:]}

@@ -9,6 +9,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import CheckpointExists, MemoryStore, UnknownCheckpoint
+from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import CheckpointCreated, NoteAdded, TaskChanged
 from mnemolog.domain.session_fold import fold_all
@@ -24,8 +25,8 @@ CHECKPOINT_BYTES_MAX = 400
 
 
 def check_state(store, session="s"):
-    folded = fold_all(read_all(store._log))[session]
-    assert state_digest(store._sessions.state(session)) == state_digest(folded)
+    folded = fold_all(read_all(log_of(store)))[session]
+    assert state_digest(sessions_of(store).state(session)) == state_digest(folded)
 
 
 @pytest.mark.timeout(7200)
@@ -45,7 +46,7 @@ def test_notes_of_eight_processes_are_all_there_each_processs_in_its_order(proce
         assert len(notes) == len(set(notes)) == PROCESSES * tries
         for n in range(PROCESSES):
             assert [note for note in notes if note.startswith(f"p{n}/")] == [f"p{n}/{i}" for i in range(tries)]
-        assert notes == [event.event.text for event in read_all(store._log) if isinstance(event.event, NoteAdded)]
+        assert notes == [event.event.text for event in read_all(log_of(store)) if isinstance(event.event, NoteAdded)]
         check_state(store)
         assert store.verify().sound
 
@@ -59,7 +60,7 @@ def test_of_two_processes_that_update_one_task_neither_loses_an_update(processes
         together = fork_server.Barrier(2)
         pipes = [processes.start(change_task, str(folder), field, UPDATES, together)[1] for field in ("step", "status")]
         assert [messages(pipe) for pipe in pipes] == [["done"], ["done"]]
-        changes = [event.event for event in read_all(store._log) if isinstance(event.event, TaskChanged)]
+        changes = [event.event for event in read_all(log_of(store)) if isinstance(event.event, TaskChanged)]
         assert len(changes) == 1 + 2 * UPDATES
         step, status = 0, 0
         for change in changes[1:]:
@@ -105,13 +106,13 @@ def test_eight_threads_at_one_handle_leave_what_a_fold_from_zero_gives(folder, r
 
         for outcome in [in_thread(lambda thread=thread: work(thread)) for thread in range(8)]:
             outcome.result()
-        folded = fold_all(read_all(store._log))
+        folded = fold_all(read_all(log_of(store)))
         for name, state in folded.items():
-            assert state_digest(store._sessions.state(name)) == state_digest(state), f"{name}, seed {seed}"
+            assert state_digest(sessions_of(store).state(name)) == state_digest(state), f"{name}, seed {seed}"
         assert store.verify().sound
     with MemoryStore.open(folder, model=None) as store:
         for name, state in folded.items():
-            assert state_digest(store._sessions.state(name)) == state_digest(state), f"{name}, seed {seed}"
+            assert state_digest(sessions_of(store).state(name)) == state_digest(state), f"{name}, seed {seed}"
 
 
 def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between(folder, rng, seed):
@@ -142,7 +143,7 @@ def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between
                     session.record("user", f"{n}")
                     session.set(f"k{n % 9}", n)
                     session.restore(rng.choice(named))
-        events = read_all(one._log)
+        events = read_all(log_of(one))
         told = [event.event.step for event in events if isinstance(event.event, TaskChanged)]
         assert told == list(range(steps + 1)), f"seed {seed}"
         for store in (one, two):
@@ -204,9 +205,9 @@ def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder
         def fill_the_queue():
             for n, call in enumerate(staged):
                 outcomes.append(in_thread(call))
-                wait_for_queue(store._log, 2 + n)
+                wait_for_queue(log_of(store), 2 + n)
 
-        store._log.transact(once(fill_the_queue))
+        log_of(store).transact(once(fill_the_queue))
         for outcome in outcomes:
             outcome.result()
         names = ("s", "late", "early", "last")
@@ -293,7 +294,7 @@ def history(folder, clock, jumps):
                 case 5:
                     session = store.switch(f"s{n}", session=session, reason=plan.choice(["branch", "compress"]))
             seen.append([turn.text for turn in session.turns()])
-        events = read_all(store._log)
+        events = read_all(log_of(store))
         replayed = [
             (found.session, [turn.text for turn in found.turns])
             for to in range(20, len(events), 60)
@@ -313,7 +314,7 @@ def history(folder, clock, jumps):
             ],
             "then": [store.session("s").at(to).notes() for to in range(2, len(events), 30)],
             "digests_agree": all(
-                state_digest(store._sessions.state(name)) == state_digest(state)
+                state_digest(sessions_of(store).state(name)) == state_digest(state)
                 for name, state in fold_all(events).items()
             ),
             "sound": store.verify().sound,

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import ModelActivated
 from tests.children.workers import (
     activate_until_killed,
@@ -153,7 +154,7 @@ def test_a_kill_within_an_activation_leaves_the_old_model_active_or_the_new_one(
         )
         why = f"after kill {number}, seed {seed}"
         with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-            events = [event for event in read_all(store._log) if isinstance(event.event, ModelActivated)]
+            events = [event for event in read_all(log_of(store)) if isinstance(event.event, ModelActivated)]
             activated = [(event.event.fingerprint, event.position) for event in events]
             assert set(told) <= set(activated), why
             # Each names the other model than the one before: none was doubled, none is half.

@@ -14,6 +14,7 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore, NewTurn, restore_backup
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from tests.support import HashEncoder
@@ -46,7 +47,7 @@ def append_many(store, _):
 
 
 def checkpoint(store, _):
-    with sqlite.mapped_errors(store.path), store._log._reading() as driver:
+    with sqlite.mapped_errors(store.path), log_of(store)._reading() as driver:
         wal_checkpointer.checkpoint(driver, "TRUNCATE")
 
 

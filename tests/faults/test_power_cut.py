@@ -11,6 +11,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import LogWriteFailed, MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra import sqlite
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.keys.keys_file import KEYS_FILE
@@ -125,7 +126,7 @@ def test_a_sync_that_failed_is_never_tried_again_by_whatever_thread(folder, monk
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s", session_id="s")
         acknowledged = [session.record("user", f"turn {n}").position for n in range(3)]
-        writer = store._log._writer
+        writer = log_of(store)._writer
         failing = FailingDriver(writer._driver)
         monkeypatch.setattr(writer, "_driver", failing)
         for _ in range(3):
@@ -158,7 +159,7 @@ class FailingDriver:
 
 def check_acknowledged(folder, positions):
     with MemoryStore.open(folder, model=None) as store:
-        there = {event.position for event in read_all(store._log)}
+        there = {event.position for event in read_all(log_of(store))}
         assert set(positions) <= there
         assert store.verify().sound
         store.record("s", "user", "goes on")

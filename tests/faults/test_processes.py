@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import CheckpointCreated, TurnRecorded
 from tests.children.workers import append_batches, messages, race
 from tests.support import in_thread, read_all
@@ -33,7 +34,7 @@ def test_a_reader_misses_nothing_while_eight_processes_append(
     """Strictly rising positions, every event once, batches whole and not interleaved, for two kinds of readers."""
     store = MemoryStore.open(folder, model=None)
     store.start_session("all", session_id="all")
-    log = store._log
+    log = log_of(store)
     turns = PROCESSES * tries
     record_property("tried", turns)
     ready = fork_server.Barrier(PROCESSES)
@@ -115,7 +116,7 @@ def test_of_eight_processes_that_ask_for_what_one_can_have_one_wins(processes, f
                 lost = [what for result, what in of_round if result == "lost"]
                 assert lost == [(number + 1, number + 2)] * (PROCESSES - 1)
             winners.append(f"{number}/p{won[0]}")
-        events = read_all(store._log, after=before)
+        events = read_all(log_of(store), after=before)
         assert [written_by(event.event) for event in events] == winners
         assert store.verify().findings == ()
 

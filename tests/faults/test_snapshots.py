@@ -10,6 +10,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.session_fold import fold_all
 from mnemolog.projections.history import states
@@ -48,12 +49,12 @@ def fill(store, count, *, session="s", start=0):
 
 def check(store):
     """Every state is that of a fold from zero, now and at every fifth position."""
-    events = read_all(store._log)
+    events = read_all(log_of(store))
     for name, state in fold_all(events).items():
-        assert state_digest(store._sessions.state(name)) == state_digest(state)
+        assert state_digest(sessions_of(store).state(name)) == state_digest(state)
         for position in range(state.started_position, events[-1].position, 5):
             then = fold_all(events[:position])[name]
-            assert state_digest(store._sessions.state_at(name, position)) == state_digest(then), position
+            assert state_digest(sessions_of(store).state_at(name, position)) == state_digest(then), position
 
 
 def edit(folder, statement, parameters=()):
@@ -181,7 +182,7 @@ def test_a_full_disk_takes_no_snapshot_and_keeps_no_read_from_answering(folder, 
         with open_store() as store:
             fill(store, 4)
             session = store.session("s")
-            store._log.recorder.engine.dispose()
+            log_of(store).recorder.engine.dispose()
             for n in range(4, 12):
                 session.set(f"k{n}", n)
             for room in (0, 512, 4_096, 8_192):

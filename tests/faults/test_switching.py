@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from mnemolog import MemoryStore, SessionAlreadyEnded
+from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain.agent import evolve_agent
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import CheckpointRestored, SessionStarted, SessionSwitched, TurnRecorded
@@ -62,7 +63,7 @@ def agent_in(events, agent="agent"):
 
 def check_states(store, events, why="", *, last=1_000):
     for name, state in [*fold_all(events).items()][-last:]:
-        assert state_digest(store._sessions.state(name)) == state_digest(state), f"{name} {why}"
+        assert state_digest(sessions_of(store).state(name)) == state_digest(state), f"{name} {why}"
 
 
 @pytest.mark.parametrize("kind", SWITCHES)
@@ -70,7 +71,7 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
     """The writer is held up, four threads queue turns for the old session, then the agent is switched."""
     asked, starts = SWITCHES[kind]
     old = start_two(store)
-    before = len(read_all(store._log))
+    before = len(read_all(log_of(store)))
     recording, switching = [], []
 
     def record(thread):
@@ -84,15 +85,15 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
     def fill_the_queue():
         for thread in range(THREADS):
             recording.append(in_thread(lambda thread=thread: record(thread)))
-            wait_for_queue(store._log, 2 + thread)
+            wait_for_queue(log_of(store), 2 + thread)
         switching.append(in_thread(lambda: store.switch(**asked)))
-        wait_for_queue(store._log, 2 + THREADS)
+        wait_for_queue(log_of(store), 2 + THREADS)
 
-    store._log.transact(once(fill_the_queue))
+    log_of(store).transact(once(fill_the_queue))
     recorded = [outcome.result() for outcome in recording]
     entered = switching[0].result()
 
-    events = read_all(store._log)
+    events = read_all(log_of(store))
     of = {
         t: [e for e in events if isinstance(e.event, TurnRecorded) and e.event.text.startswith(f"t{t}/")]
         for t in range(4)
@@ -114,9 +115,9 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
     assert any(isinstance(part.event, SessionStarted) for part in parts) == starts
     assert store.current().id == entered.id == agent_in(events).current
     if kind == "reset" or kind == "compress into a new one":
-        assert store._sessions.state("old").ended
+        assert sessions_of(store).state("old").ended
     if "branch" in kind or kind == "compress into a new one":
-        at = store._sessions.state(entered.id).started.branched_at
+        at = sessions_of(store).state(entered.id).started.branched_at
         assert at == parts[0].position - 1
         assert [turn.position for turn in entered.turns()] == [
             turn.position for turn in old.turns() if turn.position <= at
@@ -137,14 +138,14 @@ def test_a_switch_in_place_behind_a_queued_switch_is_of_the_session_that_one_ent
 
     def fill_the_queue():
         outcomes.append(in_thread(lambda: store.switch("other", reason="resume")))
-        wait_for_queue(store._log, 2)
+        wait_for_queue(log_of(store), 2)
         turns = {"turns": 1} if reason == "rewind" else {}
         outcomes.append(in_thread(lambda: store.switch(reason=reason, **turns)))
-        wait_for_queue(store._log, 3)
+        wait_for_queue(log_of(store), 3)
 
-    store._log.transact(once(fill_the_queue))
+    log_of(store).transact(once(fill_the_queue))
     assert [outcome.result().id for outcome in outcomes] == ["other", "other"]
-    assert agent_in(read_all(store._log)).last == SessionSwitched(from_="other", to="other", reason=reason)
+    assert agent_in(read_all(log_of(store))).last == SessionSwitched(from_="other", to="other", reason=reason)
     assert len(store.session("other").turns()) == (reason != "rewind")
 
 
@@ -176,7 +177,7 @@ def test_switches_of_many_threads_make_one_chain(store, rng, seed):
 
 def check_chain(store, *, switches, turns, why):
     """The agent's switches follow one another; every turn is once in the session that it names."""
-    events = read_all(store._log)
+    events = read_all(log_of(store))
     chain = [event.event for event in events if isinstance(event.event, SessionSwitched)]
     assert len(chain) == switches, why
     assert all(one.to == two.from_ for one, two in pairwise(chain)), why
@@ -185,7 +186,7 @@ def check_chain(store, *, switches, turns, why):
     for event in said[1:]:
         assert event.event.text.rpartition("/")[2] == session_of(event.stream), why
     state = agent_in(events)
-    assert (store.current().id, store._sessions.agent("agent").generation) == (state.current, len(chain)), why
+    assert (store.current().id, sessions_of(store).agent("agent").generation) == (state.current, len(chain)), why
     check_states(store, events, why)
 
 
@@ -199,7 +200,7 @@ def test_two_processes_that_switch_one_agent_make_one_chain(processes, fork_serv
     ]
     answers = [messages(pipe) for pipe in pipes]
     check_chain(store, switches=201, turns=201, why=f"seed {seed}")
-    state = agent_in(read_all(store._log))
+    state = agent_in(read_all(log_of(store)))
     assert answers == [[(state.current, 201)]] * 2, f"seed {seed}"
     assert store.verify().sound
 
@@ -217,7 +218,7 @@ def test_a_kill_within_a_switch_leaves_all_of_it_or_nothing(processes, tmp_path,
         )
         why = f"after kill {number}, seed {seed}"
         with MemoryStore.open(folder, model=None) as store:
-            events = read_all(store._log)
+            events = read_all(log_of(store))
             states = fold_all(events)
             agent = agent_in(events)
             chain = [event.event.to for event in events if isinstance(event.event, SessionSwitched)]
@@ -250,7 +251,7 @@ def test_a_kill_within_a_restore_leaves_the_memory_before_it_or_after_it(process
         told = kill_at_random(processes, rng, restore_until_killed, str(folder), near_opening=number % 5 == 0)
         why = f"after kill {number}, seed {seed}"
         with MemoryStore.open(folder, model=None) as store:
-            events = read_all(store._log)
+            events = read_all(log_of(store))
             check_states(store, events, why)
             assert store.verify().findings == (), why
             if not store.sessions():

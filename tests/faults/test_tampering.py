@@ -8,6 +8,7 @@ from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.schema import CreateIndex
 
 from mnemolog import Head, LogDamaged, MemoryStore, NewTurn
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS
 from mnemolog.infra.log.sqlite.schema import EVENTS as EVENTS_TABLE
@@ -47,7 +48,7 @@ def head(witnessed):
 @pytest.fixture
 def copy(witnessed, tmp_path):
     """The folder of a copy that may be tampered with."""
-    return copy_store(witnessed._log, tmp_path / "copy")
+    return copy_store(log_of(witnessed), tmp_path / "copy")
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_a_history_rewritten_with_its_chain_is_found_by_a_segment(tampering, bar
 
 def test_the_first_head_that_differs_shows_where_a_rewriting_began(tampering, bare, witnessed):
     """Heads noted down on the way narrow it: up to the edit they agree, from it on none does."""
-    heads = [Head(position=n, digest=witnessed._log.digest_at(n).hex()) for n in range(1, EVENTS + 1)]
+    heads = [Head(position=n, digest=log_of(witnessed).digest_at(n).hex()) for n in range(1, EVENTS + 1)]
     tampering.write(EDITED, recorded_at=5)
     tampering.recompute_links(genesis=bare.genesis)
     tampering.put_triggers_back()

@@ -10,6 +10,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from tests.support import wait_until
 
@@ -80,7 +81,7 @@ def test_it_is_emptied_while_others_go_on_writing(folder, reader, monkeypatch):
     monkeypatch.setattr(wal_checkpointer, "HELD_RETRY_S", 0.05)
     with MemoryStore.open(folder, model=None) as store:
         store._wal_keeper.close()
-        store._wal_keeper = wal_checkpointer.WalKeeper(store._log.path, store._log.recorder, warn_bytes=MIB)
+        store._wal_keeper = wal_checkpointer.WalKeeper(log_of(store).path, log_of(store).recorder, warn_bytes=MIB)
         session = store.start_session("trip")
         release = reader()
         while wal_checkpointer.size_bytes(store.path / "log.db") < 2 * MIB:
@@ -99,7 +100,9 @@ def test_a_store_that_is_closed_leaves_no_thread_behind(folder, reader):
     """However long the reader stays."""
     with MemoryStore.open(folder, model=None) as store:
         store._wal_keeper.close()
-        store._wal_keeper = keeper = wal_checkpointer.WalKeeper(store._log.path, store._log.recorder, warn_bytes=MIB)
+        store._wal_keeper = keeper = wal_checkpointer.WalKeeper(
+            log_of(store).path, log_of(store).recorder, warn_bytes=MIB
+        )
         session = store.start_session("trip")
         reader()
         while keeper._thread is None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from mnemolog import EncodingFailed, InvalidInput, MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import application
 from mnemolog.domain.events import (
     CheckpointRestored,
@@ -28,7 +29,7 @@ from mnemolog.projections.vectors.grouping import fold, recipe
 from mnemolog.projections.vectors.manifest import read_manifest
 from mnemolog.projections.vectors.rendering import RECIPE
 from tests.faults.tamper import rewrite_manifest
-from tests.support import FakeClock, HashEncoder, started, turn
+from tests.support import FakeClock, HashEncoder, projections_of, started, turn
 
 SESSIONS = ("a", "b", "c")
 
@@ -114,14 +115,14 @@ def begin(folder, encoder, every):
     store = MemoryStore.open(folder, model=encoder, clock=FakeClock(), retain_every_n_turns=every, background=False)
     for session in SESSIONS:
         stream, event = session_stream(session), started(session, scope=f"acme/{session}")
-        store._log.transact(lambda tx, stream=stream, event=event: tx.append(stream, event))
+        log_of(store).transact(lambda tx, stream=stream, event=event: tx.append(stream, event))
     return store
 
 
 def append(store, operations, *, first=0):
     """Append events as they are, past the decisions of sessions."""
     pairs = [event_of(operation, number) for number, operation in enumerate(operations, first)]
-    store._log.transact(lambda tx: [tx.append(stream, event) for stream, event in pairs])
+    log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in pairs])
 
 
 def snapshot(store):
@@ -184,12 +185,12 @@ def test_catch_up_in_any_steps_with_reopening_gives_the_rows_of_one_rebuild(oper
         assert closed_rows(store) == vectors_of(store, operations, [group for _, group in closed])
         assert open_rows(store) == vectors_of(store, operations, still_open)
         before = closed_rows(store), open_rows(store)
-        calls = len(store._projections.models.own.calls)
+        calls = len(projections_of(store).models.own.calls)
         (planned,) = store.rebuild("vectors", dry_run=True)
         (report,) = store.rebuild("vectors")
         assert (closed_rows(store), open_rows(store)) == before
         assert planned.encoded_texts == report.encoded_texts == 0
-        assert len(store._projections.models.own.calls) == calls
+        assert len(projections_of(store).models.own.calls) == calls
         assert report.complete
         store.close()
 
@@ -421,7 +422,7 @@ def test_many_segments_of_groups_are_merged_and_stay_whole(four, folder):
         assert (status.state, status.vectors) == ("current", len(before[0]))
         again.rebuild("vectors")
         assert (closed_rows(again), open_rows(again)) == before
-        assert again._projections.models.own.calls == []
+        assert projections_of(again).models.own.calls == []
 
 
 DAMAGES = {
@@ -452,7 +453,7 @@ def test_a_segment_with_damaged_groups_is_set_aside_and_made_anew(four, folder, 
         again.catch_up_vectors()
         assert (closed_rows(again), open_rows(again)) == before
         assert again.status().quarantined == 1
-        assert again._projections.models.own.calls == []
+        assert projections_of(again).models.own.calls == []
 
 
 def test_a_segment_of_another_recipe_is_set_aside(four, folder):

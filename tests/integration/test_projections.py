@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemolog import MemoryStore, ProjectionUnreadable
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.catch_up import catch_up
@@ -84,9 +85,9 @@ def test_views_of_another_log_are_begun_anew(views, tmp_path, log):
     with MemoryStore.open(tmp_path / "other", model=None) as other:
         other.start_session("x").record("user", "only here")
         engine = open_engine(views.database.path)
-        mine = Views(ProjectionDatabase(engine, views.database.path), other._log)
+        mine = Views(ProjectionDatabase(engine, views.database.path), log_of(other))
         assert mine.position() == 0
-        catch_up(other._log, mine, upto=other._log.head().position)
+        catch_up(log_of(other), mine, upto=log_of(other).head().position)
         with mine.database.reading() as connection:
             assert connection.execute(sa.select(TURNS.c.text)).scalars().all() == ["only here"]
         engine.dispose()

@@ -11,7 +11,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.conversation_views import TURNS
-from tests.support import HashEncoder
+from tests.support import HashEncoder, projections_of
 
 FLIPS = 300
 
@@ -92,7 +92,7 @@ def test_a_write_that_fails_leaves_views_without_a_seal_and_not_accused(closed):
     """Nothing was committed, but that is not known to who comes after a kill."""
     folder, told = closed
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        views = store._projections.current_views()
+        views = projections_of(store).current_views()
         with suppress(RuntimeError), views.database.writing() as connection:
             connection.execute(TURNS.delete())
             assert not file_checksum.path_of(views_of(folder)).exists()
@@ -108,7 +108,7 @@ def test_who_closes_while_another_writes_does_not_seal(closed):
     with MemoryStore.open(folder, model=None) as one:
         one.session("s").record("user", "one more")
         one.recall("more", mode="text")
-        with one._projections.current_views().database.writing(), MemoryStore.open(folder, model=None) as two:
+        with projections_of(one).current_views().database.writing(), MemoryStore.open(folder, model=None) as two:
             assert two.recall("ferry", mode="text").hits
         assert not file_checksum.path_of(views_of(folder)).exists()
     assert file_checksum.path_of(views_of(folder)).exists()

@@ -27,7 +27,7 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.span_queries import SPANS_INLINE_MAX, positions_in
 from mnemolog.projections.sql.words import terms_of
-from tests.support import EPOCH_2024, HashEncoder, started
+from tests.support import EPOCH_2024, HashEncoder, projections_of, started
 
 SESSIONS = ("a", "b", "c", "d'\"%")
 WORDS = ("tea", "dog", "ferry")
@@ -168,7 +168,7 @@ def test_every_leg_of_a_recall_sees_what_the_spans_show(spoken, spans, word, num
     query = f"{word} number{number}"
 
     def answer(mode, k):
-        opened = store._projections
+        opened = projections_of(store)
         views = opened.current_views()
         source = Source(views, lambda: opened.indexing.leg(store.vectors()), Filters(spans=spans), views.position())
         return [hit.position for hit in recall(source, query, page=Page(k), mode=mode).recall.hits]

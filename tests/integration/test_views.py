@@ -8,6 +8,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import (
@@ -33,7 +34,7 @@ from mnemolog.domain.session import session_stream
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.health.quarantine import DATABASE_PARTS
 from mnemolog.projections.sql import queries
-from tests.support import turn
+from tests.support import projections_of, turn
 
 BRANCH = SessionStarted(name="b", agent="ada", scope="acme", parent="a", branched_at=2, reason="branch")
 
@@ -54,7 +55,7 @@ WORKING_MEMORY = (
 def append(store, *events):
     """Append events to the stream of session `a`, or to the stream named before the event. Return positions."""
     pairs = [event if isinstance(event, tuple) else (session_stream("a"), event) for event in events]
-    return store._log.transact(lambda tx: [tx.append(stream, event).position for stream, event in pairs])
+    return log_of(store).transact(lambda tx: [tx.append(stream, event).position for stream, event in pairs])
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_a_resumed_session_is_open_again(store, one_batch):
 
 
 def active(store, upto=None):
-    with store._projections.current_views().database.reading() as connection:
+    with projections_of(store).current_views().database.reading() as connection:
         found = queries.active_model(connection, upto=upto)
     return None if found is None else (found.model, found.fingerprint, found.position, found.retain_every_n_turns)
 
@@ -128,7 +129,7 @@ def test_the_active_model_is_the_last_that_was_activated_at_an_offset(history):
     append(history, activated("three"))
     assert active(history) == expected[head]
     for upto, known in expected.items():
-        folded = history._log.fold(MODELS_STREAM, evolve_active, upto=upto).state
+        folded = log_of(history).fold(MODELS_STREAM, evolve_active, upto=upto).state
         assert (folded and folded.model) == (known and known[0])
 
 
@@ -150,10 +151,10 @@ def dump(views):
 
 def test_events_of_every_kind_come_twice_or_are_rebuilt_with_the_same_result(history):
     """Views are a function of the log."""
-    views = history._projections.current_views()
+    views = projections_of(history).current_views()
     before = dump(views)
     head = history.head().position
-    for batch in history._log.read(after=ORIGIN, upto=head):
+    for batch in log_of(history).read(after=ORIGIN, upto=head):
         views.apply(batch)
     assert dump(views) == before
     with views.database.writing() as connection:
@@ -162,7 +163,7 @@ def test_events_of_every_kind_come_twice_or_are_rebuilt_with_the_same_result(his
     assert dump(views) == before
     with views.database.writing() as connection:
         views._start_over(connection)
-    catch_up(history._log, views, upto=head, batch_max=1)
+    catch_up(log_of(history), views, upto=head, batch_max=1)
     assert dump(views) == before
 
 
@@ -196,8 +197,8 @@ INSERT INTO turns_text (rowid, body) VALUES (2, 'outdated');
 
 def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
     """Their tag says that they are at the head of this very log; the version in their name decides."""
-    head, log_id = history.head(), history._log.log_id
-    expected = dump(history._projections.current_views()), history.recall("first", mode="text").hits
+    head, log_id = history.head(), log_of(history).log_id
+    expected = dump(projections_of(history).current_views()), history.recall("first", mode="text").hits
     history.close()
     path = folder / "projections" / "views.db"
     for suffix in ("", *DATABASE_PARTS):
@@ -212,13 +213,13 @@ def test_views_of_an_older_version_are_made_anew_by_themselves(history, folder):
         status = again.status()
         assert (status.views.state, status.views.behind_events) == ("missing", head.position)
         assert again.recall("outdated", mode="text").hits == ()
-        assert (dump(again._projections.current_views()), again.recall("first", mode="text").hits) == expected
+        assert (dump(projections_of(again).current_views()), again.recall("first", mode="text").hits) == expected
         assert again.status().quarantined == 0
 
 
 def test_views_with_a_table_of_switches_are_used_as_they_are(history, folder):
     """Earlier versions wrote one that nothing reads: it stays until the next rebuild."""
-    views = history._projections.current_views()
+    views = projections_of(history).current_views()
     expected = dump(views)
     with views.database.writing() as connection:
         connection.exec_driver_sql("CREATE TABLE switches (position INTEGER NOT NULL PRIMARY KEY) STRICT")
@@ -227,7 +228,7 @@ def test_views_with_a_table_of_switches_are_used_as_they_are(history, folder):
     with MemoryStore.open(folder, model=None) as again:
         assert again.status().views.state == "current"
         assert "views" not in [found.what for found in again.doctor(deep=True).findings]
-        views = again._projections.current_views()
+        views = projections_of(again).current_views()
         assert dump(views) == expected
         views.rebuild(upto=again.head().position)
         with views.database.reading() as connection:
@@ -241,12 +242,12 @@ def test_views_that_somebody_else_has_filled_meanwhile_are_kept(history, monkeyp
     """Two processes open old views at once: the second must not empty what the first one has just read."""
     from mnemolog.projections.sql import conversation_views as module
 
-    filled = history._projections.current_views()
+    filled = projections_of(history).current_views()
     before = dump(filled)
     answers = iter([(module.ViewsState.MISSING, ORIGIN)])
     honest = module.standing
     monkeypatch.setattr(module, "standing", lambda *asked: next(answers, None) or honest(*asked))
-    assert module.Views(filled.database, history._log).position() == history.head().position
+    assert module.Views(filled.database, log_of(history)).position() == history.head().position
     assert dump(filled) == before
 
 
@@ -255,7 +256,7 @@ def test_a_rebuild_never_goes_back_behind_what_was_read(store):
     session = store.start_session("s")
     for n in range(5):
         session.record("user", f"turn{n}")
-    views = store._projections.current_views()
+    views = projections_of(store).current_views()
     read_to = views.position()
     views.rebuild(upto=2)
     assert views.position() == read_to

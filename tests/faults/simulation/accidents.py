@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mnemolog import InvalidInput, MnemologError, StorageFull
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.session_fold import Histories
@@ -81,12 +82,12 @@ class Accidents(Conversations, Questions):
             gone, wish = chosen, {"positions": sorted(chosen)}
         if not gone or min(gone) <= self.model.adopted:
             return
-        if self.store._log.keyring is None:
+        if log_of(self.store).keyring is None:
             self.refused(InvalidInput, lambda: self.store.forget(**wish))
             return
         sessions = {self.model.journal[position - 1].session for position in gone}
         self._note_states()  # Writers that have not noticed yet still know them with what is forgotten here.
-        self.before.append(read_all(self.store._log))
+        self.before.append(read_all(log_of(self.store)))
         report = self.append(lambda: self.store.forget(**wish), *[self.model.noticed] * (3 + len(sessions)))
         agree((report.pending, report.events), (None, len(gone)), "what was forgotten")
         self.model.forget(gone)
@@ -112,7 +113,7 @@ class Accidents(Conversations, Questions):
 
         Nothing comes of them. The events of the forgetting are where it would write, and it decides anew.
         """
-        left, found = read_all(self.store._log), set[tuple[str, str]]()
+        left, found = read_all(log_of(self.store)), set[tuple[str, str]]()
         for known in self.before:
             for noticed in range(len(known)):
                 histories = Histories()
@@ -124,7 +125,7 @@ class Accidents(Conversations, Questions):
     def _note_states(self) -> dict[str, str]:
         """Note which states sessions were in up to now, and return what they are in."""
         histories, current = Histories(), dict[str, str]()
-        for event in read_all(self.store._log):
+        for event in read_all(log_of(self.store)):
             histories.apply(event)
             current = {name: state_digest(state) for name, state in histories.sessions.items()}
             for name, digest in current.items():
@@ -195,7 +196,7 @@ class Accidents(Conversations, Questions):
         text, large = self.new_name("amber "), {"large": "x" * LARGE}
         small = self.new_name("small ")  # The writer has its connection when this is recorded.
         self.append(lambda: session.record("user", small), functools.partial(self.model.said, then.name, small))
-        driver = self.store._log._writer._driver
+        driver = log_of(self.store)._writer._driver
         driver.set_authorizer(None)  # It refuses to set what a log must not be without.
         pages, usual = (driver.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "max_page_count"))
         driver.execute(f"PRAGMA max_page_count={pages}").fetchall()
