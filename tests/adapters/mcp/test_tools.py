@@ -11,8 +11,7 @@ from jsonschema import Draft202012Validator
 from mcp import MCPError
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.agent_tools import answers
-from mnemolog.tools import TOOLS
+from mnemolog.adapters.support.agent_tools import TOOLS, answers
 from tests.adapters.mcp.serving import MODES, answer, in_process, refusal
 from tests.support import WAIT_S, HashEncoder
 

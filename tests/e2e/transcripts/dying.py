@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.importers.transcripts import recording
+from mnemolog.adapters.importers.transcripts import Transcripts, recording
 from mnemolog.adapters.importers.transcripts.file_offsets import Places
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.transcripts import Transcripts
 
 store, *folders, left = sys.argv[1:]
 steps = int(left)
