@@ -64,11 +64,11 @@ from .forgetting.results import Erasure, ForgetReport, ForgettingStatus, Forgott
 from .operations.backup import BackupReport
 from .operations.doctor.report import Ailment, Diagnosis
 from .operations.restore import RestoreReport, restore_backup
-from .projections.health.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from .projections.health.verify import Finding, Verification
 from .projections.history.replay import Replay, SessionReplay
 from .projections.history.timeline import Moment
 from .projections.projector_status import ProjectorStatus
+from .projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from .projections.read_models import SessionSummary, Turn
 from .projections.recall.answer import Hit, Recall
 from .projections.recall.prefetch_ticket import PrefetchReason, Stamp, Taken, Ticket

@@ -14,8 +14,8 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.forgetting.results import ForgettingStatus
-from mnemolog.projections.health.quarantine import QuarantineStatus
 from mnemolog.projections.projector_status import ProjectorStatus
+from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
 

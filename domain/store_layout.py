@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+CHECKSUM_PART: Final = "-seal"
+"""Suffix of the file with a checksum over a closed database."""
+DATABASE_PARTS: Final = ("-wal", "-shm", CHECKSUM_PART)
+"""Suffixes of the files that belong to a database file and move with it."""
 
 
 class StoreLayout(NamedTuple):

@@ -1,7 +1,7 @@
-"""The quarantine: what cannot be used is renamed into a folder, with the reason beside it. Never deleted.
+"""The quarantine: unusable files are renamed into a folder, with the reason beside them. Never deleted automatically.
 
-Only `purge` deletes, and only what an operator names. The reason is written first, then the thing is renamed:
-a crash leaves the original in its place (and a reason without its item, which is passed over), or item and reason.
+Only `purge` deletes, and only what an operator names. The reason is written first, then the item is renamed: a crash
+leaves the original in its place (and a reason without an item, which is ignored), or both item and reason.
 """
 
 from __future__ import annotations
@@ -23,57 +23,63 @@ import msgspec
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
-from mnemolog.projections.sql import file_checksum
-from mnemolog.projections.vectors.manifest import Manifest, read_manifest
 
 ITEMS_MAX: Final = 64
-"""Things that may lie in quarantine. When there are so many, nothing more is set aside."""
+"""Items that the quarantine holds. When it has that many, nothing more is moved into it."""
 BYTES_MAX: Final = 4 << 30
-"""When so much lies in quarantine, nothing more is set aside. The last thing may go beyond."""
+"""When the quarantine has that many bytes, nothing more is moved into it. The last item may exceed the limit."""
 LOCK_WAIT_S: Final = 10.0
-"""How long one waits for another who renames. Nobody holds the lock while deleting."""
-DATABASE_PARTS: Final = ("-wal", "-shm", file_checksum.PART)
-"""Suffixes of the files that belong to a database file and move with it."""
+"""How long to wait for another thread or process that renames. The lock is not held while deleting."""
 
 _NOTE: Final = ".reason.json"
 _WHEN: Final = "%Y%m%dT%H%M%SZ"
-_SEGMENTS: Final = "[0-9]*-[0-9]*"
 _NAME: Final = re.compile(r"[^.].*")
 
 
 class QuarantinedItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A thing in quarantine. A field is empty or None where nothing is known of it."""
+    """An item in quarantine. Fields are empty or None where nothing is known."""
 
     name: str
     was: str
-    """Where it was, below the folder of the projections."""
+    """Its path before, relative to the folder of the projections."""
     reason: str
     state: str
-    """What made it unusable: a word of `mnemolog.projections.health.drift`."""
+    """Why it was unusable: a value of `mnemolog.projections.drift.Drift`."""
     when: datetime | None
-    """When it was set aside, as the reason says. UTC."""
+    """When it was moved to quarantine, by its reason file. UTC."""
     bytes: int
     log_id: str = ""
     after: Position | None = None
     upto: Position | None = None
     digest: str = ""
-    """The log's digest at `upto`, hexadecimal: a witness of the history that was."""
+    """The log's digest at `upto`, hexadecimal: a witness of the log's history."""
+
+
+class LogRange(NamedTuple):
+    """The part of a log that a quarantined segment was built from."""
+
+    log_id: str
+    after: Position
+    upto: Position
+    digest: str
+    """The log's digest at `upto`, hexadecimal."""
 
 
 class QuarantineStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How much lies in quarantine."""
+    """How much is in quarantine."""
 
     items: int
     bytes: int
     full: bool
-    """Nothing more is set aside: what is damaged stays where it is, and is not used."""
+    """Nothing more is moved to quarantine: damaged files stay where they are, and are not used."""
     action: str
 
 
 class Identity(NamedTuple):
-    """Which file a name stands for. Another one of the same name has another."""
+    """Which file a path refers to. A new file of the same name has another identity."""
 
     device: int
     inode: int
@@ -89,9 +95,9 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     upto: Position | None = None
     digest: str = ""
     sha256: str = ""
-    """Of the note without it: what a damaged one says of the log's history counts for nothing.
+    """Of the note without this field: the log's history in a damaged note is ignored.
 
-    Not the form of `checked_json`, which nothing of a damaged file is told from: a person reads what it was and why.
+    Not `checked_json`, which reads nothing from a damaged file: here people still want to see what it was and why.
     """
 
     def checksum(self) -> str:
@@ -100,7 +106,7 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def identity(path: Path) -> Identity | None:
-    """Return which file `path` stands for now, None where there is none."""
+    """Return which file `path` refers to now, None if it does not exist."""
     try:
         found = path.stat(follow_symlinks=False)
     except OSError:
@@ -109,13 +115,13 @@ def identity(path: Path) -> Identity | None:
 
 
 class Quarantine:
-    """The quarantine in `folder`, which is made when it is first needed. Safe for threads and processes."""
+    """The quarantine in `folder`, which is created when first needed. Safe for threads and processes."""
 
     def __init__(self, folder: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.folder = folder
         self._now = now
 
-    def set_aside(
+    def add(
         self,
         path: Path,
         *,
@@ -123,19 +129,20 @@ class Quarantine:
         state: str = "damaged",
         parts: Sequence[str] = (),
         judged: Identity | None = None,
+        built_from: LogRange | None = None,
     ) -> Path | None:
         """Rename `path` into the quarantine and return where it is now.
 
-        `parts` are suffixes of files that move with it. With `judged`, the identity it had before it was looked
-        at, a new thing under the old name is left alone.
+        `parts` are suffixes of files that move with it. With `judged`, the identity it had before it was examined, a
+        new file under the old name stays. `built_from` keeps a segment's witness of the log's history.
 
-        Returns None where nothing was renamed: somebody else was first, the quarantine is full (`ITEMS_MAX`,
-        `BYTES_MAX`), or the file system refuses. What is there stays, and is not to be used.
+        Returns None if nothing was renamed: another process was first, the quarantine is full (`ITEMS_MAX`,
+        `BYTES_MAX`), or the file system refuses. The file stays, and must not be used.
         """
-        note = _noted(path, reason=reason, state=state, root=self.folder.parent, now=self._now())
+        note = self._note(path, reason=reason, state=state, built_from=built_from)
         try:
             with self._locked():
-                self._forget_leftovers()
+                self._remove_stale_notes()
                 if judged is not None and identity(path) != judged:
                     return None
                 if self._is_full():
@@ -146,18 +153,16 @@ class Quarantine:
             structured_log.error("quarantine.failed", was=note.was, state=state, error=error)
             return None
         if moved is not None:
-            structured_log.warning("quarantine.set_aside", was=note.was, name=moved.name, state=state)
+            structured_log.warning("quarantine.added", was=note.was, name=moved.name, state=state)
         return moved
 
     def items(self) -> list[QuarantinedItem]:
-        """Return what lies in quarantine, in the order of names. A reason without its item is no item.
+        """Return what is in quarantine, ordered by name. A reason without its item is ignored.
 
         Raises `ProjectionUnreadable`.
         """
         found = []
-        with mapped_to_projection_errors(self.folder):
-            paths = list(self._paths())
-        for path in paths:
+        for path in self.paths():
             note = _read_note(path)
             found.append(
                 QuarantinedItem(
@@ -175,23 +180,20 @@ class Quarantine:
             )
         return found
 
-    def manifests(self) -> list[tuple[str, Manifest]]:
-        """Return the readable manifests of segments that lie here, each with the name of its item."""
-        found = []
+    def paths(self) -> list[Path]:
+        """Return the paths of the items, ordered by name. Raises `ProjectionUnreadable`."""
         with mapped_to_projection_errors(self.folder):
-            folders = [(path, folder) for path in self._paths() for folder in (path, *sorted(path.glob(_SEGMENTS)))]
-        for path, folder in folders:
-            with suppress(errors.ProjectionUnreadable):
-                found.append((path.name, read_manifest(folder)))
-        return found
+            return list(self._paths())
 
     def status(self) -> QuarantineStatus:
-        """Return how much lies here, and what is to be done about it."""
+        """Return how much is in quarantine, and what to do about it."""
         items = self.items()
         size = sum(item.bytes for item in items)
         full = _reaches_a_limit(len(items), size)
         if full:
-            action = "Nothing more is set aside: look with `mnemolog quarantine list DIR`, make room with `... purge`."
+            action = (
+                "It takes nothing more: look with `mnemolog quarantine list DIR`, make room with `... purge`."
+            )
         elif items:
             action = "Look with `mnemolog quarantine list DIR`; `mnemolog quarantine purge DIR` deletes."
         else:
@@ -206,11 +208,11 @@ class Quarantine:
         everything: bool = False,
         dry_run: bool = False,
     ) -> list[QuarantinedItem]:
-        """Delete items for good: those named, those set aside longer than `older_than` ago, or `everything`.
+        """Delete items: those named, those moved here longer than `older_than` ago, or `everything`.
 
-        An item whose reason names no time is never "older". Returns what was deleted, or with `dry_run` would
-        be. Raises `InvalidInput` for a name that is not there: nothing was deleted; `ProjectionUnreadable`
-        where the file system refuses.
+        An item whose reason has no time is never "older". Returns what was deleted, or with `dry_run` would be.
+        Raises `InvalidInput` for a name that is not in quarantine (nothing was deleted), `ProjectionUnreadable` where
+        the file system refuses.
         """
         items, wanted = self.items(), set(names)
         if unknown := wanted - {item.name for item in items}:
@@ -230,6 +232,13 @@ class Quarantine:
                 raise errors.ProjectionUnreadable(self.folder, str(error)) from error
         return chosen
 
+    def _note(self, path: Path, *, reason: str, state: str, built_from: LogRange | None) -> _Note:
+        root = self.folder.parent
+        was = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
+        when = self._now().astimezone(UTC).strftime(_WHEN)
+        known = {} if built_from is None else built_from._asdict()
+        return _Note(was=str(was), reason=reason, when=when, state=state, **known)
+
     def _rename(self, path: Path, note: _Note, parts: Sequence[str]) -> Path | None:
         stamp = f"{note.when}.{secrets.token_hex(4)}"
         target = self.folder / f"{path.name}.{stamp}"
@@ -246,7 +255,7 @@ class Quarantine:
             return None
         for suffix, known in belonging.items():
             part = path.with_name(path.name + suffix)
-            # Somebody may open a new database under the name at once: the parts of that one are not ours.
+            # Another process may create a new database under the name at once: its parts must stay.
             if known is not None and identity(part) == known:
                 with suppress(FileNotFoundError):
                     part.rename(target.with_name(target.name + suffix))
@@ -255,10 +264,10 @@ class Quarantine:
         return target
 
     def _delete(self, items: Iterable[QuarantinedItem]) -> None:
-        """Rename under the lock, delete outside: others need not wait, and nobody sees half an item."""
+        """Rename under the lock, delete outside it: others do not wait, and never see half an item."""
         doomed = []
         with self._locked():
-            self._forget_leftovers()
+            self._remove_stale_notes()
             for item in items:
                 for part in _with_parts(self.folder / item.name):
                     removed = self.folder / atomic_files.temporary_name("removed")
@@ -277,8 +286,8 @@ class Quarantine:
         paths = list(self._paths())
         return _reaches_a_limit(len(paths), sum(size_of(part) for path in paths for part in _with_parts(path)))
 
-    def _forget_leftovers(self) -> None:
-        """Remove reasons without their items. Under the lock nobody is between writing one and renaming."""
+    def _remove_stale_notes(self) -> None:
+        """Remove reasons without their items. Under the lock no other process is between writing one and renaming."""
         for note in self.folder.glob(f"*{_NOTE}"):
             if identity(note.with_name(note.name.removesuffix(_NOTE))) is None:
                 note.unlink(missing_ok=True)
@@ -295,14 +304,14 @@ class Quarantine:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         atomic_files.make_folder(self.folder)
-        # A new object each time: it has a descriptor of its own, so that threads exclude one another as well.
+        # A new object each time: it has its own descriptor, so that threads exclude one another as well.
         path, mode = self.folder / ".lock", atomic_files.FILE_MODE
         with filelock.FileLock(path, LOCK_WAIT_S, mode, poll_interval=0.01, thread_local=False):
             yield
 
 
 def size_of(path: Path) -> int:
-    """Return how many bytes a file, or all files below a folder, have. What vanishes meanwhile counts nothing."""
+    """Return the size in bytes of a file, or of all files below a folder. Files that vanish meanwhile count 0."""
     total = 0
     with suppress(OSError):
         if not path.is_dir() or path.is_symlink():
@@ -316,18 +325,6 @@ def size_of(path: Path) -> int:
 
 def _reaches_a_limit(items: int, size: int) -> bool:
     return items >= ITEMS_MAX or size >= BYTES_MAX
-
-
-def _noted(path: Path, *, reason: str, state: str, root: Path, now: datetime) -> _Note:
-    was = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
-    note = _Note(was=str(was), reason=reason, when=now.astimezone(UTC).strftime(_WHEN), state=state)
-    if not path.is_dir():
-        return note
-    try:
-        tag = read_manifest(path)
-    except errors.ProjectionUnreadable:
-        return note
-    return msgspec.structs.replace(note, log_id=tag.log_id, after=tag.after, upto=tag.upto, digest=tag.digest_at_upto)
 
 
 def _note_of(item: Path) -> Path:

@@ -17,9 +17,9 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.switching import SwitchReason
-from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.store import MemoryStore
 
 EVENTS_PER_CALL: Final = 500
@@ -38,9 +38,8 @@ class AsyncQuarantine(Face[Quarantine]):
         return self._of.folder
 
     items = reads(Quarantine.items)
-    manifests = reads(Quarantine.manifests)
     status = reads(Quarantine.status)
-    set_aside = chores(Quarantine.set_aside)
+    add = chores(Quarantine.add)
     purge = chores(Quarantine.purge)
 
 

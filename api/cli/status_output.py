@@ -10,7 +10,7 @@ import msgspec
 
 from mnemolog.cli.output import console, counted, dated, table_of
 from mnemolog.operations.doctor.report import Ailment, Diagnosis
-from mnemolog.projections.health.quarantine import QuarantinedItem
+from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.projections.vectors.inventory import GenerationStatus
 from mnemolog.results import Status
 

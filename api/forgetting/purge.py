@@ -11,14 +11,14 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import ModelActivated
 from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.model import MODELS_STREAM
-from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.health import stale_files
-from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.projector_status import PROJECTORS
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import empty

@@ -26,8 +26,8 @@ from mnemolog.observability.telemetry import (
     Observed,
     Telemetry,
 )
-from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.quarantine import Quarantine
 
 OK: Final = "ok"
 

@@ -24,8 +24,8 @@ from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, w
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
-from mnemolog.projections.health.quarantine import size_of
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, segment_folders

@@ -21,13 +21,13 @@ from mnemolog.forgetting.results import ForgettingStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.head_file import append_head, read_heads
 from mnemolog.operations.status import caches, tables, views_status, wal_status
-from mnemolog.projections.health.drift import LOST_HISTORY, UNCOVERED
-from mnemolog.projections.health.quarantine import Quarantine, QuarantineStatus
+from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.health.verify import Kind, Verification, Witness, glance, verify
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.projector_status import ProjectorStatus
+from mnemolog.projections.quarantine import Quarantine, QuarantineStatus
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
@@ -201,8 +201,11 @@ def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
     for item in quarantine.items():
         if item.upto is not None:
             found.append((f"quarantined {item.name}", item.log_id, item.upto, item.digest))
-    for name, tag in quarantine.manifests():
-        found.append((f"quarantined {name}", tag.log_id, tag.upto, tag.digest_at_upto))
+    for path in quarantine.paths():
+        for part in (path, *sorted(path.glob("[0-9]*-[0-9]*"))):  # A segment, or a generation with its segments.
+            with suppress(errors.ProjectionUnreadable):
+                tag = read_manifest(part)
+                found.append((f"quarantined {path.name}", tag.log_id, tag.upto, tag.digest_at_upto))
     for name, log_id, upto, digest in dict.fromkeys(found):
         with suppress(ValueError):
             if log_id == log.log_id:

@@ -13,11 +13,11 @@ from mnemolog.operations import maintenance
 from mnemolog.operations.backup import BackupReport, make_backup
 from mnemolog.operations.doctor import run as doctor
 from mnemolog.operations.doctor.report import Diagnosis
-from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.projector_status import ProjectorStatus
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.results import RebuildReport, Status
 

@@ -7,10 +7,11 @@ from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
-from mnemolog.projections.health.drift import Drift, action
-from mnemolog.projections.health.quarantine import DATABASE_PARTS, size_of
+from mnemolog.projections.drift import Drift, action
+from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.sql import file_checksum, item_tables, queries, thread_index
 from mnemolog.projections.sql.conversation_views import ViewsState, standing
 from mnemolog.projections.sql.opening import is_damage, opened

@@ -17,9 +17,9 @@ import sqlalchemy as sa
 import xxhash
 
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.runtime.atomic_files import replace_file
 
-PART: Final = "-seal"
 SEALED_BYTES_MAX: Final = 1 << 30
 """Larger databases are not sealed: reading one would hold up opening and closing for about a second."""
 _PIECE_BYTES: Final = 1 << 20
@@ -34,7 +34,7 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
 
 def path_of(database: Path) -> Path:
     """Return where the seal of a database lies."""
-    return database.with_name(database.name + PART)
+    return database.with_name(database.name + CHECKSUM_PART)
 
 
 def break_seal(database: Path) -> None:

@@ -10,13 +10,13 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.projections.health.drift import UNCOVERED, Drift
-from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
+from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
+from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.conversation_views import Views, standing
 from mnemolog.projections.sql.database import ProjectionDatabase
@@ -133,7 +133,7 @@ def open_or_rebuild(
                 raise
             state = error.state if isinstance(error, _Uncovered) else Drift.DAMAGED.value
             # Another process may have been first and begun a new file under this name: then that one is opened.
-            moved = quarantined.set_aside(path, reason=error.cause, state=state, parts=DATABASE_PARTS, judged=judged)
+            moved = quarantined.add(path, reason=error.cause, state=state, parts=DATABASE_PARTS, judged=judged)
             if moved is None and quarantined.status().full:
                 why = f"{error.cause}; it cannot be set aside, for the quarantine is full: `mnemolog quarantine purge`"
                 raise errors.ProjectionUnreadable(path, why) from error

@@ -10,14 +10,15 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.ports import Log
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.vectors.grouping import Group, fold
 from mnemolog.projections.vectors.manifest import (
     Damaged,
     Manifest,
     SegmentState,
     covered_by,
+    log_range_of,
     next_of_chain,
     range_of,
     read_manifest,
@@ -89,7 +90,7 @@ def _usable(folder: Path, log: Log, maker: Maker, quarantine: Path) -> list[tupl
             if state_of(manifest, log=log, fingerprint=maker.fingerprint) is SegmentState.USABLE:
                 found.append((manifest, part))
         except Damaged as error:
-            _set_aside(part, error.cause, log, quarantine)
+            _quarantine(part, error.cause, log, quarantine)
     return found
 
 
@@ -104,7 +105,7 @@ def _longest(
             chain.append(known[part] if part in known else load(part, manifest))
             reached = manifest.upto
         except Damaged as error:
-            _set_aside(part, error.cause, log, quarantine)
+            _quarantine(part, error.cause, log, quarantine)
             found.remove((manifest, part))
         except MemoryError as error:  # Nothing is wrong with the files.
             raise errors.ProjectionUnreadable(part, "there is too little memory to read it") from error
@@ -118,7 +119,7 @@ def _with_opened(segments: list[Segment], log: Log, maker: Maker, quarantine: Pa
         if opened is not None:
             return Chain((*segments, last), opened)
         if last.folder is not None:
-            _set_aside(last.folder, "the turns it calls open are not in the log", log, quarantine)
+            _quarantine(last.folder, "the turns it calls open are not in the log", log, quarantine)
     return Chain((), {})
 
 
@@ -151,10 +152,10 @@ def _runs(positions: Sequence[Position]) -> Iterator[list[Position]]:
         yield run
 
 
-def _set_aside(folder: Path, why: str, log: Log, quarantine: Path) -> None:
-    """Move a damaged segment out of the way, if the log covers it: then it can be made again."""
+def _quarantine(folder: Path, why: str, log: Log, quarantine: Path) -> None:
+    """Move a damaged segment to quarantine, if the log has the events it was built from."""
     if not folder.exists():
         raise _Vanished
     offsets = range_of(folder)
     if offsets is not None and covered_by(log, offsets):
-        Quarantine(quarantine).set_aside(folder, reason=why)
+        Quarantine(quarantine).add(folder, reason=why, built_from=log_range_of(folder))

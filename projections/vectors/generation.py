@@ -16,14 +16,14 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
-from mnemolog.projections.health.quarantine import Quarantine
 from mnemolog.projections.ports import Encoder, Log, Progress
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.chain import Maker, load_chain
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.grouping import Folded, fold
-from mnemolog.projections.vectors.manifest import Skipped, covered_by, read_manifest, segment_folders
+from mnemolog.projections.vectors.manifest import Skipped, covered_by, log_range_of, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import UNEVEN_MAX, run_to_merge
 from mnemolog.projections.vectors.open_groups import NOTHING_OPEN, OpenGroups
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
@@ -172,11 +172,11 @@ class Generation:
             if tail or len(parts) > 1:
                 self._publish(parts)
 
-    def set_aside(self, segment: Path, *, why: str) -> None:
-        """Do without a segment that turned out to be damaged: it goes to quarantine."""
+    def quarantine(self, segment: Path, *, why: str) -> None:
+        """Move a damaged segment to quarantine and continue without it."""
         with self._extending:
             if segment.exists():
-                Quarantine(self._quarantine).set_aside(segment, reason=why)
+                Quarantine(self._quarantine).add(segment, reason=why, built_from=log_range_of(segment))
             if segment_folders(self.folder) != self._listed:
                 self._refresh()
 

@@ -11,9 +11,9 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.health.drift import LOST_HISTORY, Drift, action
-from mnemolog.projections.health.quarantine import size_of
+from mnemolog.projections.drift import LOST_HISTORY, Drift, action
 from mnemolog.projections.ports import Log
+from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.manifest import (
     Manifest,
@@ -62,7 +62,7 @@ class GenerationStatus(msgspec.Struct, frozen=True, kw_only=True):
     recipe: str
     """How turns become the texts that are embedded, the size of groups included."""
     state: str
-    """A word of `mnemolog.projections.health.drift`."""
+    """A word of `mnemolog.projections.drift`."""
     action: str
     """What is to be done, with the command."""
     covers: Position

@@ -19,6 +19,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime.atomic_files import write_synced
 from mnemolog.projections.ports import Log
+from mnemolog.projections.quarantine import LogRange
 from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.folders import named
 
@@ -125,6 +126,15 @@ def read_manifest(folder: Path) -> Manifest:
     if manifest.format != FORMAT:
         raise Damaged(path, f"manifest format {manifest.format} is not known here")
     return manifest
+
+
+def log_range_of(segment: Path) -> LogRange | None:
+    """Return the part of the log that a segment was built from, None where its manifest cannot be read."""
+    try:
+        tag = read_manifest(segment)
+    except errors.ProjectionUnreadable:
+        return None
+    return LogRange(tag.log_id, tag.after, tag.upto, tag.digest_at_upto)
 
 
 def segment_name(after: Position, upto: Position) -> str:

@@ -138,7 +138,7 @@ class VectorProjection:
                 then = self._as_of(snapshot, snapshot.closed_to if upto is None else upto, permitted)
                 found = nearest(snapshot.segments, vector, k=k, allowed=then.allowed, instead=then.instead)
             except Damaged as error:
-                generation.set_aside(error.path.parent, why=error.cause)
+                generation.quarantine(error.path.parent, why=error.cause)
                 continue
 
             def look_up(
@@ -159,7 +159,7 @@ class VectorProjection:
         try:
             return similarities(snapshot.segments, vector, allowed, instead=then.instead)
         except Damaged as error:
-            generation.set_aside(error.path.parent, why=error.cause)
+            generation.quarantine(error.path.parent, why=error.cause)
             return {}
 
     def rebuild(
@@ -208,7 +208,7 @@ class VectorProjection:
             try:
                 return self._build(fresh, upto, progress)
             except Damaged as error:
-                fresh.set_aside(error.path.parent, why=error.cause)
+                fresh.quarantine(error.path.parent, why=error.cause)
         raise errors.ProjectionUnreadable(fresh.folder, "segment after segment turns out to be damaged")
 
     def _build(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
@@ -261,7 +261,7 @@ class VectorProjection:
                 try:
                     generation.write(merge=merge, new_since=new_since)
                 except Damaged as error:
-                    generation.set_aside(error.path.parent, why=error.cause)
+                    generation.quarantine(error.path.parent, why=error.cause)
                     return False
         return True
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from mnemolog.projections.health.drift import TABLE
-from mnemolog.projections.health.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.drift import TABLE
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from tests.pages import ROOT, broken_links, run_example, run_page, shown_output
 
 PAGES = [

@@ -113,7 +113,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
     assert not [line for line in everything.lines if SECRET in line]
     assert {
         *("store.opened", "store.closed", "projector.backing_off", "projector.state", "projection.rebuilt"),
-        *("projection.caught_up", "quarantine.set_aside", "quarantine.purged", "backup.made", "restore.done"),
+        *("projection.caught_up", "quarantine.added", "quarantine.purged", "backup.made", "restore.done"),
         *("vectors.written",),
     } <= everything.events
 

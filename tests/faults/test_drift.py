@@ -10,7 +10,7 @@ import pytest
 from mnemolog import EncodingFailed, MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.position import Position
-from mnemolog.projections.health.drift import TABLE, Drift, action
+from mnemolog.projections.drift import TABLE, Drift, action
 from mnemolog.projections.health.verify import Kind
 from mnemolog.projections.vectors.inventory import generations
 from mnemolog.projections.vectors.manifest import covered_by, range_of, read_manifest
@@ -394,7 +394,7 @@ def test_every_state_has_its_words_and_each_action_is_one_sentence_with_a_comman
 
 def test_a_full_quarantine_is_said_loudly(filled, folder, monkeypatch):
     """What is damaged stays in its place then, and nobody would know."""
-    from mnemolog.projections.health import quarantine
+    from mnemolog.projections import quarantine
 
     monkeypatch.setattr(quarantine, "ITEMS_MAX", 1)
     aside = filled.quarantine()
@@ -415,7 +415,7 @@ def test_a_full_quarantine_is_said_loudly(filled, folder, monkeypatch):
 
 def test_a_full_quarantine_does_not_serve_what_is_damaged(filled, folder, monkeypatch):
     """Answers stay right: the segment is read from the cache again, in memory if need be."""
-    from mnemolog.projections.health import quarantine
+    from mnemolog.projections import quarantine
 
     before = filled.recall("number7", mode="vector").hits
     filled.close()

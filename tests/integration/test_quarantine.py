@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mnemolog import InvalidInput
+from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.infra.runtime import atomic_files
-from mnemolog.projections.health import quarantine
-from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
-from mnemolog.projections.vectors.manifest import FORMAT, Manifest, segment_name, write_manifest
+from mnemolog.projections import quarantine
+from mnemolog.projections.quarantine import Quarantine, identity
+from mnemolog.projections.vectors.manifest import FORMAT, Manifest, log_range_of, segment_name, write_manifest
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -34,7 +35,7 @@ def thing(aside, name="thing", text="content"):
 def test_what_is_set_aside_is_renamed_with_its_reason_beside_it(aside):
     """The bytes are the same, the old name is free, and the reason says what, why and when."""
     path = thing(aside, "vectors/generation/segment")
-    moved = aside.set_aside(path, reason="one bit too many", state="damaged")
+    moved = aside.add(path, reason="one bit too many", state="damaged")
     assert moved.read_text() == "content"
     assert not path.exists()
     note = json.loads((moved.parent / f"{moved.name}.reason.json").read_text())
@@ -52,7 +53,7 @@ def test_a_flipped_bit_in_a_reason_accuses_no_log(aside, tmp_path):
     numbers = ("dimension", "turns", "groups", "vectors", "open_turns", "probes", "candidates", "block_rows")
     told = {"format": FORMAT, "log_id": "f" * 32, "after": 0, "upto": 7, "digest_at_upto": "ab" * 32}
     write_manifest(segment, Manifest(skipped=(), files={}, **texts, **dict.fromkeys(numbers, 0), **told))
-    moved = aside.set_aside(segment, reason="one bit too many")
+    moved = aside.add(segment, reason="one bit too many", built_from=log_range_of(segment))
     path = moved.parent / f"{moved.name}.reason.json"
     (written,) = aside.items()
     assert (written.upto, written.digest) == (7, "ab" * 32)
@@ -67,7 +68,7 @@ def test_a_flipped_bit_in_a_reason_accuses_no_log(aside, tmp_path):
 def test_the_same_name_may_be_set_aside_again_and_again(aside):
     """Names in quarantine are unique, though time stands still."""
     for n in range(10):
-        aside.set_aside(thing(aside, text=str(n)), reason="again")
+        aside.add(thing(aside, text=str(n)), reason="again")
     assert sorted((aside.folder / item.name).read_text() for item in aside.items()) == [str(n) for n in range(10)]
 
 
@@ -76,7 +77,7 @@ def test_a_database_moves_with_its_parts_as_one_item(aside):
     path = thing(aside, "views.db")
     for part in DATABASE_PARTS:
         thing(aside, f"views.db{part}", text="part")
-    moved = aside.set_aside(path, reason="damaged", parts=DATABASE_PARTS)
+    moved = aside.add(path, reason="damaged", parts=DATABASE_PARTS)
     (item,) = aside.items()
     assert item.bytes == len("content") + len(DATABASE_PARTS) * len("part")
     assert all((moved.parent / (moved.name + part)).read_text() == "part" for part in DATABASE_PARTS)
@@ -94,7 +95,7 @@ def test_a_crash_at_any_moment_leaves_the_original_or_item_and_reason(tmp_path, 
         with monkeypatch.context() as patched:
             seen = _cut_off_after(patched, after, operations)
             with suppress(KeyboardInterrupt):
-                aside.set_aside(path, reason="cut off")
+                aside.add(path, reason="cut off")
         added = [item for item in aside.items() if item.name not in before]
         assert path.exists() == (not added)
         assert all(item.reason == "cut off" for item in added)
@@ -131,7 +132,7 @@ def test_a_reason_without_its_item_is_no_item_and_is_cleaned_up(aside):
     leftover.write_text("{}")
     assert aside.items() == []
     assert aside.status().items == 0
-    aside.set_aside(thing(aside), reason="another")
+    aside.add(thing(aside), reason="another")
     assert not leftover.exists()
     assert len(aside.items()) == 1
 
@@ -150,26 +151,26 @@ def test_when_it_is_full_nothing_more_is_set_aside_and_nothing_is_deleted(aside,
     """The damaged thing stays where it is, whichever limit is reached; a purge makes room."""
     monkeypatch.setattr(quarantine, "ITEMS_MAX", 2)
     for _ in range(2):
-        assert aside.set_aside(thing(aside), reason="damaged")
+        assert aside.add(thing(aside), reason="damaged")
     path = thing(aside)
-    assert aside.set_aside(path, reason="damaged") is None
+    assert aside.add(path, reason="damaged") is None
     assert path.exists()
     assert aside.status().full
     assert "purge" in aside.status().action
     assert len(aside.items()) == 2
     aside.purge([aside.items()[0].name])
     assert not aside.status().full
-    assert aside.set_aside(path, reason="damaged")
+    assert aside.add(path, reason="damaged")
     monkeypatch.setattr(quarantine, "ITEMS_MAX", 64)
     monkeypatch.setattr(quarantine, "BYTES_MAX", 2 * len("content"))
     assert aside.status().full
-    assert aside.set_aside(thing(aside), reason="damaged") is None
+    assert aside.add(thing(aside), reason="damaged") is None
 
 
 def test_a_thing_larger_than_the_limit_is_taken_when_there_is_room(aside, monkeypatch):
     """Renaming costs no space: else nothing could ever be done about it."""
     monkeypatch.setattr(quarantine, "BYTES_MAX", 3)
-    assert aside.set_aside(thing(aside), reason="large")
+    assert aside.add(thing(aside), reason="large")
     assert aside.status().full
 
 
@@ -180,7 +181,7 @@ def test_of_many_who_set_the_same_thing_aside_one_wins_and_nobody_fails(aside):
 
         def race(path=path, barrier=barrier, won=won):
             barrier.wait()
-            won.append(Quarantine(aside.folder).set_aside(path, reason="damaged"))
+            won.append(Quarantine(aside.folder).add(path, reason="damaged"))
 
         threads = [threading.Thread(target=race) for _ in range(4)]
         for each in threads:
@@ -197,9 +198,9 @@ def test_a_new_thing_under_the_old_name_is_left_alone(aside):
     """Who judged the old one comes too late: somebody has set it aside and made it anew."""
     path = thing(aside, text="damaged")
     judged = identity(path)
-    aside.set_aside(path, reason="by the first")
+    aside.add(path, reason="by the first")
     thing(aside, text="made anew")
-    assert aside.set_aside(path, reason="by the second", judged=judged) is None
+    assert aside.add(path, reason="by the second", judged=judged) is None
     assert path.read_text() == "made anew"
 
 
@@ -207,7 +208,7 @@ def test_a_file_system_that_refuses_leaves_everything_as_it_was(aside, monkeypat
     """No error for the reader who wanted an answer: what is damaged is not used, that is all."""
     path = thing(aside)
     monkeypatch.setattr(atomic_files, "write_synced", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
-    assert aside.set_aside(path, reason="damaged") is None
+    assert aside.add(path, reason="damaged") is None
     assert path.exists()
     assert aside.items() == []
 
@@ -215,7 +216,7 @@ def test_a_file_system_that_refuses_leaves_everything_as_it_was(aside, monkeypat
 def test_purge_deletes_what_is_named_and_nothing_else(aside):
     """By name, by age, all; a dry run deletes nothing, an unknown name stops everything."""
     for name, when in (("old", NOON - timedelta(days=40)), ("new", NOON - timedelta(days=1))):
-        Quarantine(aside.folder, now=lambda when=when: when).set_aside(thing(aside, name), reason="x")
+        Quarantine(aside.folder, now=lambda when=when: when).add(thing(aside, name), reason="x")
     new, old = (item.name for item in aside.items())
     assert [item.name for item in aside.purge(everything=True, dry_run=True)] == [new, old]
     for wrong in ("nothing", "../thing", new + ".reason.json", ".lock"):
@@ -230,7 +231,7 @@ def test_purge_deletes_what_is_named_and_nothing_else(aside):
 def test_a_folder_is_purged_with_all_that_is_in_it(aside):
     """Segments are folders."""
     thing(aside, "segment/index")
-    moved = aside.set_aside(aside.folder.parent / "segment", reason="damaged")
+    moved = aside.add(aside.folder.parent / "segment", reason="damaged")
     assert (moved / "index").exists()
     aside.purge(everything=True)
     assert not moved.exists()

@@ -9,7 +9,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.projections.health.quarantine import Quarantine
+from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import Tables
 

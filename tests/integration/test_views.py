@@ -31,8 +31,8 @@ from mnemolog.domain.events import (
 from mnemolog.domain.model import MODELS_STREAM, Activation, activate, evolve_active
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import session_stream
+from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.projections.catch_up import catch_up
-from mnemolog.projections.health.quarantine import DATABASE_PARTS
 from mnemolog.projections.sql import queries
 from tests.support import projections_of, turn
 

@@ -16,10 +16,10 @@ from mnemolog.operations.doctor import fixes as remedies
 from mnemolog.operations.doctor.fixes import Patient
 from mnemolog.operations.doctor.report import Ailment, Case
 from mnemolog.operations.status import PRESENT, broken, caches, tables, views_status
+from mnemolog.projections.drift import LOST_HISTORY, TABLE, Drift, action
 from mnemolog.projections.health import stale_files
-from mnemolog.projections.health.drift import LOST_HISTORY, TABLE, Drift, action
-from mnemolog.projections.health.quarantine import BYTES_MAX, ITEMS_MAX, Quarantine
 from mnemolog.projections.health.verify import glance
+from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, Quarantine
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.opening import opened
 from mnemolog.projections.vectors.inventory import FoundGeneration, FoundSegment, Misfit, generations, survey

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations import maintenance
+from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
-from mnemolog.projections.health.drift import Drift
-from mnemolog.projections.health.quarantine import DATABASE_PARTS, Quarantine, identity
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.folders import prefix_of
 from mnemolog.projections.vectors.inventory import FoundSegment, Misfit, look
+from mnemolog.projections.vectors.manifest import log_range_of
 
 
 class Patient(NamedTuple):
@@ -58,7 +59,7 @@ def set_database_aside(patient: Patient, path: Path, *, why: str, state: str) ->
     """Move a database with its parts to quarantine."""
     judged = identity(path)
     patient.let_go()
-    moved = Quarantine(StoreLayout(patient.folder).quarantine).set_aside(
+    moved = Quarantine(StoreLayout(patient.folder).quarantine).add(
         path, reason=why, state=state, parts=DATABASE_PARTS, judged=judged
     )
     return _set_aside(patient, path, moved)
@@ -101,14 +102,20 @@ def set_segment_aside(patient: Patient, segment: FoundSegment, *, misfit: Misfit
         if now is None or now.state is not segment.state:
             return "nothing was to be done: it has been replaced meanwhile"
         quarantine = Quarantine(StoreLayout(patient.folder).quarantine)
-        moved = quarantine.set_aside(segment.folder, reason=why, state=segment.state.value, judged=judged)
+        moved = quarantine.add(
+            segment.folder,
+            reason=why,
+            state=segment.state.value,
+            judged=judged,
+            built_from=log_range_of(segment.folder),
+        )
         return _set_aside(patient, segment.folder, moved)
 
 
 def set_generation_aside(patient: Patient, folder: Path, *, why: str, state: str) -> str:
     """Move a whole generation to quarantine."""
     with stale_files.nobody_indexing(patient.vectors):
-        moved = Quarantine(StoreLayout(patient.folder).quarantine).set_aside(folder, reason=why, state=state)
+        moved = Quarantine(StoreLayout(patient.folder).quarantine).add(folder, reason=why, state=state)
         return _set_aside(patient, folder, moved)
 
 

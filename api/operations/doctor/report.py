@@ -20,7 +20,7 @@ class Ailment(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     """Below the folder of the store."""
     state: str
-    """A word of `mnemolog.projections.health.drift`, or of `verify` for the log; of the keys `missing`."""
+    """A word of `mnemolog.projections.drift`, or of `verify` for the log; of the keys `missing`."""
     severity: Severity
     why: str
     """What was seen."""

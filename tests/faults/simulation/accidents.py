@@ -18,6 +18,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.session_fold import Histories
+from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.log.sqlite.schema import forbid_rewriting
 from mnemolog.projections.sql import file_checksum
 from tests.faults.simulation.conversations import Conversations
@@ -227,7 +228,7 @@ AMID = {
 
 def _is_guarded(path: Path) -> bool:
     """Whether damage to a file can be seen. A database without its seal, as a crash leaves it, is not judged."""
-    seals = path.name.endswith(file_checksum.PART)
+    seals = path.name.endswith(CHECKSUM_PART)
     sealed = path.name != "views.db" or file_checksum.path_of(path).exists()
     return path.stat().st_size > 0 and sealed and not seals
 
