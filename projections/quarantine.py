@@ -191,9 +191,7 @@ class Quarantine:
         size = sum(item.bytes for item in items)
         full = _reaches_a_limit(len(items), size)
         if full:
-            action = (
-                "It takes nothing more: look with `mnemolog quarantine list DIR`, make room with `... purge`."
-            )
+            action = "It takes nothing more: look with `mnemolog quarantine list DIR`, make room with `... purge`."
         elif items:
             action = "Look with `mnemolog quarantine list DIR`; `mnemolog quarantine purge DIR` deletes."
         else:
