@@ -13,10 +13,10 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql import opening
-from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.store import MemoryStore
 
-Followed = TypeVar("Followed", bound=Tables)
+Followed = TypeVar("Followed", bound=SqlProjection)
 
 _LANES: Final[WeakKeyDictionary[MemoryStore, Lanes]] = WeakKeyDictionary()
 

@@ -154,7 +154,7 @@ def rebuild(
         started = perf_counter()
         built = encoded = skipped = 0
         if name == "views" and not dry_run:
-            built = projections.views().rebuild(upto=upto, progress=progress)
+            built = projections.rebuild_views(upto=upto, progress=progress)
         elif name == "vectors" and dry_run:
             encoded = projections.vectors().projection().missing(upto=upto, from_scratch=from_scratch)
         elif name == "vectors":

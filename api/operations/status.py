@@ -13,9 +13,9 @@ from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.projections.drift import Drift, action
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.sql import file_checksum, item_tables, queries, thread_index
-from mnemolog.projections.sql.conversation_views import ViewsState, standing
+from mnemolog.projections.sql.conversation_views import VIEWS
 from mnemolog.projections.sql.opening import is_damage, opened
-from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.projection import SqlProjection, state_of
 from mnemolog.results import CacheStatus, TablesStatus, ViewsStatus, WalStatus
 
 PRESENT: Final = "present"
@@ -27,7 +27,7 @@ _FIRST_ROWS: Final = {
 }
 """What a look at a cache asks. The tables' own modules need numpy, which a status must do without."""
 
-_TABLES: Final[dict[str, type[Tables]]] = {
+_TABLES: Final[dict[str, type[SqlProjection]]] = {
     thread_index.FILE: thread_index.ThreadIndex,
     item_tables.FILE: item_tables.ItemTables,
 }
@@ -43,13 +43,11 @@ def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
         return _views(Drift.DAMAGED, ORIGIN, head, why=why), 0, 0
     try:
         with opened(path) as database, database.reading() as connection:
-            state, position = standing(connection, log)
-            sessions, turns = (0, 0) if state is ViewsState.MISSING else queries.counts(connection)
+            state, position = state_of(connection, log, VIEWS)
+            sessions, turns = (0, 0) if state is Drift.MISSING else queries.counts(connection)
     except errors.ProjectionUnreadable as error:
         return _views(broken(error), ORIGIN, head, why=error.cause), 0, 0
-    if state is not ViewsState.USABLE:
-        return _views(Drift(state.value), position, head), sessions, turns
-    return _views(Drift.BEHIND if position < head else Drift.CURRENT, position, head), sessions, turns
+    return _views(state, position, head), sessions, turns
 
 
 def tables(projections: Path, log: EventLog) -> tuple[TablesStatus, ...]:
@@ -100,15 +98,13 @@ def _views(state: Drift, position: Position, head: Position, *, why: str = "") -
     )
 
 
-def _tables(path: Path, kind: type[Tables], log: EventLog) -> TablesStatus:
+def _tables(path: Path, kind: type[SqlProjection], log: EventLog) -> TablesStatus:
     head, why = log.head().position, ""
     try:
         with opened(path) as database, database.reading() as connection:
-            found, position = standing(connection, log, kind.name)
-        state = Drift(found.value) if found is not ViewsState.USABLE else None
+            state, position = state_of(connection, log, kind.name)
     except errors.ProjectionUnreadable as error:
         state, position, why = broken(error), ORIGIN, error.cause
-    state = state or (Drift.BEHIND if position < head else Drift.CURRENT)
     return TablesStatus(
         name=path.name,
         state=state.value,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -22,18 +21,16 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.model import MODELS_STREAM
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
-from mnemolog.projections.catch_up import BATCH_MAX
-from mnemolog.projections.ports import Log, Progress
-from mnemolog.projections.sql import speakers, tracking, turn_metadata
-from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql import speakers, turn_metadata
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
-from mnemolog.projections.sql.tracking import METADATA, Tracked
+from mnemolog.projections.sql.projection import SqlProjection
+from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import stems_of
 
 VIEWS: Final = "views/6"
-"""Name and version of this projection. Change a table or what fills it: raise the number."""
+"""Name and version of this projection. Raise the number when a table, or what fills it, changes."""
 
 _ASKING: Final = ("?", "\uff1f", "\u061f")
 """Latin, full-width and Arabic question mark."""
@@ -98,9 +95,9 @@ WORDS: Final = sa.Table(
     sa.Column("stems", sa.Text, nullable=False),
     sqlite_strict=True,
 )
-"""What the ranking looks at, by place: turns that follow one another in a session lie side by side."""
+"""What ranking reads, ordered by place: consecutive turns of a session are adjacent."""
 PLACES: Final = 1 << 24
-"""Places of a session: from the position of its start times this on."""
+"""Places of a session begin at the position of its start times this number."""
 
 TEXT_INDEX: Final = "turns_text"
 TOKENIZER: Final = "ascii tokenchars '_'"
@@ -111,87 +108,31 @@ CREATE_TEXT_INDEX: Final = (
     f"body, content='', contentless_delete=1, tokenize=\"{TOKENIZER}\")",
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {VOCABULARY} USING fts5vocab({TEXT_INDEX}, row)",
 )
-"""The index, and the table that tells how many turns hold a word."""
+"""The index, and the table with the number of turns that contain a word."""
 
 
-class ViewsState(StrEnum):
-    """What the views are to the log at hand. Decided from their tag alone."""
-
-    USABLE = "usable"
-    MISSING = "missing"
-    OTHER_LOG = "other-log"
-    AHEAD = "ahead"
-    """They have read positions that the log does not have: the log has lost history."""
-    DIVERGED = "diverged"
-    """The log tells another history up to the same position."""
-
-
-def standing(connection: sa.Connection, log: Log, name: str = VIEWS) -> tuple[ViewsState, Position]:
-    """Return what these views, or other tables, are worth, and how far they have read. Changes nothing."""
-    if not sa.inspect(connection).has_table(tracking.TRACKING.name):
-        return ViewsState.MISSING, ORIGIN
-    at = tracking.tracked(connection, name)
-    if at == tracking.NOTHING_READ:
-        return ViewsState.MISSING, ORIGIN
-    if at.log_id != log.log_id:
-        return ViewsState.OTHER_LOG, at.position
-    if at.position > log.head().position:
-        return ViewsState.AHEAD, at.position
-    if at.digest != log.digest_at(at.position):
-        return ViewsState.DIVERGED, at.position
-    return ViewsState.USABLE, at.position
-
-
-class Views:
-    """The projection behind `sessions`, `show`, `status` and the text leg of recall.
-
-    Made anew when opened on a file that another log, or another version of these tables, has filled.
-    """
+class Views(SqlProjection):
+    """The projection behind `sessions`, `show`, `status` and the text search of recall."""
 
     name = VIEWS
+    metadata = METADATA
 
-    def __init__(self, database: ProjectionDatabase, log: Log) -> None:
-        self.database = database
-        self._log = log
-        with database.reading() as connection:
-            state, _ = standing(connection, log)
-        if state is ViewsState.USABLE:
-            return
-        with database.writing() as connection:
-            # Asked again under the lock: another process may have begun them anew in between, and filled them.
-            state, _ = standing(connection, log)
-            if state is not ViewsState.USABLE:
-                self._start_over(connection)
-
-    def position(self) -> Position:
-        """How far these views have read."""
-        with self.database.reading() as connection:
-            return tracking.tracked(connection, VIEWS).position
-
-    def apply(self, events: Sequence[RecordedEvent]) -> None:
-        """Take in events; those at or before the own position change nothing."""
-        with self.database.writing() as connection:
-            self._apply(connection, events)
-
-    def rebuild(self, *, upto: Position, progress: Progress | None = None) -> int:
-        """Make everything anew from the log, in one transaction: readers see the old until the end.
-
-        It never goes back behind where the views were: who has read that position goes on from there.
-        Returns the number of turns.
-        """
-        with self.database.writing() as connection:
-            state, read_to = standing(connection, self._log)
-            if state is ViewsState.USABLE:
-                upto = max(upto, read_to)
-            self._start_over(connection)
-            for events in self._log.read(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
-                self._apply(connection, events)
-                if progress is not None:
-                    progress(events[-1].position, upto)
-            return connection.execute(sa.select(sa.func.count()).select_from(TURNS)).scalar_one()
+    def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+        """Add what a batch of events records: sessions and models first, then turns, and what was erased last."""
+        for recorded in events:
+            match recorded.event:
+                case SessionStarted() as started:
+                    _insert_session(connection, recorded, started)
+                case ModelActivated() as activated:
+                    _insert_activation(connection, recorded, activated)
+        _insert_turns(connection, events)
+        _update_sessions(connection, events)
+        for recorded in events:
+            if isinstance(recorded.event, ContentErased):
+                erase(connection, recorded, recorded.event)
 
     def scrub(self) -> bool:
-        """Take what was forgotten out of the file. False where another connection does not let that happen."""
+        """Remove forgotten content from the bytes of the file. False while another connection prevents that."""
         with self.database.writing() as connection:
             merge_text_index(connection)
         return self.database.scrub()
@@ -200,35 +141,9 @@ class Views:
         for table in (VOCABULARY, TEXT_INDEX):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         connection.exec_driver_sql("DROP TABLE IF EXISTS switches")  # Development versions of 0.1 wrote it.
-        METADATA.drop_all(connection)
-        METADATA.create_all(connection)
-        for made in CREATE_TEXT_INDEX:
-            connection.exec_driver_sql(made)
-        genesis = self._log.digest_at(ORIGIN) or b""
-        connection.execute(
-            tracking.TRACKING.insert(),
-            {"name": VIEWS, "position": ORIGIN, "log_id": self._log.log_id, "digest": genesis},
-        )
-
-    def _apply(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-        seen = tracking.tracked(connection, VIEWS).position
-        fresh = [event for event in events if event.position > seen]
-        if not fresh:
-            return
-        for recorded in fresh:
-            match recorded.event:
-                case SessionStarted() as started:
-                    _insert_session(connection, recorded, started)
-                case ModelActivated() as activated:
-                    _insert_activation(connection, recorded, activated)
-        _insert_turns(connection, fresh)
-        _update_sessions(connection, fresh)
-        for recorded in fresh:
-            if isinstance(recorded.event, ContentErased):
-                erase(connection, recorded, recorded.event)
-        last = fresh[-1].position
-        digest = self._log.digest_at(last) or b""
-        tracking.track(connection, VIEWS, Tracked(last, self._log.log_id, digest))
+        super()._start_over(connection)
+        for statement in CREATE_TEXT_INDEX:
+            connection.exec_driver_sql(statement)
 
 
 def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started: SessionStarted) -> None:
@@ -252,7 +167,7 @@ def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started:
 
 
 def _insert_activation(connection: sa.Connection, recorded: RecordedEvent, activated: ModelActivated) -> None:
-    if recorded.stream != MODELS_STREAM:  # It activates nothing outside the stream of models.
+    if recorded.stream != MODELS_STREAM:  # Elsewhere it activates nothing.
         return
     connection.execute(
         ACTIVATIONS.insert(),
@@ -317,7 +232,7 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent])
 
 
 def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int]) -> dict[str, Any]:
-    """Return what the ranking looks at of a turn. `places` has the next free place of each session, and goes on."""
+    """Return the row of a turn that ranking reads, and advance `places`, the next free place of each session."""
     session = str(session_of(recorded.stream))
     place = places[session]
     places[session] = place + 1
@@ -332,7 +247,7 @@ def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int
 
 
 def turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:
-    """Return the row of a turn, where `scopes` has the scope of each session."""
+    """Return the row of a turn. `scopes` has the scope of each session."""
     session = str(session_of(recorded.stream))
     extra = {"tool_calls": turn.tool_calls, "metadata": turn.metadata}
     return {

@@ -1,4 +1,4 @@
-"""The items of all namespaces, as tables to ask."""
+"""The items of all namespaces, in tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.items import SEPARATOR, namespace_of
 from mnemolog.domain.position import Micros
 from mnemolog.projections.sql.database import fetch
-from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.projection import SqlProjection
 
 FILE: Final = "items.db"
 
@@ -35,7 +35,7 @@ sa.Table(
     sqlite_strict=True,
 )
 _COLUMNS: Final = "namespace, key, value, paths, ttl_s, expires_at, created_at, updated_at"
-# What has expired is not there any more: what comes in its place is new.
+# An expired item no longer exists: what is put in its place is new.
 _PUT: Final = (
     f"INSERT INTO items ({_COLUMNS}, position) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "created_at = CASE WHEN expires_at <= excluded.updated_at THEN excluded.created_at ELSE created_at END, "
@@ -47,7 +47,7 @@ _LIVING: Final = "(expires_at IS NULL OR expires_at > ?)"
 
 
 class StoredItem(NamedTuple):
-    """An item, with what is known of it."""
+    """An item with its times."""
 
     namespace: str
     key: str
@@ -59,14 +59,18 @@ class StoredItem(NamedTuple):
     updated_at: Micros
 
 
-class ItemTables(Tables):
+class ItemTables(SqlProjection):
     """The items of a log."""
 
     name = "items/1"
     metadata = _METADATA
 
-    def take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
-        """Change an item."""
+    def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+        """Put, touch and delete items."""
+        for recorded in events:
+            self._take(connection, recorded)
+
+    def _take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
         namespace = namespace_of(recorded.stream)
         if namespace is None:
             return
@@ -91,7 +95,7 @@ class ItemTables(Tables):
             return next((_item(row) for row in fetch(connection, query, namespace, key, now)), None)
 
     def below(self, prefix: str, *, now: Micros, limit: int | None = None) -> list[StoredItem]:
-        """Return the items that have not expired of a namespace and of all below it, those put last first."""
+        """Return the unexpired items of a namespace and of all below it, newest first."""
         query = f"SELECT {_COLUMNS} FROM items WHERE {_LIVING}"
         asked: tuple[Any, ...] = (now,)
         if prefix:  # The range is every namespace that begins with the prefix and a separator.
@@ -107,7 +111,7 @@ class ItemTables(Tables):
             return [row[0] for row in fetch(connection, f"SELECT DISTINCT namespace FROM items WHERE {_LIVING}", now)]
 
     def sweep(self, *, now: Micros) -> int:
-        """Delete rows of items that have expired, which nobody sees any more. Return how many."""
+        """Delete the rows of expired items, which no read returns. Return how many."""
         with self.database.writing() as connection:
             return connection.exec_driver_sql("DELETE FROM items WHERE expires_at <= ?", (now,)).rowcount
 

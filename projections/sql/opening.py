@@ -18,13 +18,13 @@ from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql import file_checksum
-from mnemolog.projections.sql.conversation_views import Views, standing
+from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.projection import SqlProjection, state_of
 from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
 
 Opened = TypeVar("Opened")
-Followed = TypeVar("Followed", bound=Tables)
+Followed = TypeVar("Followed", bound=SqlProjection)
 
 
 class _Uncovered(errors.ProjectionUnreadable):
@@ -68,8 +68,8 @@ def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views
 
     def open_covered(database: ProjectionDatabase) -> Views:
         with database.reading() as connection:
-            state, _ = standing(connection, log)
-        if state.value in UNCOVERED:
+            state, _ = state_of(connection, log, Views.name)
+        if state in UNCOVERED:
             raise _Uncovered(layout.views, state.value)
         return Views(database, log)
 
@@ -87,8 +87,8 @@ def open_tables(
 
     def open_covered(database: ProjectionDatabase) -> Followed:
         with database.reading() as connection:
-            state, _ = standing(connection, log, kind.name)
-        if state.value in UNCOVERED:
+            state, _ = state_of(connection, log, kind.name)
+        if state in UNCOVERED:
             raise _Uncovered(path, state.value)
         return kind(database, log)
 
@@ -123,30 +123,30 @@ def open_or_rebuild(
         judged = identity(path)
         engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s)
         try:
-            if (why_not := _misfit(path, sealed=sealed)) is not None:
+            if (why_not := _why_invalid(path, sealed=sealed)) is not None:
                 raise _NotAsWritten(path, why_not)
             return open_projection(ProjectionDatabase(engine, path, sealed))
         except BaseException as error:
             engine.dispose()  # Else a connection would stay open until it is collected.
             # Only an unusable file is moved; a busy or full disk is for the caller.
-            if attempt == 2 or not isinstance(error, errors.ProjectionUnreadable) or not _is_of_no_use(error):
+            if attempt == 2 or not isinstance(error, errors.ProjectionUnreadable) or not _is_unusable(error):
                 raise
             state = error.state if isinstance(error, _Uncovered) else Drift.DAMAGED.value
             # Another process may have been first and begun a new file under this name: then that one is opened.
             moved = quarantined.add(path, reason=error.cause, state=state, parts=DATABASE_PARTS, judged=judged)
             if moved is None and quarantined.status().full:
-                why = f"{error.cause}; it cannot be set aside, for the quarantine is full: `mnemolog quarantine purge`"
+                why = f"{error.cause}; it cannot be moved to quarantine, which is full: `mnemolog quarantine purge`"
                 raise errors.ProjectionUnreadable(path, why) from error
     raise AssertionError("unreachable")
 
 
-def _misfit(path: Path, *, sealed: bool) -> str | None:
+def _why_invalid(path: Path, *, sealed: bool) -> str | None:
     if sqlite.is_marked_read_only(path):
         return sqlite.MARKED_READ_ONLY
     return file_checksum.misfit(path) if sealed else None
 
 
-def _is_of_no_use(error: errors.ProjectionUnreadable) -> bool:
+def _is_unusable(error: errors.ProjectionUnreadable) -> bool:
     return isinstance(error, _Uncovered | _NotAsWritten) or is_damage(error)
 
 

@@ -1,94 +1,125 @@
-"""A reading of the log in tables of its own: what adapters with events of their own build on.
+"""The base of all projections in SQL tables: the views, and what adapters read in tables of their own.
 
-Position and rows are saved in one transaction. Made anew when opened on a file that another log, or another version of
-the tables, has filled; so the name carries a version.
+Position and rows are saved in one transaction. Tables of another log, or of another version, are emptied and filled
+again when they are opened; so the name has a version.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar, Final
 
 import sqlalchemy as sa
 
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.catch_up import BATCH_MAX
-from mnemolog.projections.ports import Log
+from mnemolog.projections.drift import Drift
+from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql import tracking
-from mnemolog.projections.sql.conversation_views import ViewsState, standing
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.tracking import Tracked
 
+USABLE: Final = frozenset({Drift.CURRENT, Drift.BEHIND})
+"""States of tables that catch up from where they are. All others are filled again from the beginning."""
 
-class Tables(ABC):
-    """Tables that follow a log. `take` says what an event does to them."""
 
-    name: str
-    """What it is called in tracking, with the version of its tables: raise that when they change."""
-    metadata: sa.MetaData
+def state_of(connection: sa.Connection, log: Log, name: str) -> tuple[Drift, Position]:
+    """Return the state of the tables that are tracked as `name`, by their tag alone, and their position."""
+    if not sa.inspect(connection).has_table(tracking.TRACKING.name):
+        return Drift.MISSING, ORIGIN
+    at = tracking.tracked(connection, name)
+    if at == tracking.NOTHING_READ:
+        return Drift.MISSING, ORIGIN
+    if at.log_id != log.log_id:
+        return Drift.OTHER_LOG, at.position
+    head = log.head().position
+    if at.position > head:
+        return Drift.AHEAD, at.position
+    if at.digest != log.digest_at(at.position):
+        return Drift.DIVERGED, at.position
+    return Drift.BEHIND if at.position < head else Drift.CURRENT, at.position
+
+
+class SqlProjection(ABC):
+    """Tables that follow a log."""
+
+    name: ClassVar[str]
+    """The name it is tracked by, with the version of its tables: raise that when they, or what fills them, change."""
+    metadata: ClassVar[sa.MetaData]
     batch_max: int = BATCH_MAX
-    """Events that are read, and taken in, together."""
+    """Events that are read and taken in together."""
 
     def __init__(self, database: ProjectionDatabase, log: Log) -> None:
         self.database, self.log = database, log
         with database.reading() as connection:
-            state, _ = standing(connection, log, self.name)
-        if state is ViewsState.USABLE:
+            state, _ = state_of(connection, log, self.name)
+        if state in USABLE:
             return
         with database.writing() as connection:
-            # Asked again under the lock: another process may have begun them anew in between, and filled them.
-            state, _ = standing(connection, log, self.name)
-            if state is not ViewsState.USABLE:
+            # Look again under the lock: another process may have created and filled them meanwhile.
+            state, _ = state_of(connection, log, self.name)
+            if state not in USABLE:
                 self._start_over(connection)
 
     @abstractmethod
-    def take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
-        """Change the tables by one event. Events that mean nothing here change nothing."""
+    def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+        """Change the tables by a batch of new events, in order. Other events change nothing."""
 
     def position(self) -> Position:
-        """How far it has read."""
+        """Return the last position that was read."""
         with self.database.reading() as connection:
             return tracking.tracked(connection, self.name).position
 
     def apply(self, events: Sequence[RecordedEvent]) -> None:
-        """Take in events, in order, and save them with their last position; those it has seen change nothing."""
+        """Take in events, in order, and save them with their last position. Those read before are skipped."""
         with self.database.writing() as connection:
             self._apply(connection, events)
 
     def catch_up(self) -> Position:
-        """Read on to the head of the log. Return where that is."""
+        """Read up to the head of the log, also when the tables are emptied meanwhile. Return the position reached."""
         head, start, epoch = self.log.head().position, self.position(), self.log.epoch()
         while start < head:
             for events in self.log.read(after=start, upto=head, batch_max=self.batch_max):
                 with self.database.writing() as connection:
                     if tracking.tracked(connection, self.name).position < start or self.log.epoch() != epoch:
-                        break  # Somebody has emptied them meanwhile, or will, of what these events may still hold.
+                        break  # They were emptied, or will be, of content that these events may still have.
                     self._apply(connection, events)
                 start = events[-1].position
             start, epoch = self.position(), self.log.epoch()
         return start
 
-    def rebuild(self) -> Position:
-        """Make everything anew from the log, in one transaction: readers see the old until the end."""
+    def rebuild(self, *, upto: Position | None = None, progress: Progress | None = None) -> Position:
+        """Rebuild the tables from the log, up to `upto` (by default the head), and return the position reached.
+
+        One transaction: readers see the old tables until the end. It never ends before the position that the tables
+        had reached, because other processes continue from there.
+        """
+        upto = self.log.head().position if upto is None else upto
         with self.database.writing() as connection:
+            state, reached = state_of(connection, self.log, self.name)
+            if state in USABLE:
+                upto = max(upto, reached)
             self._start_over(connection)
-            for events in self.log.read(after=ORIGIN, upto=self.log.head().position, batch_max=self.batch_max):
+            for events in self.log.read(after=ORIGIN, upto=upto, batch_max=self.batch_max):
                 self._apply(connection, events)
-        return self.position()
+                if progress is not None:
+                    progress(events[-1].position, upto)
+            return tracking.tracked(connection, self.name).position
 
     def _apply(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         seen = tracking.tracked(connection, self.name).position
         fresh = [event for event in events if event.position > seen]
         if not fresh:
             return
-        for recorded in fresh:
-            self.take(connection, recorded)
+        self.take(connection, fresh)
         last = fresh[-1].position
         digest = self.log.digest_at(last) or b""
         tracking.track(connection, self.name, Tracked(last, self.log.log_id, digest))
 
     def _start_over(self, connection: sa.Connection) -> None:
+        """Create the tables empty, at position 0."""
         self.metadata.drop_all(connection)
         self.metadata.create_all(connection)
         tracking.TRACKING.create(connection, checkfirst=True)
@@ -105,7 +136,7 @@ class Tables(ABC):
 
 
 def empty(database: ProjectionDatabase) -> None:
-    """Delete all rows of a file of such tables, with how far they have read: they read the log anew."""
+    """Delete all rows of such a file, and its position: the tables are filled again from the log."""
     with database.writing() as connection:
         for table in sa.inspect(connection).get_table_names():
             connection.exec_driver_sql(f'DELETE FROM "{table}"')

@@ -167,6 +167,11 @@ def counts(connection: sa.Connection) -> tuple[int, int]:
     )
 
 
+def turns_up_to(connection: sa.Connection, position: Position) -> int:
+    """Return how many turns the views have up to a position."""
+    return connection.execute(sa.select(sa.func.count()).where(TURNS.c.position <= position)).scalar_one()
+
+
 def one_of(values: Sequence[Any]) -> sa.Select[Any]:
     """Return values as what a column may be compared with."""
     return sa.select(sa.func.json_each(listed(values)).table_valued("value").c.value)

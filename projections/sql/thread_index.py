@@ -1,12 +1,12 @@
-"""Where in the log the checkpoints of threads are, and what was written behind them. It holds no content.
+"""Positions in the log of the checkpoints of threads and of their pending writes. It holds no content.
 
-What was pruned stays here, hidden: the channels of a checkpoint that is left may need what was written before it.
-What is to be forgotten is gone from here with the request, before its keys are.
+Pruned checkpoints stay, hidden: the channels of a later checkpoint may need what was written before it. Content that
+is to be forgotten leaves the index with the request, before its keys are destroyed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -16,7 +16,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadCopied, ThreadDeleted, ThreadPruned, ThreadWritten
 from mnemolog.domain.threads import thread_of
 from mnemolog.projections.sql.database import fetch
-from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.projection import SqlProjection
 
 FILE: Final = "threads.db"
 
@@ -30,7 +30,7 @@ sa.Table(
     sa.Column("parent", sa.Text),
     sa.Column("run", sa.Text),
     sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("stream", sa.Text, nullable=False),  # That of another thread where this one was copied.
+    sa.Column("stream", sa.Text, nullable=False),  # Of the original thread, if this one is a copy.
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("hidden", sa.Integer, nullable=False),
     sa.Index("checkpoints_by_run", "run", sqlite_where=sa.text("run IS NOT NULL")),
@@ -58,7 +58,7 @@ _COLUMNS: Final = "thread, ns, id, parent, position, hidden"
 _CHECKPOINT: Final = "thread, ns, id, parent, run, position, stream, version, hidden"
 _WRITE: Final = "thread, ns, checkpoint, task, place, path, channel, position, stream, version"
 _INSERT_CHECKPOINT: Final = f"INSERT OR REPLACE INTO checkpoints ({_CHECKPOINT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)"
-# Of the regular writes of a task the first stand, of errors, interrupts and the like the last.
+# Of the regular writes of a task the first counts, of errors, interrupts and the like the last.
 _INSERT_WRITE: Final = (
     f"INSERT INTO writes ({_WRITE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "path = excluded.path, channel = excluded.channel, position = excluded.position, stream = excluded.stream, "
@@ -72,7 +72,7 @@ _COPY: Final = {
 
 
 class CheckpointAt(NamedTuple):
-    """Where a checkpoint is."""
+    """The position of a checkpoint."""
 
     thread: str
     ns: str
@@ -83,7 +83,7 @@ class CheckpointAt(NamedTuple):
 
 
 class WriteAt(NamedTuple):
-    """Where something is that a task wrote."""
+    """The position of a write of a task."""
 
     task: str
     place: int
@@ -92,7 +92,7 @@ class WriteAt(NamedTuple):
     position: Position
 
 
-class ThreadIndex(Tables):
+class ThreadIndex(SqlProjection):
     """The index of all threads of a log."""
 
     name = "threads/1"
@@ -100,8 +100,12 @@ class ThreadIndex(Tables):
     batch_max = 50
     """Checkpoints may be large."""
 
-    def take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
-        """Note an event of a thread."""
+    def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+        """Add events of threads."""
+        for recorded in events:
+            self._take(connection, recorded)
+
+    def _take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
         if isinstance(recorded.event, ForgetRequested):
             _forget(connection, recorded.event)
         thread = thread_of(recorded.stream)
@@ -126,7 +130,7 @@ class ThreadIndex(Tables):
                     execute(_COPY[table], (thread, copied.source))
 
     def find(self, thread: str, ns: str, checkpoint: str, *, hidden: bool = False) -> CheckpointAt | None:
-        """Return where a checkpoint of a thread is."""
+        """Return a checkpoint of a thread, or None."""
         query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND id = ? AND hidden <= ?"
         with self.database.reading() as connection:
             return next(
@@ -134,7 +138,7 @@ class ThreadIndex(Tables):
             )
 
     def newest(self, thread: str, ns: str) -> Iterator[CheckpointAt]:
-        """Yield where the checkpoints of a thread are that are not hidden, the newest first, each asked for anew."""
+        """Yield the visible checkpoints of a thread, newest first; each is read when it is needed."""
         query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND hidden = 0"
         below: tuple[str, ...] = ()
         while True:
@@ -149,7 +153,7 @@ class ThreadIndex(Tables):
     def listed(
         self, *, thread: str | None, ns: str | None, checkpoint: str | None, before: str | None
     ) -> list[CheckpointAt]:
-        """Return where the checkpoints are that are not hidden, newest first."""
+        """Return the visible checkpoints that match, newest first."""
         asked = {"thread = ?": thread, "ns = ?": ns, "id = ?": checkpoint, "id < ?": before}
         given = {condition: value for condition, value in asked.items() if value is not None}
         where = " AND ".join(["hidden = 0", *given])
@@ -158,23 +162,23 @@ class ThreadIndex(Tables):
             return [CheckpointAt(*row) for row in fetch(connection, query, *given.values())]
 
     def of_runs(self, runs: list[str]) -> list[CheckpointAt]:
-        """Return where the checkpoints of runs are that are not hidden."""
+        """Return the visible checkpoints of runs."""
         query = f"SELECT {_COLUMNS} FROM checkpoints WHERE run = ? AND hidden = 0"
         with self.database.reading() as connection:
             return [CheckpointAt(*row) for run in runs for row in fetch(connection, query, run)]
 
     def ancestors(self, of: CheckpointAt) -> Iterator[CheckpointAt]:
-        """Yield where the checkpoints before one are, the nearest first, hidden ones included."""
+        """Yield the ancestors of a checkpoint, nearest first, hidden ones included."""
         seen = {of.id}
         current: CheckpointAt | None = of
         while current is not None and current.parent is not None and current.parent not in seen:
-            seen.add(current.parent)  # One that was put again, behind what came after it, makes a circle.
+            seen.add(current.parent)  # A checkpoint that was put again after its descendants makes a cycle.
             current = self.find(of.thread, of.ns, current.parent, hidden=True)
             if current is not None:
                 yield current
 
     def writes(self, of: CheckpointAt, channels: frozenset[str] | None = None) -> list[WriteAt]:
-        """Return where is what was written behind a checkpoint, in the order in which a graph applies it."""
+        """Return the writes after a checkpoint, in the order in which a graph applies them."""
         query = (
             "SELECT task, place, path, channel, position FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? "
             "ORDER BY path, task, place"
@@ -184,13 +188,13 @@ class ThreadIndex(Tables):
         return found if channels is None else [write for write in found if write.channel in channels]
 
     def written(self, thread: str, ns: str, checkpoint: str, task: str) -> set[int]:
-        """Return the places of what a task has written behind a checkpoint."""
+        """Return the places of a task's writes after a checkpoint."""
         query = "SELECT place FROM writes WHERE thread = ? AND ns = ? AND checkpoint = ? AND task = ?"
         with self.database.reading() as connection:
             return {row[0] for row in fetch(connection, query, thread, ns, checkpoint, task)}
 
     def holds(self, thread: str) -> bool:
-        """Whether there is anything of a thread, hidden or not."""
+        """Whether a thread has checkpoints or writes, hidden or not."""
         with self.database.reading() as connection:
             return any(
                 fetch(connection, f"SELECT 1 FROM {table} WHERE thread = ? LIMIT 1", thread) for table in _TABLES
@@ -198,7 +202,7 @@ class ThreadIndex(Tables):
 
 
 def _forget(connection: sa.Connection, request: ForgetRequested) -> None:
-    """Let go of what is to be forgotten, and of the copies of it that other threads have."""
+    """Delete rows of content that is to be forgotten, and of copies of it in other threads."""
     for target in request.targets:
         if thread_of(target.stream) is not None:
             ranges = [(target.stream, first, last) for first, last in target.versions]

@@ -102,7 +102,7 @@ def test_a_rebuild_of_views_removes_what_the_log_does_not_tell(views, log):
             "VALUES (999, 's', 999, 'acme', 'user', 'ghost', 1)"
         )
         connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (999, 'ghost')")
-    assert views.rebuild(upto=log.head().position) == 40
+    assert views.rebuild(upto=log.head().position) == log.head().position
     assert dump(views) == before
     with views.database.reading() as connection:
         assert text_search.search(connection, ["ghost"], k=5, filters=Filters()).positions == []

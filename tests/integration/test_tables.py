@@ -11,22 +11,23 @@ from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import fetch
-from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.projection import SqlProjection
 
 FILE = "said.db"
 
 
-class Said(Tables):
+class Said(SqlProjection):
     """What was said, by position."""
 
     name = "said/1"
     metadata = sa.MetaData()
     taken = 0
 
-    def take(self, connection, recorded):
-        if isinstance(recorded.event, TurnRecorded):
-            self.taken += 1
-            connection.exec_driver_sql("INSERT INTO said VALUES (?, ?)", (recorded.position, recorded.event.text))
+    def take(self, connection, events):
+        for recorded in events:
+            if isinstance(recorded.event, TurnRecorded):
+                self.taken += 1
+                connection.exec_driver_sql("INSERT INTO said VALUES (?, ?)", (recorded.position, recorded.event.text))
 
     def texts(self):
         with self.database.reading() as connection:

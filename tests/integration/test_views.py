@@ -33,7 +33,9 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.projections.catch_up import catch_up
+from mnemolog.projections.drift import Drift
 from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.conversation_views import Views
 from tests.support import projections_of, turn
 
 BRANCH = SessionStarted(name="b", agent="ada", scope="acme", parent="a", branched_at=2, reason="branch")
@@ -240,14 +242,14 @@ def test_views_with_a_table_of_switches_are_used_as_they_are(history, folder):
 
 def test_views_that_somebody_else_has_filled_meanwhile_are_kept(history, monkeypatch):
     """Two processes open old views at once: the second must not empty what the first one has just read."""
-    from mnemolog.projections.sql import conversation_views as module
+    from mnemolog.projections.sql import projection as module
 
     filled = projections_of(history).current_views()
     before = dump(filled)
-    answers = iter([(module.ViewsState.MISSING, ORIGIN)])
-    honest = module.standing
-    monkeypatch.setattr(module, "standing", lambda *asked: next(answers, None) or honest(*asked))
-    assert module.Views(filled.database, log_of(history)).position() == history.head().position
+    answers = iter([(Drift.MISSING, ORIGIN)])
+    honest = module.state_of
+    monkeypatch.setattr(module, "state_of", lambda *asked: next(answers, None) or honest(*asked))
+    assert Views(filled.database, log_of(history)).position() == history.head().position
     assert dump(filled) == before
 
 

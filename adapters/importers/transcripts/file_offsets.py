@@ -5,7 +5,7 @@ Who reads a file anew finds its turns in the log by their keys, and records none
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,7 +16,7 @@ from mnemolog.adapters.importers.transcripts.place import Anchor, Place
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import fetch
-from mnemolog.projections.sql.projection import Tables
+from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import Tracked
 
 Key = TypeVar("Key")
@@ -59,14 +59,14 @@ class Overtaken(Exception):
     """Somebody else has saved how far the file was read, or deleted it, meanwhile."""
 
 
-class Places(Tables):
+class Places(SqlProjection):
     """The places of all transcripts. Of no use where the log has lost what was recorded: then they are begun anew."""
 
     name = "watch/1"
     metadata = _METADATA
 
-    def take(self, connection: sa.Connection, recorded: RecordedEvent) -> None:
-        """Pass over an event: this is no reading of the log. It only says up to where the log held what was read."""
+    def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+        """Pass over events: this is no reading of the log. It only says up to where the log held what was read."""
 
     def find(self, path: Path) -> tuple[int | None, Place]:
         """Return the number and the place of a file; one that was never read has no number."""

@@ -71,7 +71,7 @@ def make_views_anew(patient: Patient, *, aside: bool, why: str, state: str) -> s
     if aside:
         path = StoreLayout(patient.folder).views
         done = set_database_aside(patient, path, why=why, state=state) + "; "
-    turns = patient.opened.views().rebuild(upto=patient.log.head().position, progress=patient.progress)
+    turns = patient.opened.rebuild_views(progress=patient.progress)
     return f"{done}made anew from the log with {turns} turns"
 
 
