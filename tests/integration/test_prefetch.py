@@ -29,27 +29,32 @@ class Desk:
     """A prefetcher whose recalls answer when the test says so. A query beginning with `held` waits for it."""
 
     def __init__(self):
-        self.prefetcher = Prefetcher(self.recall, self.moment)
+        self.prefetcher = Prefetcher(self.recall, lambda session: self.moment(session))
         self.take, self.discard, self.close = self.prefetcher.take, self.prefetcher.discard, self.prefetcher.close
         self.generations = Counter()
         self.head, self.model, self.answers_with = 10, None, None
-        self.began, self.threads, self.errors = [], set(), {}
+        self.began, self.running, self.tickets, self.threads, self.errors = [], 0, [], set(), {}
         self.free = threading.Event()
 
     def moment(self, session):
         return Moment(generation=self.generations[session], head=Position(self.head), model=self.model)
 
     def recall(self, request):
+        self.running += 1
         self.began.append(request.query)
         self.threads.add(threading.current_thread())
-        if request.query.startswith("held"):
-            assert self.free.wait(WAIT_S)
-        if request.query in self.errors:
-            raise self.errors[request.query]
-        return answer(request.query, model=self.answers_with)
+        try:
+            if request.query.startswith("held"):
+                assert self.free.wait(WAIT_S)
+            if request.query in self.errors:
+                raise self.errors[request.query]
+            return answer(request.query, model=self.answers_with)
+        finally:
+            self.running -= 1
 
     def submit(self, session="a", query="tea"):
-        return self.prefetcher.submit(Request(session=session, query=query))
+        self.tickets.append(self.prefetcher.submit(Request(session=session, query=query)))
+        return self.tickets[-1]
 
     def hold(self, session="busy"):
         """Occupy the thread until `let_go()`. Returns the ticket."""
@@ -64,9 +69,15 @@ class Desk:
         self.free.set()
         wait_until(lambda: self.idle, what="an idle thread")
 
+    def wait_for_its_end(self):
+        """Return when the prefetcher's thread has ended."""
+        [thread] = self.threads
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
     @property
     def idle(self):
-        return self.prefetcher._running is None and all(t.done for t in list(self.prefetcher._newest.values()))
+        return all(ticket.done for ticket in self.tickets) and not self.running
 
     @property
     def waiters(self):
@@ -116,12 +127,12 @@ def test_a_ticket_tells_what_was_asked_and_when(desk):
 
 def test_one_thread_started_by_the_first_prefetch_answers_all(desk):
     """A store that prefetches nothing has no thread."""
-    assert desk.prefetcher._thread is None
+    before = set(threading.enumerate())
     for n in range(20):
         assert desk.submit(f"s{n}").wait(WAIT_S)
-    assert desk.threads == {desk.prefetcher._thread}
-    assert desk.prefetcher._thread.daemon
-    assert desk.prefetcher._thread is not threading.current_thread()
+    assert set(threading.enumerate()) - before == desk.threads
+    [thread] = desk.threads
+    assert thread.daemon
 
 
 def test_asking_does_not_wait_for_the_model(desk):
@@ -308,7 +319,6 @@ def test_answers_that_nobody_fetches_are_forgotten_in_the_end(desk):
     first = desk.submit("first", "tea")
     for n in range(REMEMBERED_MAX):
         assert desk.submit(f"s{n}").wait(WAIT_S)
-    assert len(desk.prefetcher._newest) == REMEMBERED_MAX
     assert first.reason == PrefetchReason.REPLACED
     assert what(desk.take("first")) == PrefetchReason.NONE_ASKED
     assert what(desk.take("s0")) == "tea"
@@ -386,12 +396,12 @@ def test_a_failure_is_told_even_after_a_switch(desk):
 def test_a_moment_that_cannot_be_read_loses_nothing(desk):
     """The error reaches the caller; what was asked for before is still there."""
     assert desk.submit("a", "tea").wait(WAIT_S)
-    desk.prefetcher._moment = lambda session: {}[session]
+    moment, desk.moment = desk.moment, lambda session: {}[session]
     with pytest.raises(KeyError):
         desk.submit("a", "milk")
     with pytest.raises(KeyError):
         desk.take("a")
-    desk.prefetcher._moment = desk.moment
+    desk.moment = moment
     assert what(desk.take("a")) == "tea"
 
 
@@ -414,8 +424,7 @@ def test_closing_drops_what_waits_and_waits_for_what_runs(desk):
     assert closing.running
     desk.free.set()
     assert closing.result() is True
-    desk.prefetcher._thread.join(WAIT_S)
-    assert not desk.prefetcher._thread.is_alive()
+    desk.wait_for_its_end()
     assert desk.began == ["held 0"]
     assert (running.reason, waiting.reason) == (PrefetchReason.CLOSED, PrefetchReason.CLOSED)
     assert [what(desk.take(session)) for session in "abc"] == [PrefetchReason.CLOSED] * 3
@@ -428,8 +437,7 @@ def test_closing_abandons_what_does_not_end(desk):
     assert desk.close(timeout_s=0) is False
     assert what(desk.take("a")) == PrefetchReason.CLOSED
     desk.free.set()
-    desk.prefetcher._thread.join(WAIT_S)
-    assert not desk.prefetcher._thread.is_alive()
+    desk.wait_for_its_end()
     assert (running.reason, what(desk.take("a"))) == (PrefetchReason.CLOSED, PrefetchReason.CLOSED)
     assert desk.close() is True
 
@@ -456,11 +464,11 @@ def test_giving_up_ends_the_waiting(desk, call):
 
 def test_a_prefetch_that_begins_while_the_store_closes_is_refused(desk):
     """It would never be run, and nobody would say so."""
-    moment = desk.moment
-    desk.prefetcher._moment = lambda session: (desk.close(), moment(session))[1]
+    moment, threads = desk.moment, set(threading.enumerate())
+    desk.moment = lambda session: (desk.close(), moment(session))[1]
     with pytest.raises(StoreClosed):
         desk.submit("a", "tea")
-    assert desk.prefetcher._thread is None
+    assert set(threading.enumerate()) <= threads
 
 
 def test_telling_those_who_were_told_already_is_no_error():
@@ -476,9 +484,9 @@ def test_telling_those_who_were_told_already_is_no_error():
 
 def test_closing_what_never_ran_starts_nothing():
     """Twice, from two threads, and before anything was asked for."""
-    desk = Desk()
+    desk, threads = Desk(), set(threading.enumerate())
     assert [in_thread(desk.close).result() for _ in range(2)] == [True, True]
-    assert desk.prefetcher._thread is None
+    assert set(threading.enumerate()) <= threads
 
 
 def test_a_recall_that_closes_the_store_does_not_wait_for_itself():
@@ -629,7 +637,7 @@ CALLS = {
     "replacing one that runs": (lambda desk: desk.hold("a"), lambda desk: desk.submit("a", "tea")),
     "taking": (lambda desk: desk.submit("a", "tea").wait(WAIT_S), lambda desk: desk.take("a")),
     "taking after waiting": (lambda desk: desk.hold("a"), take_after_waiting),
-    "cancelling": (lambda desk: desk.hold("a"), lambda desk: desk.prefetcher._newest["a"].cancel()),
+    "cancelling": (lambda desk: desk.hold("a"), lambda desk: desk.tickets[-1].cancel()),
     "discarding": (lambda desk: desk.hold("a"), lambda desk: desk.discard("a")),
     "closing": (lambda desk: desk.submit("a", "tea").wait(WAIT_S), lambda desk: desk.close()),
 }
