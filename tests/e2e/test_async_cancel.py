@@ -7,10 +7,12 @@ import json
 import os
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, StoreClosed
+from mnemolog.adapters.support.store_access import in_lanes, log_of
 from mnemolog.aio.worker_pools import RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, until
 from tests.e2e.test_projector import PROMPT_S, Stuck, projector_threads
@@ -26,6 +28,14 @@ async def cancelled(*tasks):
     assert all(task.cancelled() for task in tasks)
 
 
+async def closing_begins(store):
+    """Return when the store refuses new work."""
+    with suppress(StoreClosed):
+        async with asyncio.timeout(WAIT_S):
+            while await store.head():
+                pass
+
+
 def test_a_call_that_has_not_begun_is_never_begun(folder):
     """All threads that write wait for somebody else's commit; the others are in line."""
 
@@ -38,7 +48,6 @@ def test_a_call_that_has_not_begun_is_never_begun(folder):
             await cancelled(*tasks[WRITERS_MAX:])
             held.let_go()
             await asyncio.gather(*tasks[:WRITERS_MAX])
-            assert not store._lanes._writes._queue
 
     asyncio.run(main())
     assert sorted(texts(folder)) == sorted(f"tea {n}" for n in range(WRITERS_MAX))
@@ -92,7 +101,7 @@ def test_cancelled_at_any_moment_a_write_is_there_once_after_its_retry(folder, r
 
 
 def said(store):
-    return [turn.text for turn in store._of.turns("trip", limit=10_000)]
+    return [turn.text for turn in in_lanes(store)[0].turns("trip", limit=10_000)]
 
 
 def test_a_recall_in_the_model_is_given_up_at_once_and_ends_before_the_next_batch(folder):
@@ -115,7 +124,7 @@ def test_a_recall_in_the_model_is_given_up_at_once_and_ends_before_the_next_batc
             with pytest.raises(TimeoutError):
                 await task
             others = [asyncio.create_task(session.recall("second")) for _ in range(RECALLERS_MAX + 1)]
-            await until(lambda: len(store._lanes._recalls._running) == RECALLERS_MAX, what="recalls")
+            await until(lambda: len(own_threads("recalls")) == RECALLERS_MAX, what="recalls")
             await cancelled(*others)
             model.free.set()
             answer = await session.recall("tea", mode="vector", at_least=2, timeout_s=WAIT_S)
@@ -137,7 +146,7 @@ def test_waiting_for_a_position_is_given_up_too(folder):
             task = asyncio.create_task(session.recall("tea", at_least=2, timeout_s=WAIT_S))
             await seen(model.entered)
             closing = asyncio.create_task(store.close())
-            await until(lambda: store._lanes._recalls._shut, what="close")
+            await closing_begins(store)
             model.free.set()
             with pytest.raises(StoreClosed):
                 await task
@@ -154,12 +163,12 @@ def test_an_import_is_cut_short_between_steps_and_may_be_run_again(folder, tmp_p
     async def main():
         async with AsyncMemoryStore.open(folder, model=None) as store:
             committed = Committed()
-            store._of._log.recorder.listen(committed)
+            log_of(in_lanes(store)[0]).recorder.listen(committed)
             task = asyncio.create_task(store.import_files([tmp_path / "said.jsonl"]))
             await seen(committed.once)
             await cancelled(task)
             committed.go_on.set()
-            await until(lambda: not store._lanes._chores._running, what="the end of the import")
+            await until(lambda: not in_lanes(store)[1]._chores._running, what="the end of the import")
             there = len(await store.turns("trip", limit=10_000))
             assert 0 < there < 3_000
             report = await store.import_files([tmp_path / "said.jsonl"])
@@ -238,7 +247,7 @@ def test_a_close_waits_for_writes_however_often_it_is_cancelled(folder, times):
         await held.waiting(1)
         for _ in range(times):
             task.cancel()
-            await until(lambda: store._lanes._writes._shut, what="close")
+            await closing_begins(store)
         with pytest.raises(StoreClosed):
             await store.record("trip", "user", "late")
         assert not task.done()

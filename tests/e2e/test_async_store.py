@@ -23,6 +23,7 @@ from mnemolog import (
     StoreClosed,
     StoreForked,
 )
+from mnemolog.adapters.support.store_access import in_lanes, log_of
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_projector import PROMPT_S, Stuck
 from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
@@ -75,7 +76,7 @@ class Held:
     """The log's writer, held by somebody else until it is let go."""
 
     def __init__(self, store):
-        self.log = store._of._log
+        self.log = log_of(in_lanes(store)[0])
         self.free, entered = threading.Event(), threading.Event()
         self._holder = in_thread(lambda: self.log.transact(once(lambda: (entered.set(), self.free.wait(WAIT_S)))))
         assert entered.wait(WAIT_S)
@@ -314,7 +315,7 @@ def test_two_hundred_records_at_once_are_each_there_once(folder):
         async with AsyncMemoryStore.open(folder, model=None) as store:
             await trip(store)
             commits = Counted()
-            store._of._log.recorder.listen(commits)
+            log_of(in_lanes(store)[0]).recorder.listen(commits)
             held = Held(store)
             tasks = [asyncio.create_task(store.record("trip", "user", f"tea {n}")) for n in range(200)]
             await held.waiting(WRITERS_MAX)
@@ -455,6 +456,7 @@ def test_nothing_is_left_open_or_unheard_in_development_mode(tmp_path):
 LEFT_OPEN = """
 import asyncio, os, sys, threading
 from mnemolog import AsyncMemoryStore
+from mnemolog.adapters.support.store_access import in_lanes, log_of
 from tests.support import HashEncoder
 
 class Stuck(HashEncoder):

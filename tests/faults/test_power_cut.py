@@ -126,7 +126,7 @@ def test_a_sync_that_failed_is_never_tried_again_by_whatever_thread(folder, monk
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s", session_id="s")
         acknowledged = [session.record("user", f"turn {n}").position for n in range(3)]
-        writer = log_of(store)._writer
+        writer = log_of(store).recorder.writer
         failing = FailingDriver(writer._driver)
         monkeypatch.setattr(writer, "_driver", failing)
         for _ in range(3):

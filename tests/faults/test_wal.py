@@ -76,12 +76,19 @@ def test_a_reader_that_never_ends_is_reported_before_64_mib_and_the_file_is_empt
         assert store.verify().sound
 
 
+def keep_below(store, warn_bytes):
+    """Have the store's write-ahead log emptied from another size on. Returns what does it."""
+    store._wal_keeper.close()
+    log = log_of(store)
+    store._wal_keeper = keeper = wal_checkpointer.WalKeeper(log.path, log.recorder, warn_bytes=warn_bytes)
+    return keeper
+
+
 def test_it_is_emptied_while_others_go_on_writing(folder, reader, monkeypatch):
     """Nobody who writes is held up, and nobody who writes holds it up for ever."""
     monkeypatch.setattr(wal_checkpointer, "HELD_RETRY_S", 0.05)
     with MemoryStore.open(folder, model=None) as store:
-        store._wal_keeper.close()
-        store._wal_keeper = wal_checkpointer.WalKeeper(log_of(store).path, log_of(store).recorder, warn_bytes=MIB)
+        keep_below(store, MIB)
         session = store.start_session("trip")
         release = reader()
         while wal_checkpointer.size_bytes(store.path / "log.db") < 2 * MIB:
@@ -99,15 +106,11 @@ def test_it_is_emptied_while_others_go_on_writing(folder, reader, monkeypatch):
 def test_a_store_that_is_closed_leaves_no_thread_behind(folder, reader):
     """However long the reader stays."""
     with MemoryStore.open(folder, model=None) as store:
-        store._wal_keeper.close()
-        store._wal_keeper = keeper = wal_checkpointer.WalKeeper(
-            log_of(store).path, log_of(store).recorder, warn_bytes=MIB
-        )
+        keeper = keep_below(store, MIB)
         session = store.start_session("trip")
         reader()
-        while keeper._thread is None:
+        while (thread := keeper._thread) is None:
             session.record("user", "a turn")
-        thread = keeper._thread
     assert not thread.is_alive()
 
 

@@ -53,6 +53,14 @@ class Groups:
     def waiting(self):
         return len(self.queue._queue)
 
+    @property
+    def waiting_for_room(self):
+        return len(self.queue._room._waiters)
+
+    @property
+    def closed(self):
+        return self.queue._closed
+
     def hold(self):
         """Occupy the queue. Call what is returned to let go; it returns when that request has returned."""
         entered, free = threading.Event(), threading.Event()
@@ -375,7 +383,7 @@ def test_a_full_queue_blocks_and_goes_on(groups, monkeypatch):
     outside = [in_thread(lambda n=n: one_more(n)) for n in range(7, 12)]
     for _ in outside:
         begun.acquire()
-    wait_until(lambda: len(groups.queue._room._waiters) == 5, what="five that wait for room")
+    wait_until(lambda: groups.waiting_for_room == 5, what="five that wait for room")
     assert groups.waiting == 8
     let_go()
     for outcome in inside + outside:
@@ -389,7 +397,7 @@ def test_closing_serves_what_is_queued_and_refuses_what_comes(groups):
     let_go = groups.hold()
     outcomes = [groups.submit(n) for n in range(5)]
     closing = in_thread(groups.queue.close)
-    wait_until(lambda: groups.queue._closed, what="closing to begin")
+    wait_until(lambda: groups.closed, what="closing to begin")
     with pytest.raises(StoreClosed):
         groups.queue.submit(lambda _: "late")
     assert closing.running
@@ -406,7 +414,7 @@ def test_closing_wakes_those_who_wait_for_room(groups, monkeypatch):
     let_go = groups.hold()
     inside = groups.submit("inside")
     outside = in_thread(lambda: groups.queue.submit(lambda _: "outside"))
-    wait_until(lambda: groups.queue._room._waiters, what="one that waits for room")
+    wait_until(lambda: groups.waiting_for_room, what="one that waits for room")
     closing = in_thread(groups.queue.close)
     with pytest.raises(StoreClosed):
         outside.result()
@@ -419,7 +427,7 @@ def test_closing_twice_and_from_two_threads_is_fine(groups):
     """Both return when the queue is empty."""
     let_go = groups.hold()
     closing = [in_thread(groups.queue.close) for _ in range(2)]
-    wait_until(lambda: groups.queue._closed, what="closing to begin")
+    wait_until(lambda: groups.closed, what="closing to begin")
     let_go()
     for outcome in closing:
         outcome.result()

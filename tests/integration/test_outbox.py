@@ -19,7 +19,7 @@ from mnemolog import (
 )
 from mnemolog.adapters.support import outbox
 from mnemolog.adapters.support.outbox import Outbox
-from tests.support import in_thread
+from tests.support import in_thread, open_files
 
 
 @pytest.fixture
@@ -130,12 +130,12 @@ def test_a_store_that_others_have_closed_is_opened_anew(box):
     assert said(box) == ["one"]
 
 
-def test_what_is_put_after_the_end_is_written_and_the_store_is_not_left_open(box):
+def test_what_is_put_after_the_end_is_written_and_the_store_is_not_left_open(box, folder):
     """Whoever comes late is heard."""
     box.close()
     box.put(saying("late"))
     assert said(box) == ["late"]
-    assert box._store is None
+    assert open_files(folder) == []
 
 
 def test_threads_may_put_at_the_same_time(box):

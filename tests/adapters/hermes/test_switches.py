@@ -40,8 +40,13 @@ def switch(hermes, how, to="two"):
 
 
 def prefetcher(hermes):
-    """What asks in the background."""
+    """The prefetcher of the provider's store."""
     return hermes.provider._outbox.ask(lambda store: store._prefetcher)
+
+
+def tickets(hermes):
+    """The newest prefetch of each session."""
+    return list(prefetcher(hermes)._newest.values())
 
 
 @pytest.mark.parametrize("how", SWITCHES)
@@ -71,7 +76,7 @@ def test_the_first_prefetch_after_a_switch_holds_nothing_that_was_asked_for_befo
     assert encoder.entered.wait(60)
     if freed == "before the switch":
         encoder.free.set()
-        (ticket,) = prefetcher(hermes)._newest.values()
+        (ticket,) = tickets(hermes)
         assert ticket.wait(60)
         assert "harbour" in str(ticket.outcome.recall)
     switch(hermes, how)
@@ -111,7 +116,7 @@ def test_what_the_last_turn_called_to_mind_is_handed_on_to_the_next_one(hermes, 
     hermes.new("two")
     encoder.free.set()
     hermes.say("red boat harbour", "Yes?")
-    wait_until(lambda: all(ticket.done for ticket in prefetcher(hermes)._newest.values()), what="the prefetch")
+    wait_until(lambda: all(ticket.done for ticket in tickets(hermes)), what="the prefetch")
     assert "The red boat is in the harbour." in hermes.ask("quite so")
 
 
@@ -124,7 +129,7 @@ def test_what_another_agent_does_to_the_session_breaks_the_stamp_as_well(hermes,
     other.begin("two")
     encoder.free.set()
     hermes.say("red boat harbour", "Yes?")
-    wait_until(lambda: all(ticket.done for ticket in prefetcher(hermes)._newest.values()), what="the prefetch")
+    wait_until(lambda: all(ticket.done for ticket in tickets(hermes)), what="the prefetch")
     other.messages = list(hermes.messages)
     if how != "nothing":
         switch(other, how, to="three")

@@ -8,7 +8,7 @@ from mnemolog.adapters.langgraph import MnemologSaver
 
 
 @pytest.fixture
-def saver(folder):
-    """A saver on a store of its own."""
-    with MnemologSaver.open(folder) as saver:
+def saver(store):
+    """A saver on `store`."""
+    with MnemologSaver(store) as saver:
         yield saver

@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 
+from mnemolog import MemoryStore
 from mnemolog.adapters.langgraph import MnemologSaver
 from tests.adapters.langgraph.checkpoints import at, checkpoint
 
@@ -26,7 +27,7 @@ def acknowledged(lines, put, wrote):
 
 def test_processes_on_one_thread_each_see_their_own_line_whole(folder):
     """What one puts is never told by what another one has, and nothing is lost."""
-    with MnemologSaver.open(folder) as saver:
+    with MemoryStore.open(folder, model=None) as store, MnemologSaver(store) as saver:
         saver.put(at("t"), checkpoint(0, {"name": ["root"], "shared": "x" * 200}), {}, {"name": 0, "shared": 0})
         children = [child("put_some", folder, name, CHECKPOINTS) for name in "abc"[:PROCESSES]]
         for started in children:
@@ -40,7 +41,7 @@ def test_processes_on_one_thread_each_see_their_own_line_whole(folder):
                 held = {"name": [name, *range(number)], "shared": "x" * 200}
                 assert item.checkpoint["channel_values"] == held
                 assert item.pending_writes == [(f"task-{name}", "name", number)]
-        assert saver._own.verify().findings == ()
+        assert store.verify().findings == ()
 
 
 def test_a_killed_process_loses_nothing_that_was_acknowledged(folder, rng):

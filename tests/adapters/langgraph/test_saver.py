@@ -84,12 +84,12 @@ def test_a_store_that_is_opened_again_remembers_the_same(folder, run):
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_the_index_is_made_anew_from_the_log_and_says_the_same(folder, run):
     """It may be deleted at any time; events that come twice change nothing."""
-    with MnemologSaver.open(folder) as saver:
+    with MemoryStore.open(folder, model=None) as store, MnemologSaver(store) as saver:
         run(saver)
         saver.prune(["t"], strategy="keep_latest")
         saver.copy_thread("t", "copy")
         before = everything(saver, "t"), everything(saver, "copy")
-        log = log_of(saver._own)
+        log = log_of(store)
         for events in log.read(after=0, upto=log.head().position):
             saver.threads._index.apply(events)
         assert (everything(saver, "t"), everything(saver, "copy")) == before
@@ -120,9 +120,9 @@ def test_asyncio_graphs_run_on_it(folder):
     assert len(history["messages"]["seed"]) == len(states[0]["messages"])
 
 
-def test_a_thread_does_not_grow_with_the_square_of_its_checkpoints(saver):
+def test_a_thread_does_not_grow_with_the_square_of_its_checkpoints(saver, store):
     """Twice the messages take little more than twice the bytes, although each checkpoint has all of them."""
-    log = log_of(saver._own)
+    log = log_of(store)
 
     def stored(number):
         at_first = log.head().position
@@ -134,13 +134,13 @@ def test_a_thread_does_not_grow_with_the_square_of_its_checkpoints(saver):
     assert saver.get_tuple(at("t400")).checkpoint["channel_values"]["messages"][-1].startswith("message 399 ")
 
 
-def test_only_channels_that_changed_are_stored(saver):
+def test_only_channels_that_changed_are_stored(saver, store):
     """Neither one whose version is that of the parent, nor one that has the same value under a new one."""
     first = checkpoint(1, {"a": "x" * 100, "b": "y" * 100})
     config = saver.put(at("t"), first, {}, {"a": 1, "b": 1})
     second = checkpoint(2, {"a": "x" * 100, "b": "y" * 100}, {"a": 1, "b": 2})
     saver.put(config, second, {}, {"b": 2})
-    events = [recorded.event for recorded in saver._own.events() if isinstance(recorded.event, ThreadCheckpointed)]
+    events = [recorded.event for recorded in store.events() if isinstance(recorded.event, ThreadCheckpointed)]
     assert [[value.name for value in event.values] for event in events] == [["a", "b"], []]
     assert events[1].kept == {"a": 1, "b": 1}
     assert saver.get_tuple(at("t")).checkpoint["channel_values"] == first["channel_values"]
@@ -226,12 +226,12 @@ def test_deleting_hides_what_was_and_not_what_comes(saver):
     assert (found.checkpoint["channel_values"], found.pending_writes) == ({"a": 3}, [])
 
 
-def test_what_changes_nothing_appends_nothing(saver):
+def test_what_changes_nothing_appends_nothing(saver, store):
     """Deleting, pruning and copying what is not there; what a task has written already."""
     (config,) = chain(saver, "t", [{"a": 1}])
     saver.put_writes(config, [("a", 2), (ERROR, "no")], "task")
     assert saver.get_tuple(config).pending_writes == [("task", ERROR, "no"), ("task", "a", 2)]
-    head = saver._own.head()
+    head = store.head()
     saver.delete_thread("none")
     saver.delete_for_runs(["none"])
     saver.delete_for_runs([])
@@ -239,7 +239,7 @@ def test_what_changes_nothing_appends_nothing(saver):
     saver.copy_thread("none", "t")
     saver.copy_thread("t", "t")
     saver.put_writes(config, [("a", 99)], "task")
-    assert saver._own.head() == head
+    assert store.head() == head
 
 
 def test_the_positions_of_a_thread_are_those_of_its_content(saver):
@@ -261,12 +261,12 @@ def test_errors_and_interrupts_of_a_task_are_replaced_and_its_writes_are_not(sav
     assert saver.get_tuple(config).pending_writes == [("task", ERROR, "second"), ("task", "a", 1)]
 
 
-def test_a_copy_costs_one_small_event_and_goes_its_own_way(saver):
+def test_a_copy_costs_one_small_event_and_goes_its_own_way(saver, store):
     """It is the thread as it was then; neither sees what the other does afterwards."""
     made = chain(saver, "t", [{"a": "x" * 1_000, "n": n} for n in range(20)])
-    before = saver._own.head().position
+    before = store.head().position
     saver.copy_thread("t", "copy")
-    assert saver._own.head().position == before + 1
+    assert store.head().position == before + 1
     saver.put(made[-1], checkpoint(50, {"a": "theirs"}), {}, {"a": 50})
     saver.put(at("copy", "00000019"), checkpoint(51, {"a": "ours", "n": 19}), {}, {"a": 51})
     assert [found.checkpoint["id"] for found in saver.list(at("copy"), limit=2)] == ["00000051", "00000019"]
@@ -283,11 +283,11 @@ def test_values_of_any_size_come_back(saver, size, rng):
     assert [found.checkpoint["channel_values"]["a"] for found in saver.list(at("t"))] == values[::-1]
 
 
-def test_beyond_the_limits_nothing_is_written(saver, monkeypatch):
+def test_beyond_the_limits_nothing_is_written(saver, monkeypatch, store):
     """Of a channel, a checkpoint and writes; the message says that."""
     monkeypatch.setattr(threads, "BLOB_BYTES_MAX", 1_000)
     (config,) = chain(saver, "t", [{"a": "x" * 900}])
-    head = saver._own.head()
+    head = store.head()
     with pytest.raises(errors.LimitExceeded):
         saver.put(config, checkpoint(2, {"a": "x" * 1_100}), {}, {"a": 2})
     with pytest.raises(errors.LimitExceeded):
@@ -295,7 +295,7 @@ def test_beyond_the_limits_nothing_is_written(saver, monkeypatch):
     monkeypatch.setattr("mnemolog.adapters.support.graph_checkpoints.threads.CHECKPOINT_BYTES_MAX", 1_500)
     with pytest.raises(errors.LimitExceeded):
         saver.put(config, checkpoint(2, {"a": "y" * 900, "b": "x" * 900}), {}, {"a": 2, "b": 2})
-    assert saver._own.head() == head
+    assert store.head() == head
     assert limits.BLOB_BYTES_MAX == 64 << 20
 
 
@@ -306,12 +306,12 @@ class Unlike:
     made: object
 
 
-def test_nothing_is_pickled_unless_a_serialiser_is_given_that_does(folder, saver):
+def test_nothing_is_pickled_unless_a_serialiser_is_given_that_does(folder, saver, store):
     """And then it is that one which reads it, and no other."""
     unlike = lambda: None  # noqa: E731
     with pytest.raises(TypeError):
         saver.put(at("t"), checkpoint(1, {"a": {1, Unlike, type(unlike)}}), {}, {"a": 1})
-    assert saver._own.head().position == 0
+    assert store.head().position == 0
     saver.put(at("p"), checkpoint(1, {"a": pickle.dumps([1])}), {}, {"a": 1})
     assert saver.get_tuple(at("p")).checkpoint["channel_values"]["a"] == pickle.dumps([1])
     assert isinstance(saver.serde, JsonPlusSerializer)
@@ -335,7 +335,7 @@ def test_it_shares_a_store_with_sessions(folder):
         saver.get_tuple(at("t"))
 
 
-def test_what_is_asked_wrongly_is_refused_with_nothing_written(saver):
+def test_what_is_asked_wrongly_is_refused_with_nothing_written(saver, store):
     """One sentence each, as everywhere."""
     with pytest.raises(errors.InvalidInput, match="thread_id"):
         saver.get_tuple({"configurable": {}})
@@ -345,4 +345,4 @@ def test_what_is_asked_wrongly_is_refused_with_nothing_written(saver):
         saver.prune(["t"], strategy="keep_some")
     with pytest.raises(errors.InvalidInput):
         saver.put(at("a\0b"), checkpoint(1, {}), {}, {})
-    assert saver._own.head().position == 0
+    assert store.head().position == 0
