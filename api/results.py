@@ -135,8 +135,6 @@ class ModelAt(msgspec.Struct, frozen=True, kw_only=True):
     """What it was called when its vectors were built, or when it was activated."""
     fingerprint: str
     """64 hexadecimal digits; 16, where it was never activated and its vectors are damaged throughout."""
-    retain_every_n_turns: int | None
-    """How many turns share a vector; None where that is not known here."""
     state: str
     """That of its vectors, as in `GenerationStatus`, or `missing`."""
     covers: Position
@@ -154,7 +152,6 @@ class ModelActivation(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     fingerprint: str
-    retain_every_n_turns: int
     position: Position
     """Where it was activated: readers switch when they have read this position."""
     appended: bool

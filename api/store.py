@@ -48,7 +48,6 @@ from mnemolog.projections.recall.prefetch_ticket import Moment, Request
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.opening import open_snapshots
-from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.recall_face import Recalling
 from mnemolog.results import ImportReport, NewTurn, SwitchPreview
@@ -97,7 +96,6 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         clock: Clock | None = None,
         limits: MemoryLimits = MEMORY_LIMITS,
         encrypt: bool | None = None,
-        retain_every_n_turns: int = 1,
         background: bool = True,
         reranker: Any = None,
         allow_network_filesystem: bool = False,
@@ -114,10 +112,6 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         (docs/forgetting.md), unless `encrypt` is False. A store that is there stays as it was created.
         `limits` says how much the working memory of one session may hold; what exceeds it is refused.
 
-        `retain_every_n_turns` (1 to 32) makes one vector of that many turns of a session in a row: fewer
-        vectors and model calls, coarser hits. Every turn is committed and found at once all the same. It is
-        part of the vectors' identity: with another number the store has other vectors (docs/recall.md).
-
         `reranker` looks at the best turns of a recall once more (docs/recall.md): the name or folder of a CrossEncoder,
         or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
 
@@ -130,7 +124,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
         `FormatTooNew`, `InvalidInput`.
         """
-        every, second_look = checked_every(retain_every_n_turns), make_reranker(reranker)
+        second_look = make_reranker(reranker)
         folder, clock = Path(path), clock or SystemClock()
         require_local(folder, allowed=allow_network_filesystem)
         log = EventLog.open(
@@ -146,7 +140,6 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
             log,
             model,
             make_encoder=make_encoder,
-            every=every,
             models=models,
             background=background,
             reranker=second_look,

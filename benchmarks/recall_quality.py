@@ -34,9 +34,7 @@ def main(argv: Sequence[str] | None = None, *, encoder: Any = None) -> None:
     """Run what the command line says. `encoder` stands in for the model it names."""
     arguments = parser().parse_args(argv)
     chosen = settings() if arguments.ablation else {ALL: {}}
-    options = {"retain_every_n_turns": arguments.retain_every}
-    if arguments.reranker:
-        options["reranker"] = arguments.reranker
+    options = {"reranker": arguments.reranker} if arguments.reranker else {}
     with ExitStack() as stack:
         where = arguments.store or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         datasets = tuple(
@@ -54,7 +52,6 @@ def main(argv: Sequence[str] | None = None, *, encoder: Any = None) -> None:
         command=command_line(sys.argv[1:] if argv is None else argv),
         model=arguments.model if encoder is None else encoder.name,
         reranker=arguments.reranker,
-        retain_every=arguments.retain_every,
         machine=machine(),
         tuned_on=arguments.tuned_on,
         depth=arguments.depth,
@@ -83,7 +80,6 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--store", type=Path, help="keep the stores here: a second run embeds nothing")
     found.add_argument("--model", default="all-MiniLM-L6-v2", help="name or folder of a SentenceTransformer")
     found.add_argument("--reranker", help="name or folder of a reranker")
-    found.add_argument("--retain-every", type=int, default=1, help="turns of a session that share a vector")
     found.add_argument("--depth", type=int, default=DEPTH, help="turns asked for, from which sessions are ranked")
     found.add_argument("--ablation", action="store_true", help="also ask without each ingredient of the ranking")
     found.add_argument("--tuned-on", metavar="NAME", help="the data that the ranking was tuned on")

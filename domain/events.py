@@ -179,6 +179,7 @@ class ModelActivated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The name by which it can be opened, or what it calls itself."""
     dimension: int
     retain_every_n_turns: int = 1
+    """More than 1 only where an earlier version wrote it, whose vectors could stand for several turns."""
 
 
 class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -221,6 +222,7 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Fingerprint of the model that answered."""
     model_name: str = ""
     retain_every_n_turns: int = 1
+    """As in `ModelActivated`."""
     hits: list[int]
     """Log positions of the turns, best first."""
     scores: list[float]

@@ -51,7 +51,6 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MEMORY_LIMITS: Final = MemoryLimits()
-RETAIN_EVERY_MAX: Final = 32
 
 
 def checked_text(field: str, value: str, *, bytes_max: int) -> str:

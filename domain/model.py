@@ -25,7 +25,8 @@ class Activation(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     model: str
     dimension: int
-    retain_every_n_turns: int
+    retain_every_n_turns: int = 1
+    """As in `ModelActivated`."""
 
     def __str__(self) -> str:
         return f"{self.model} ({short(self.fingerprint)})"

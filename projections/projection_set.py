@@ -34,7 +34,6 @@ class OpenedProjections:
         model: Any,
         *,
         make_encoder: MakeEncoder,
-        every: int = 1,
         models: Sequence[Any] = (),
         background: bool = False,
         reranker: Reranker | None = None,
@@ -49,7 +48,6 @@ class OpenedProjections:
             model,
             make_encoder=make_encoder,
             busy_timeout_s=log.busy_timeout_s,
-            every=every,
             others=models,
         )
         self.indexing = Indexing(layout.vectors, self.vectors)

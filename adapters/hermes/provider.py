@@ -67,6 +67,8 @@ class MnemologProvider(MemoryProvider):
         """Open the store, and start or resume the session. What fails is raised, and tried again with every hook."""
         self._home = Path(kwargs.get("hermes_home") or self._home)
         self._warn = kwargs.get("warning_callback") or self._warn
+        if "retain_every_n_turns" in kwargs:
+            self._warn("retain_every_n_turns has no effect: every turn is recorded at once, with a vector of its own")
         # Quoted, so that two users or profiles never make one scope, whatever they are called.
         names = (quote(str(kwargs.get(key) or ""), safe="") for key in ("agent_identity", "platform", "user_id"))
         profile, platform, user = names

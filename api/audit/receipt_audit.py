@@ -169,10 +169,6 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
     if served.ranking != RANKING:
         why = f"it was ranked by {served.ranking}, this mnemolog ranks by {RANKING}: {difference}"
         return Verdict.UNKNOWN, why
-    behind = served.vectors_to is not None and served.vectors_to < served.head
-    if behind and served.retain_every_n_turns > 1:
-        why = "the vectors of groups were behind then, and what was embedded of them is not known"
-        return Verdict.UNKNOWN, f"{why}: {difference}"
     return Verdict.DIFFERS, difference
 
 

@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperCommand
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import RETAIN_EVERY_MAX
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
 LOG_VARIABLE: Final = "MNEMOLOG_LOG"
@@ -106,17 +105,6 @@ Model = Annotated[
         "--model",
         envvar="MNEMOLOG_MODEL",
         help="Name or folder of a SentenceTransformer model, or 'none' for text only.",
-    ),
-]
-RetainEvery = Annotated[
-    int,
-    typer.Option(
-        "--retain-every",
-        metavar="N",
-        min=1,
-        max=RETAIN_EVERY_MAX,
-        envvar="MNEMOLOG_RETAIN_EVERY",
-        help="Use vectors of N turns of a session together; each N has vectors of its own.",
     ),
 ]
 

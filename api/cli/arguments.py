@@ -43,13 +43,12 @@ def as_of(session: Session, position: int | None) -> Session | SessionAt:
     return session if position is None else session.at(position)
 
 
-def store_with_model(folder: Path, model: str, *, retain_every: int, background: bool = False) -> MemoryStore:
+def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:
     """Open a store for a command that needs vectors. Without `background` the command does its work itself."""
     return MemoryStore.open(
         folder,
         model=chosen_model(model),
         create=False,
-        retain_every_n_turns=retain_every,
         background=background,
     )
 

@@ -12,7 +12,6 @@ from mnemolog.cli.app import (
     EXIT_DAMAGED,
     EXIT_FAILED,
     AsJson,
-    RetainEvery,
     Store,
     StoreCommand,
     app,
@@ -37,16 +36,13 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte, and compare the views with the log.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what --fix would do; change nothing.")] = False,
     model: Annotated[str | None, typer.Option("--model", help="With it, --fix brings vectors to the head too.")] = None,
-    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Say what is wrong with a store, what it means, and what to do. Exit 0 nothing, 1 something, 3 the log.
 
     Example: mnemolog doctor memory/ --deep --dry-run
     """
-    opened = MemoryStore.open(
-        store, model=chosen_model(model or "none"), create=False, retain_every_n_turns=retain_every
-    )
+    opened = MemoryStore.open(store, model=chosen_model(model or "none"), create=False)
     with opened, bar("examining") as progress:
         found = opened.doctor(deep=deep, fix=fix and not dry_run, progress=progress)
     answer(found, lambda found: show.show_diagnosis(found, dry_run=dry_run), as_json=as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mnemolog.cli.app import Model, RetainEvery, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import Model, Store, StoreCommand, app, chosen_model
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ def mcp(
     agent: Annotated[str, typer.Option("--agent", help="Whose sessions, where a call names none.")] = DEFAULT_AGENT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer nothing that adds to the log.")] = False,
     model: Model = DEFAULT_MODEL,
-    retain_every: RetainEvery = 1,
 ) -> None:
     """Serve the store to agents as an MCP server, created if it is not there. Needs the extra 'mcp'.
 
@@ -68,7 +67,7 @@ def mcp(
         from mnemolog.adapters.support.agent_tools.memory import opened
 
         asked = chosen_model(model)
-        return opened(store, agent=agent, read_only=read_only, model=asked, retain_every_n_turns=retain_every)
+        return opened(store, agent=agent, read_only=read_only, model=asked)
 
     async def serve() -> None:
         if not http:

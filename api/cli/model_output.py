@@ -11,13 +11,12 @@ def show_models(found: list[ModelAt]) -> None:
     """Print a table of models, the active one marked."""
     from rich.markup import escape
 
-    out, shown = console(), table_of("model", "fingerprint", "turns", "state", "to", "behind", "vectors", "activated")
+    out, shown = console(), table_of("model", "fingerprint", "state", "to", "behind", "vectors", "activated")
     for item in found:
         activated = "" if item.activated_at is None else f"at {item.activated_at}"
         shown.add_row(
             escape(item.name),
             short(item.fingerprint),
-            "?" if item.retain_every_n_turns is None else str(item.retain_every_n_turns),
             item.state,
             str(item.covers),
             str(item.behind_events),

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from mnemolog.cli import model_output as show
-from mnemolog.cli.app import EXIT_FAILED, AsJson, RetainEvery, Store, StoreCommand, app, chosen_model, refuse
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, chosen_model, refuse
 from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
@@ -36,13 +36,13 @@ def list_(store: Store, as_json: AsJson = False) -> None:
 
 
 @models.command("add", cls=StoreCommand)
-def add(store: Store, model: Added, every: RetainEvery = 1, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def add(store: Store, model: Added, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Build a model's vectors beside those that answer. What was interrupted goes on when called again.
 
     Example: mnemolog model add memory/ BAAI/bge-small-en-v1.5
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("embedding") as progress:
-        report = opened.add_model(model, retain_every_n_turns=every, dry_run=dry_run, progress=progress)
+        report = opened.add_model(model, dry_run=dry_run, progress=progress)
     answer(report, show.show_added, as_json=as_json)
     if not report.complete:
         raise typer.Exit(EXIT_FAILED)

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model, refuse
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, Store, StoreCommand, app, chosen_model, refuse
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
@@ -27,7 +27,6 @@ def project(
     store: Store,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is recorded, until Ctrl-C.")] = False,
     model: Model = DEFAULT_MODEL,
-    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Embed what has no vector yet, up to the head. With --follow print a line whenever its state changes.
@@ -37,9 +36,9 @@ def project(
     if chosen_model(model) is None:
         raise ModelUnavailable(model, "there are no vectors without a model")
     if follow:
-        _follow(store, model, retain_every=retain_every, as_json=as_json)
+        _follow(store, model, as_json=as_json)
         return
-    with store_with_model(store, model, retain_every=retain_every) as opened, bar("embedding") as progress:
+    with store_with_model(store, model) as opened, bar("embedding") as progress:
         report = opened.catch_up_vectors(progress=progress)
     if as_json:
         output.print_json(report)
@@ -49,7 +48,7 @@ def project(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _follow(store: Path, model: str, *, retain_every: int, as_json: bool) -> None:
+def _follow(store: Path, model: str, *, as_json: bool) -> None:
     """Run until a signal asks for the end."""
     died: list[ProjectorStatus] = []
 
@@ -62,7 +61,7 @@ def _follow(store: Path, model: str, *, retain_every: int, as_json: bool) -> Non
     # Blocked in all threads and fetched here, a signal interrupts nothing: neither the model nor the closing.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        with store_with_model(store, model, retain_every=retain_every, background=True) as opened:
+        with store_with_model(store, model, background=True) as opened:
             opened.watch_projector(tell)
             signal.sigwait(_ENDING)
     finally:

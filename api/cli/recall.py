@@ -9,7 +9,7 @@ import typer
 
 from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.cli import output, recall_output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, RetainEvery, Store, StoreCommand, app
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, Store, StoreCommand, app
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.messages import moment
 from mnemolog.cli.progress import bar
@@ -83,14 +83,13 @@ def recall(
     receipt: Receipt = False,
     mode: Modes = "hybrid",
     model: Model = DEFAULT_MODEL,
-    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Find the turns that answer a question.
 
     Example: mnemolog recall memory/ "where does she live?" --scope acme/support --speaker Ada
     """
-    with store_with_model(store, model, retain_every=retain_every) as opened:
+    with store_with_model(store, model) as opened:
         answer = opened.recall(
             query,
             k=k,
@@ -118,7 +117,6 @@ def recalls(
     after: Annotated[int, typer.Option(metavar="POSITION", help="Receipts behind this position of the log.")] = 0,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="So many receipts at most.")] = LIMIT,
     model: Model = DEFAULT_MODEL,
-    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Ask every receipt again, as of its head and now. Exit status 1 when one does not reproduce.
@@ -126,7 +124,7 @@ def recalls(
     Example: mnemolog audit recalls memory/ --since 2026-11-01
     """
     moment_since = None if since is None else moment("since", since)
-    with store_with_model(store, model, retain_every=retain_every) as opened, bar("auditing") as progress:
+    with store_with_model(store, model) as opened, bar("auditing") as progress:
         answer = opened.audit_recalls(since=moment_since, after=after, limit=limit, progress=progress)
     output.print_json(answer) if as_json else recall_output.show_audit(answer)
     if not answer.sound:

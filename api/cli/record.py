@@ -12,7 +12,7 @@ import typer
 
 from mnemolog.audit.log_copies import import_log
 from mnemolog.cli import output, session_output
-from mnemolog.cli.app import AsJson, Model, RetainEvery, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import AsJson, Model, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.messages import moment, standard_input
@@ -84,7 +84,6 @@ def import_(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="List lines that are refused and go on.")] = False,
     vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
     model: Model = DEFAULT_MODEL,
-    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Import conversations, or the export of a log into a new store. Safe to run twice: what is there is passed over.
@@ -94,7 +93,7 @@ def import_(
     if _is_log(files):
         _import_log(store, files, as_json=as_json)
         return
-    with store_with_model(store, model, retain_every=retain_every) as opened:
+    with store_with_model(store, model) as opened:
         with bar("importing") as progress:
             report = opened.import_files(
                 files,

@@ -108,8 +108,6 @@ def _wal(status: Status) -> str:
 
 def _holds(item: GenerationStatus) -> str:
     parts = [counted(item.vectors, "vector"), f"{counted(item.segments, 'segment')}, {item.bytes / 1e6:.1f} MB"]
-    if item.open_turns:
-        parts.append(f"{item.open_turns} turns in open groups")
     if item.skipped:
         parts.append(f"{counted(len(item.skipped), 'turn')} refused by the model")
     return ", ".join(parts)

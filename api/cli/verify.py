@@ -13,7 +13,6 @@ from mnemolog.cli.app import (
     EXIT_FAILED,
     AsJson,
     Model,
-    RetainEvery,
     Store,
     StoreCommand,
     app,
@@ -33,7 +32,6 @@ def rebuild(
     scratch: Annotated[bool, typer.Option("--from-scratch", help="Ask the model for every text again.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Set aside what the model refuses.")] = False,
     model: Model = DEFAULT_MODEL,
-    retain_every: RetainEvery = 1,
     as_json: AsJson = False,
 ) -> None:
     """Make projections anew from the log. The old ones answer until the new are done.
@@ -41,7 +39,7 @@ def rebuild(
     Example: mnemolog rebuild memory/ vectors --dry-run
     """
     with (
-        store_with_model(store, model, retain_every=retain_every) as opened,
+        store_with_model(store, model) as opened,
         bar("rebuilding") as progress,
     ):
         what = cast(Rebuildable, projection)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import ModelActivated
-from mnemolog.domain.limits import RETAIN_EVERY_MAX
-from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
@@ -23,9 +19,6 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.projection import empty
 from mnemolog.projections.sql.snapshots import SnapshotStore
-from mnemolog.projections.vectors.folders import generation_folders
-from mnemolog.projections.vectors.grouping import recipe
-from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 
 _READ_BY_OTHERS: Final = "another process goes on reading {}"
 
@@ -49,7 +42,7 @@ def purge(
         left.append(_READ_BY_OTHERS.format(layout.views.name))
     if not _purge_snapshots(layout.snapshots, snapshots):
         left.append(_READ_BY_OTHERS.format(layout.snapshots.name))
-    if not _purge_embeddings(layout, log, projections, progress):
+    if not _purge_embeddings(layout, log, progress):
         left.append(_READ_BY_OTHERS.format(layout.embeddings.name))
     if layout.vectors.exists():
         from mnemolog.projections.vectors import forgetting  # It needs FAISS, which a store without vectors does not.
@@ -74,18 +67,14 @@ def _purge_snapshots(path: Path, snapshots: SnapshotStore) -> bool:
         return True
 
 
-def _purge_embeddings(
-    layout: StoreLayout, log: EventLog, projections: OpenedProjections, progress: Progress | None
-) -> bool:
+def _purge_embeddings(layout: StoreLayout, log: EventLog, progress: Progress | None) -> bool:
     path = layout.embeddings
     if not path.exists():
         return True
     from mnemolog.projections.vectors.embeddings_sweep import sweep  # It needs numpy.
 
-    everies = {projections.models.every, *_everies(layout, log)}
-
     def purged(database: ProjectionDatabase) -> None:
-        sweep(database, log, upto=log.head().position, everies=everies, progress=progress)
+        sweep(database, log, upto=log.head().position, progress=progress)
 
     return _purge_database(path, log, purged)
 
@@ -116,17 +105,6 @@ def _purge_database(path: Path, log: EventLog, purged: Callable[[ProjectionDatab
 def _remove(path: Path) -> None:
     for part in ("", *DATABASE_PARTS):
         stale_files.remove(path.with_name(path.name + part))
-
-
-def _everies(layout: StoreLayout, log: EventLog) -> Iterator[int]:
-    """Yield how many turns share a vector in any generation, or did under any model that was activated."""
-    by_recipe = {recipe(every): every for every in range(1, RETAIN_EVERY_MAX + 1)}
-    for generation in generation_folders(layout.vectors):
-        for segment in segment_folders(generation.path):
-            with suppress(errors.ProjectionUnreadable, KeyError):
-                yield by_recipe[read_manifest(segment).recipe]
-    for events in log.read_stream(MODELS_STREAM, upto=log.head().position):
-        yield from (item.event.retain_every_n_turns for item in events if isinstance(item.event, ModelActivated))
 
 
 def _purge_quarantine(quarantine: Quarantine, log: EventLog) -> None:

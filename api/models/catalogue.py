@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.limits import RETAIN_EVERY_MAX
 from mnemolog.domain.model import FINGERPRINT_DIGITS, MODELS_STREAM, Activation, activation_of
 from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
-from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
 from mnemolog.results import ModelAt
-
-_EVERY: Final = {recipe(every): every for every in range(1, RETAIN_EVERY_MAX + 1)}
 
 
 def catalogue(root: Path, log: EventLog) -> list[ModelAt]:
@@ -31,7 +26,7 @@ def catalogue(root: Path, log: EventLog) -> list[ModelAt]:
     built = {prefix_of(status.fingerprint): status for status in generations(root, log)}
     known = {prefix_of(fingerprint): activation for fingerprint, activation in activations.items()}
     found = [_model(built.get(key), known.get(key), active, behind=head) for key in {*built, *known}]
-    return sorted(found, key=lambda item: (item.name, item.retain_every_n_turns or 0, item.fingerprint))
+    return sorted(found, key=lambda item: (item.name, item.fingerprint))
 
 
 def folders_of(root: Path, fingerprint: str) -> list[Path]:
@@ -41,25 +36,22 @@ def folders_of(root: Path, fingerprint: str) -> list[Path]:
 
 def known_as(found: ModelAt) -> Activation:
     """Return what would activate a model that is listed. Raises `ModelRefused` where its tags do not tell."""
-    if found.retain_every_n_turns is None or len(found.fingerprint) < FINGERPRINT_DIGITS:
+    if len(found.fingerprint) < FINGERPRINT_DIGITS:
         raise errors.ModelRefused(found.name, "its vectors are damaged or of another version: add it again")
     return Activation(
         position=ORIGIN,
         fingerprint=found.fingerprint,
         model=found.name,
         dimension=0,
-        retain_every_n_turns=found.retain_every_n_turns,
     )
 
 
 def _model(
     built: GenerationStatus | None, known: Activation | None, active: Activation | None, *, behind: int
 ) -> ModelAt:
-    every = None if built is None else _EVERY.get(built.recipe)
     return ModelAt(
         name=known.model if known is not None else built.model if built is not None else "",
         fingerprint=known.fingerprint if known is not None else built.fingerprint if built is not None else "",
-        retain_every_n_turns=known.retain_every_n_turns if known is not None else every,
         state="missing" if built is None else built.state,
         covers=ORIGIN if built is None else built.covers,
         behind_events=behind if built is None else built.behind_events,

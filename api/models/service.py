@@ -23,7 +23,6 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
-from mnemolog.projections.vectors.grouping import checked_every
 from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
 from mnemolog.results import ModelActivation, ModelAt, ModelDrop, RebuildReport
@@ -49,20 +48,17 @@ class ModelChange:
         self,
         model: Any,
         *,
-        retain_every_n_turns: int | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> RebuildReport:
         """Build the vectors of a model up to the head, beside those of others, which answer as before.
 
         `model` is a name, a folder or an object as in `open`; this store can answer with it from now on.
-        `retain_every_n_turns` is that of the store unless given. What is embedded is kept at once: after a
-        crash the same call goes on. With `dry_run` nothing is built. Raises `ModelUnavailable`,
-        `EncodingFailed`, `IndexerBusy`, `InvalidInput`.
+        What is embedded is kept at once: after a crash the same call resumes. With `dry_run` nothing is built.
+        Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`.
         """
         models = self._projections.models
-        every = models.every if retain_every_n_turns is None else checked_every(retain_every_n_turns)
-        vectors = models.vectors_of(model := opened_from_anywhere(model), every=every)
+        vectors = models.vectors_of(model := opened_from_anywhere(model))
         models.give(model)
         if not dry_run:
             self._begin_anew_if_gone(vectors)
@@ -90,13 +86,12 @@ class ModelChange:
         where this process cannot open it, `EncodingFailed`, `IndexerBusy`: the model that answers is the same
         as before.
         """
-        vectors, every = self._to_activate(model)
+        vectors = self._to_activate(model)
         encoded = self._catch_up(vectors, progress)
         wanted = ModelActivated(
             fingerprint=vectors.fingerprint,
             model=vectors.encoder.name,
             dimension=vectors.encoder.dimension,
-            retain_every_n_turns=every,
         )
         # Whoever drops the model holds this lock too: what is activated here has its vectors.
         with self._indexing(wanted.fingerprint):
@@ -106,7 +101,6 @@ class ModelChange:
         return ModelActivation(
             model=activated.now.model,
             fingerprint=activated.now.fingerprint,
-            retain_every_n_turns=activated.now.retain_every_n_turns,
             position=activated.now.position,
             appended=activated.appended,
             previous=None if activated.before is None else activated.before.fingerprint,
@@ -167,34 +161,31 @@ class ModelChange:
         if not folders_of(self._root, vectors.fingerprint):
             self._projections.models.let_go(vectors.fingerprint)
 
-    def _to_activate(self, asked: Any) -> tuple[Vectors, int]:
-        """Return the vectors to activate, and how many turns share one."""
+    def _to_activate(self, asked: Any) -> Vectors:
+        """Return the vectors to activate."""
         if isinstance(asked, str) and _FINGERPRINT.fullmatch(asked) and not Path(asked).is_dir():
             return self._by_fingerprint(asked)
         models = self._projections.models
         asked = opened_from_anywhere(asked)
         choice = (models.called(asked) if isinstance(asked, str) else []) or [asked]
-        others = {every for item in self.models() if (every := item.retain_every_n_turns) is not None}
-        for everies in ([models.every], sorted(others - {models.every})):
-            ready: dict[str, tuple[Vectors, int]] = {}
-            for model in choice:
-                for every in everies:
-                    vectors = models.vectors_of(model, every=every)
-                    if self._may_answer(vectors):
-                        models.give(model)
-                        ready[vectors.fingerprint] = vectors, every
-            if len(ready) > 1:
-                which = ", ".join(short(fingerprint) for fingerprint in ready)
-                raise errors.ModelRefused(_called(asked), f"there are several; say which by the fingerprint: {which}")
-            for only in ready.values():
-                return only
+        ready: dict[str, Vectors] = {}
+        for model in choice:
+            vectors = models.vectors_of(model)
+            if self._may_answer(vectors):
+                models.give(model)
+                ready[vectors.fingerprint] = vectors
+        if len(ready) > 1:
+            which = ", ".join(short(fingerprint) for fingerprint in ready)
+            raise errors.ModelRefused(_called(asked), f"there are several; say which by the fingerprint: {which}")
+        for only in ready.values():
+            return only
         raise errors.ModelRefused(_called(asked), "it has no vectors here: add it first (`mnemolog model add`)")
 
-    def _by_fingerprint(self, asked: str) -> tuple[Vectors, int]:
+    def _by_fingerprint(self, asked: str) -> Vectors:
         found = self._named(asked)
         wanted = known_as(found)
         try:
-            return self._projections.models.find(wanted), wanted.retain_every_n_turns
+            return self._projections.models.find(wanted)
         except errors.ModelMismatch as error:
             why = f"nothing that this process can open has the fingerprint {short(found.fingerprint)}"
             raise errors.ModelUnavailable(found.name, why) from error
@@ -205,7 +196,7 @@ class ModelChange:
         return (
             bool(folders_of(self._root, vectors.fingerprint))
             or self._log.head().position == ORIGIN
-            or (models.own is not None and vectors is models.opened(models.own, every=models.every))
+            or (models.own is not None and vectors is models.opened(models.own))
         )
 
     def _named(self, name: str) -> ModelAt:
@@ -249,7 +240,7 @@ def _called(model: Any) -> str:
 def _is_own(models: Models, found: ModelAt) -> bool:
     if models.own is None:
         return False
-    own = models.opened(models.own, every=models.every)
+    own = models.opened(models.own)
     try:
         return own.fingerprint.startswith(found.fingerprint)
     except errors.ModelUnavailable:  # It may be back tomorrow; until then its name is all there is to go by.

@@ -31,7 +31,7 @@ def as_page(results: Results, *, targets: bool, plot: Path | None = None) -> str
         "",
         f"    {results.command}",
         "",
-        f"Model {results.model}, {_reranker(results)}, {_grouping(results.retain_every)}. {results.machine}.",
+        f"Model {results.model}, {_reranker(results)}. {results.machine}.",
         "",
         MEASURES.format(depth=results.depth, resamples=results.resamples, seed=results.seed),
         "",
@@ -96,7 +96,3 @@ def show(results: Results, *, targets: bool) -> None:
 
 def _reranker(results: Results) -> str:
     return f"reranker {results.reranker}" if results.reranker else "no reranker"
-
-
-def _grouping(every: int) -> str:
-    return "a vector for every turn" if every == 1 else f"a vector for up to {every} turns"

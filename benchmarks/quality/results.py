@@ -78,7 +78,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     model: str
     reranker: str | None
-    retain_every: int
     machine: str
     tuned_on: str | None
     """The data whose questions were looked at while the ranking was made."""

@@ -47,7 +47,6 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: Vectors
         vectors_to=answer.vectors_to,
         model=answer.model,
         model_name="" if model is None else model.encoder.name,
-        retain_every_n_turns=1 if model is None else model.every,
         hits=[hit.position for hit in answer.hits],
         scores=[hit.score for hit in answer.hits],
         ranks={leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs},
@@ -89,7 +88,6 @@ def model_of(served: RecallServed) -> Activation | None:
         fingerprint=served.model,
         model=served.model_name,
         dimension=0,
-        retain_every_n_turns=served.retain_every_n_turns,
     )
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import RecordedEvent, TurnRecorded
-from mnemolog.domain.forgetting import was_turn
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.vectors.grouping import Group, fold
 from mnemolog.projections.vectors.manifest import (
     Damaged,
     Manifest,
@@ -28,10 +25,8 @@ from mnemolog.projections.vectors.manifest import (
 from mnemolog.projections.vectors.publish import load
 from mnemolog.projections.vectors.segment import Segment
 
-READ_TOGETHER: Final = 64
-"""Turns that lie this close in the log are read in one go, with what lies between them."""
 LISTINGS_MAX: Final = 100
-"""Times a folder is listed anew because a segment of it was merged away while it was read."""
+"""How often a folder is listed again because a segment was merged away while it was read."""
 
 
 class Maker(NamedTuple):
@@ -39,20 +34,6 @@ class Maker(NamedTuple):
 
     fingerprint: str
     recipe: str
-    every: int
-    """Turns of a group."""
-
-
-class Chain(NamedTuple):
-    """Segments, each beginning where the one before ends, and what is open at the end of the last."""
-
-    segments: tuple[Segment, ...]
-    opened: dict[str, Group]
-
-    @property
-    def upto(self) -> Position:
-        """The end of the last segment."""
-        return self.segments[-1].upto if self.segments else ORIGIN
 
 
 class _Vanished(Exception):
@@ -61,17 +42,16 @@ class _Vanished(Exception):
 
 def load_chain(
     folder: Path, *, log: Log, maker: Maker, quarantine: Path, known: Mapping[Path, Segment] | None = None
-) -> Chain:
-    """Read the segments in `folder`, and from the log the turns that were open at their end.
+) -> tuple[Segment, ...]:
+    """Read the segments in `folder` that fit, each beginning where the one before ends.
 
-    Those that are `known` by their folder are not read again. What is damaged goes to quarantine, if the log
-    covers it; what the log knows nothing of is passed over and stays. Raises `ProjectionUnreadable` when
-    something cannot be read just now.
+    Those that are `known` by their folder are not read again. Damaged ones go to quarantine if the log covers them;
+    others that do not fit are ignored and stay. Raises `ProjectionUnreadable` when a file cannot be read just now.
     """
     for _ in range(LISTINGS_MAX):
         try:
             usable = _usable(folder, log, maker, quarantine)
-            return _with_opened(_longest(usable, log, known or {}, quarantine), log, maker, quarantine)
+            return _longest(usable, log, known or {}, quarantine)
         except _Vanished:
             continue
     raise errors.ProjectionUnreadable(folder, "its segments change more quickly than they can be read")
@@ -96,7 +76,7 @@ def _usable(folder: Path, log: Log, maker: Maker, quarantine: Path) -> list[tupl
 
 def _longest(
     found: list[tuple[Manifest, Path]], log: Log, known: Mapping[Path, Segment], quarantine: Path
-) -> list[Segment]:
+) -> tuple[Segment, ...]:
     chain: list[Segment] = []
     reached = ORIGIN
     while (following := next_of_chain(found, reached)) is not None:
@@ -109,47 +89,7 @@ def _longest(
             found.remove((manifest, part))
         except MemoryError as error:  # Nothing is wrong with the files.
             raise errors.ProjectionUnreadable(part, "there is too little memory to read it") from error
-    return chain
-
-
-def _with_opened(segments: list[Segment], log: Log, maker: Maker, quarantine: Path) -> Chain:
-    while segments:
-        last = segments.pop()
-        opened = _opened(log, last, maker)
-        if opened is not None:
-            return Chain((*segments, last), opened)
-        if last.folder is not None:
-            _quarantine(last.folder, "the turns it calls open are not in the log", log, quarantine)
-    return Chain((), {})
-
-
-def _opened(log: Log, last: Segment, maker: Maker) -> dict[str, Group] | None:
-    """Return the groups that are open at the end of a segment, or None where the log has no such turns."""
-    positions = [Position(position) for position in last.open_turns.tolist()]
-    turns = list(_turns_at(log, positions))
-    folded = fold({}, turns, every=maker.every)
-    return folded.opened if len(turns) == len(positions) and not folded.closed else None
-
-
-def _turns_at(log: Log, positions: Sequence[Position]) -> Iterator[RecordedEvent]:
-    """Yield the turns at `positions`, which rise, as events; what the log does not have is left out."""
-    for run in _runs(positions):
-        wanted = set(run)
-        for events in log.read(after=Position(run[0] - 1), upto=run[-1]):
-            yield from (
-                e for e in events if e.position in wanted and (isinstance(e.event, TurnRecorded) or was_turn(e.event))
-            )
-
-
-def _runs(positions: Sequence[Position]) -> Iterator[list[Position]]:
-    run: list[Position] = []
-    for position in positions:
-        if run and position - run[-1] > READ_TOGETHER:
-            yield run
-            run = []
-        run.append(position)
-    if run:
-        yield run
+    return tuple(chain)
 
 
 def _quarantine(folder: Path, why: str, log: Log, quarantine: Path) -> None:

@@ -21,7 +21,7 @@ def bytes_misfit(folder: Path, manifest: Manifest, *, progress: Progress | None 
     It is opened as for an answer, and then the exact vectors are gone through block by block. `progress` is told
     bytes. Raises `ProjectionUnreadable` where memory is too little, which says nothing about the segment.
     """
-    if (found := size_misfit(folder, manifest)) is not None:
+    if (found := size_misfit(folder, manifest)) is not None or manifest.of_groups:
         return found
     total = sum(tag.size_bytes for tag in manifest.files.values())
     try:

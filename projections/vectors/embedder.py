@@ -1,4 +1,4 @@
-"""Vectors of groups: from the cache where it knows the text, else through the model."""
+"""Vectors of turns: from the cache where it knows the text, else through the model."""
 
 from __future__ import annotations
 
@@ -8,29 +8,42 @@ from typing import NamedTuple
 import numpy as np
 
 from mnemolog.domain import errors
-from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.events import RecordedEvent, TurnRecorded
+from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors, content_hash
-from mnemolog.projections.vectors.grouping import Group
+from mnemolog.projections.vectors.rendering import render
 
 _HARMLESS = "hello"
 
 
+class RenderedTurn(NamedTuple):
+    """A turn and the text that is embedded for it."""
+
+    position: Position
+    text: str
+
+
+def rendered_turns(events: Iterable[RecordedEvent]) -> list[RenderedTurn]:
+    """Return the turns among these events, in order."""
+    return [RenderedTurn(item.position, render(item.event)) for item in events if isinstance(item.event, TurnRecorded)]
+
+
 class Embedded(NamedTuple):
-    """What became of a row of groups."""
+    """The outcome of embedding a list of turns."""
 
     vectors: list[Vectors | None]
-    """For each group, shape (chunks, dimension); None where the model was not to be called any more.
+    """For each turn, shape (chunks, dimension); None where the limit of model calls was reached.
 
     Shape (0, dimension) where the model refused the text.
     """
     encoded: int
     """Texts the model was called for."""
     refused: dict[int, str]
-    """Why, by the number of the group, where the model refused the text."""
+    """Why the model refused the text, by index in the list of turns."""
 
     def leading(self) -> list[Vectors]:
-        """Return the vectors of the groups before the first that has none."""
+        """Return the vectors of the turns before the first that has none."""
         found: list[Vectors] = []
         for made in self.vectors:
             if made is None:
@@ -40,10 +53,10 @@ class Embedded(NamedTuple):
 
 
 class Embedder:
-    """The one way from a group to its vectors.
+    """The one way from a turn to its vectors.
 
-    With `skip_bad` a text that the model refuses is passed over. With `ask_cache=False` nothing is taken from
-    the cache; what the model gives is stored in it all the same.
+    With `skip_bad` a text that the model refuses is skipped. With `ask_cache=False` the cache is not read, but
+    fresh vectors are still stored in it.
     """
 
     def __init__(
@@ -52,19 +65,19 @@ class Embedder:
         self._encoder, self._cache = encoder, cache
         self._skip_bad, self._ask_cache = skip_bad, ask_cache
 
-    def embed(self, groups: Sequence[Group], *, encode_max: int | None, read_in: int = 0) -> Embedded:
+    def embed(self, turns: Sequence[RenderedTurn], *, encode_max: int | None, read_in: int = 0) -> Embedded:
         """Embed what the cache knows, and the first `encode_max` distinct texts that it does not know.
 
         `read_in` is the forgetting epoch that the texts were read in: if it is over, nothing is kept.
 
-        Raises `EncodingFailed`, naming the last turn of the group that the model refuses; nothing is cached.
+        Raises `EncodingFailed`, naming the turn that the model refuses; nothing is cached.
         """
-        contents = [content_hash(group.text) for group in groups]
+        contents = [content_hash(turn.text) for turn in turns]
         known = self._cache.look_up(contents) if self._ask_cache else {}
-        missing: dict[bytes, Group] = {}
-        for group, content in zip(groups, contents, strict=True):
+        missing: dict[bytes, RenderedTurn] = {}
+        for turn, content in zip(turns, contents, strict=True):
             if content not in known and (encode_max is None or len(missing) < encode_max):
-                missing.setdefault(content, group)
+                missing.setdefault(content, turn)
         fresh, refused = self._encode(missing)
         self._cache.store(fresh, read_in=read_in)
         nothing = np.empty((0, self._encoder.dimension), dtype=np.float32) if refused else None
@@ -72,16 +85,16 @@ class Embedder:
         why = {number: refused[content] for number, content in enumerate(contents) if content in refused}
         return Embedded([known.get(content) for content in contents], len(missing), why)
 
-    def unknown(self, groups: Iterable[Group]) -> set[bytes]:
+    def unknown(self, turns: Iterable[RenderedTurn]) -> set[bytes]:
         """Return the content hashes of the texts that would need the model."""
-        contents = {content_hash(group.text) for group in groups}
+        contents = {content_hash(turn.text) for turn in turns}
         return contents - self._cache.look_up(contents).keys() if self._ask_cache else contents
 
-    def _encode(self, missing: Mapping[bytes, Group]) -> tuple[dict[bytes, Vectors], dict[bytes, str]]:
+    def _encode(self, missing: Mapping[bytes, RenderedTurn]) -> tuple[dict[bytes, Vectors], dict[bytes, str]]:
         """Return vectors, and why there are none, by content."""
         if not missing:
             return {}, {}
-        chunks = self._encoder.chunks([group.text for group in missing.values()])
+        chunks = self._encoder.chunks([turn.text for turn in missing.values()])
         try:
             vectors = self._encoder.encode([piece for pieces in chunks for piece in pieces])
         except errors.EncodingFailed:
@@ -90,18 +103,18 @@ class Embedder:
         return dict(zip(missing, np.split(vectors, ends[:-1]), strict=True)), {}
 
     def _one_by_one(
-        self, missing: Mapping[bytes, Group], chunks: list[list[str]]
+        self, missing: Mapping[bytes, RenderedTurn], chunks: list[list[str]]
     ) -> tuple[dict[bytes, Vectors], dict[bytes, str]]:
-        """Embed text by text after a failure of them all: to name the one it was, or to go on without it."""
+        """Embed one text at a time after a batch failed: to name the bad one, or to skip it."""
         made: dict[bytes, Vectors] = {}
         refused: dict[bytes, str] = {}
-        for (content, group), pieces in zip(missing.items(), chunks, strict=True):
+        for (content, turn), pieces in zip(missing.items(), chunks, strict=True):
             try:
                 made[content] = self._encoder.encode(pieces)
             except errors.EncodingFailed as culprit:
                 if not self._skip_bad:
                     why = f"{TurnRecorded.topic}: {culprit}"
-                    raise errors.EncodingFailed(why, position=group.id) from culprit
+                    raise errors.EncodingFailed(why, position=turn.position) from culprit
                 refused[content] = str(culprit)
         if refused:
             self._encoder.encode([_HARMLESS])  # A model that refuses everything is broken: no text is to blame.

@@ -6,7 +6,6 @@ from an older copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import sqlalchemy as sa
@@ -15,7 +14,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.embeddings import DELETED_TOGETHER_MAX, EMBEDDINGS, content_hash
-from mnemolog.projections.vectors.grouping import Folded, fold
+from mnemolog.projections.vectors.embedder import rendered_turns
 
 READ_BATCH: Final = 1_000
 
@@ -25,10 +24,9 @@ def sweep(
     log: Log,
     *,
     upto: Position,
-    everies: Iterable[int],
     progress: Progress | None = None,
 ) -> int:
-    """Delete the vectors of texts that no turn up to `upto`, and no group of so many turns, has. Return how many.
+    """Delete the vectors of texts that no turn up to `upto` has. Return how many.
 
     What is stored meanwhile stays: it is newer than what was forgotten (`EmbeddingCache.store`). To be called after
     the forgetting epoch was raised. Raises `ProjectionUnreadable`.
@@ -39,7 +37,7 @@ def sweep(
     # Under the write lock: whoever asked for the epoch before it was raised has committed by then.
     with database.writing() as connection:
         newest = connection.exec_driver_sql("SELECT coalesce(max(rowid), 0) FROM embeddings").scalar_one()
-    alive = _alive(log, upto, sorted({1, *everies}), progress)
+    alive = _alive(log, upto, progress)
     deleted, after = 0, 0
     while after < newest:
         # In pieces, so that nobody who embeds meanwhile waits long.
@@ -57,14 +55,10 @@ def sweep(
     return deleted
 
 
-def _alive(log: Log, upto: Position, everies: list[int], progress: Progress | None) -> set[bytes]:
+def _alive(log: Log, upto: Position, progress: Progress | None) -> set[bytes]:
     alive: set[bytes] = set()
-    folds = {every: Folded({}, []) for every in everies}
     for events in log.read(after=ORIGIN, upto=upto, batch_max=READ_BATCH):
-        for every, before in folds.items():
-            folds[every] = after = fold(before.opened, events, every=every)
-            alive.update(content_hash(closed.group.text) for closed in after.closed)
+        alive.update(content_hash(turn.text) for turn in rendered_turns(events))
         if progress is not None:
             progress(events[-1].position, upto)
-    alive.update(content_hash(group.text) for after in folds.values() for group in after.opened.values() if group.turns)
     return alive

@@ -1,7 +1,6 @@
 """Taking forgotten turns out of the vectors of every model, whether or not it can be loaded here.
 
-A segment of single turns is written anew without their rows. Where turns share vectors, a group without one of its
-turns has another text and so another vector: its segment is removed, and made anew by who has the model.
+A segment is rewritten without their rows. A segment of an earlier version, in which turns share vectors, is removed.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors.checked_rows import PIECE_ROWS, ExactRows, Rows
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders
-from mnemolog.projections.vectors.group_members import Members, Positions
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import (
     Damaged,
@@ -34,7 +32,7 @@ from mnemolog.projections.vectors.manifest import (
     state_of,
 )
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, load, publish
-from mnemolog.projections.vectors.segment import Segment
+from mnemolog.projections.vectors.segment import Positions, Segment
 
 BUILDING: Final = ".building-*"
 PROBE: Final = "probe"
@@ -85,18 +83,19 @@ def _purged(folder: Path, log: Log, gone: Positions) -> Purged:
         return Purged(0, 0)
     if state is not SegmentState.USABLE:
         return _removed(folder)
-    if not _any_within(gone, manifest.after, manifest.upto):
+    # A group may hold turns from before its segment's range.
+    if not _any_within(gone, ORIGIN if manifest.of_groups else manifest.after, manifest.upto):
         return Purged(0, 0)
+    if manifest.of_groups:
+        return _removed(folder)
     try:
         segment = load(folder, manifest)
     except Damaged:
         return _removed(folder)
     skipped = tuple(item for item in segment.skipped if not _holds(gone, item.position))
-    held = np.isin(segment.members.turns, gone)
+    held = np.isin(segment.turns, gone)
     if not held.any() and len(skipped) == len(segment.skipped):
         return Purged(0, 0)
-    if len(segment.members.ends) != len(segment.members.turns):
-        return _removed(folder)
     try:
         publish([replace(_without(segment, held), skipped=skipped)], folder.parent, _described(manifest))
     except Damaged:
@@ -106,15 +105,13 @@ def _purged(folder: Path, log: Log, gone: Positions) -> Purged:
 
 
 def _without(segment: Segment, held: np.typing.NDArray[np.bool_]) -> Segment:
-    """Return a segment of single turns without those that are `held`. Its rows stay on the disk."""
-    left = np.flatnonzero(~held)
+    """Return a segment without the turns that are `held`. Its rows stay on disk."""
     kept = np.flatnonzero(~held[segment.rows])
     numbers = np.cumsum(~held) - 1
-    members = Members(segment.members.turns[left], np.arange(1, len(left) + 1, dtype=np.int64))
     return replace(
         segment,
+        turns=segment.turns[~held],
         rows=numbers[segment.rows[kept]],
-        members=members,
         exact=_SomeRows(segment.exact, kept),
         coarse=None,
         sketch=None,

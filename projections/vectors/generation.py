@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
@@ -21,14 +20,12 @@ from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors import segment as segments
 from mnemolog.projections.vectors.chain import Maker, load_chain
-from mnemolog.projections.vectors.embedder import Embedder
-from mnemolog.projections.vectors.grouping import Folded, fold
+from mnemolog.projections.vectors.embedder import Embedder, RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.manifest import Skipped, covered_by, log_range_of, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import UNEVEN_MAX, run_to_merge
-from mnemolog.projections.vectors.open_groups import NOTHING_OPEN, OpenGroups
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
 from mnemolog.projections.vectors.segment import Segment
-from mnemolog.projections.vectors.snapshot import NOTHING
+from mnemolog.projections.vectors.snapshot import NOTHING, Snapshot
 
 READ_BATCH: Final = 512
 STEP_TEXTS: Final = 128
@@ -62,7 +59,7 @@ NO_STEP: Final = Step(0, 0, False)
 
 
 class Generation:
-    """Vectors of `log` under one model, one for every group of turns.
+    """Vectors of `log` under one model.
 
     Readers search an immutable snapshot. Any number of threads may extend: they take turns, step by step. One
     process at a time may write (`IndexerLock`); what others write is taken in by `refresh`.
@@ -77,13 +74,11 @@ class Generation:
         self._extending = threading.Lock()
         self._writing = False
         self._listed: list[Path] | None = None
-        self._work, self._open = NOTHING, NOTHING_OPEN
-        self.snapshot = NOTHING
+        self._work = self.snapshot = NOTHING
         self._epoch = log.epoch()
         """The forgetting epoch that what is in memory was read in."""
         with self._extending:
             self._take_in_written()
-            self._embed_open(encode_max=0)
             self.snapshot = self._work
 
     @property
@@ -119,11 +114,10 @@ class Generation:
     ) -> Coverage:
         """Take in the log up to `upto`: texts from the cache where it knows them, else through the model.
 
-        Stops early before a group that would be the `encode_max + 1`-th text to encode closes, or after
-        `events_max` events; groups still open come last. What is left out lowers `covers`. Raises
-        `EncodingFailed`, naming the position; what came before is kept.
+        Stops early before the turn that would be the `encode_max + 1`-th text to encode, or after `events_max` events:
+        `covers` then ends there. Raises `EncodingFailed`, naming the position; what came before is kept.
         """
-        before, start, encoded, events = self.covers, self._work.closed_to, 0, 0
+        before, start, encoded, events = self.covers, self._work.covers, 0, 0
         while True:
             left = None if encode_max is None else encode_max - encoded
             with self._extending:
@@ -132,24 +126,22 @@ class Generation:
                 step = self._step(upto, encode_max=left)
             encoded, events = encoded + step.encoded, events + step.events
             if progress is not None and step.events:
-                progress(self._work.closed_to - start, upto - start)
+                progress(self._work.covers - start, upto - start)
             if not step.goes_on or (events_max is not None and events >= events_max):
                 break
         with self._extending:
-            encoded += self._embed_open(encode_max=None if encode_max is None else encode_max - encoded)
             self.snapshot = self._work
         return Coverage(self.covers, self._count_turns(after=before, upto=self.covers), encoded)
 
     def count_unknown(self, *, upto: Position) -> int:
         """Return how many distinct texts `extend` would call the model for."""
-        folded, unknown = Folded(dict(self._open.groups), []), set[bytes]()
-        for events in self._log.read(after=self._work.closed_to, upto=upto, batch_max=READ_BATCH):
-            folded = fold(folded.opened, events, every=self._maker.every)
-            unknown |= self._embedder.unknown([closed.group for closed in folded.closed])
-        return len(unknown | self._embedder.unknown(folded.opened.values()))
+        unknown = set[bytes]()
+        for events in self._log.read(after=self._work.covers, upto=upto, batch_max=READ_BATCH):
+            unknown |= self._embedder.unknown(rendered_turns(events))
+        return len(unknown)
 
     def write(self, *, merge: bool = True, index: bool = True, new_since: Position | None = None) -> None:
-        """Write the tail as a segment, then merge segments where they have become many. Open groups stay in memory.
+        """Write the tail as a segment, then merge segments where they have become many.
 
         Without `index`, for who makes one segment of all in the end, it gets none. With `new_since`, for who has
         embedded much at once, a merge may rewrite as many rows as came behind that position.
@@ -186,9 +178,6 @@ class Generation:
         with self._extending:
             self._refresh()
             tail = self._work.tail
-            if tail:
-                open_turns = np.asarray(self._open.turns(), dtype=np.int64)
-                tail = (*tail[:-1], replace(tail[-1], open_turns=open_turns))
             self._writing = True
         try:
             with mapped_to_projection_errors(self.folder):
@@ -240,16 +229,15 @@ class Generation:
         forgot = epoch != self._epoch
         if self._writing or (not forgot and segment_folders(self.folder) == self._listed):
             return
-        before = self._work.closed_to
+        before = self._work.covers
         self._epoch = epoch
         self._take_in_written(keep_tail=not forgot)
         read = 0
-        while self._work.closed_to < before and read < EVENTS_TOGETHER_MAX:
+        while self._work.covers < before and read < EVENTS_TOGETHER_MAX:
             step = self._step(before, encode_max=0)
             read += step.events
             if not step.goes_on:
                 break
-        self._embed_open(encode_max=0)
         self.snapshot = self._work
 
     def _take_in_written(self, *, keep_tail: bool = True) -> None:
@@ -259,82 +247,58 @@ class Generation:
             known = {part.folder: part for part in self._work.written if part.folder is not None}
             chain = load_chain(self.folder, log=self._log, maker=self._maker, quarantine=self._quarantine, known=known)
         self._listed = listed
-        if keep_tail and chain.upto == self._work.written_to:
-            self._work = self._work._replace(written=chain.segments)
-        else:
-            self._work = self._work._replace(written=chain.segments, tail=(), partials=None)
-            self._show((), NOTHING_OPEN.after(chain.opened), publish=False)
+        stays = keep_tail and (chain[-1].upto if chain else ORIGIN) == self._work.written_to
+        self._work = Snapshot(chain, self._work.tail if stays else ())
 
     def _step(self, upto: Position, *, encode_max: int | None) -> Step:
         """Take in the next events up to `upto`, with at most `STEP_TEXTS` texts through the model."""
-        after = self._work.closed_to
+        after = self._work.covers
         events = next(iter(self._log.read(after=after, upto=upto, batch_max=READ_BATCH)), None)
         if events is None:
             return NO_STEP
         texts_max = STEP_TEXTS if encode_max is None else min(encode_max, STEP_TEXTS)
-        folded = fold(self._open.groups, events, every=self._maker.every)
-        embedded = self._embedder.embed(
-            [closed.group for closed in folded.closed], encode_max=texts_max, read_in=self._epoch
-        )
+        turns = rendered_turns(events)
+        embedded = self._embedder.embed(turns, encode_max=texts_max, read_in=self._epoch)
         vectors, whole = embedded.leading(), True
-        if len(vectors) < len(folded.closed):
-            stop, whole = folded.closed[len(vectors)].at, False
+        if len(vectors) < len(turns):
+            stop, whole = turns[len(vectors)].position, False
             events = [event for event in events if event.position < stop]
-            folded = fold(self._open.groups, events, every=self._maker.every)
         if events:
-            self._advance(folded, vectors, embedded.refused, upto=events[-1].position)
+            self._advance(turns[: len(vectors)], vectors, embedded.refused, upto=events[-1].position)
         goes_on = whole or encode_max is None or embedded.encoded < encode_max
         return Step(embedded.encoded, len(events), goes_on)
 
     def _advance(
-        self, folded: Folded, vectors: Sequence[Vectors], refused: Mapping[int, str], *, upto: Position
+        self,
+        turns: Sequence[RenderedTurn],
+        vectors: Sequence[Vectors],
+        refused: Mapping[int, str],
+        *,
+        upto: Position,
     ) -> None:
-        """Make the tail longer, in one step with what is open behind it. Searches under way see the old."""
-        skipped = [
-            Skipped(position=turn, topic=TurnRecorded.topic, why=why)
-            for number, why in refused.items()
-            if number < len(folded.closed)
-            for turn in folded.closed[number].group.turns
-        ]
+        """Append these turns to the tail. Searches see it as soon as it covers no less than what they see now."""
         part = segments.build(
-            [closed.group for n, closed in enumerate(folded.closed) if n not in refused],
+            [turn.position for n, turn in enumerate(turns) if n not in refused],
             [made for n, made in enumerate(vectors) if n not in refused],
-            after=self._work.closed_to,
+            after=self._work.covers,
             upto=upto,
             dimension=self._encoder.dimension,
-            skipped=skipped,
+            skipped=[
+                Skipped(position=turn.position, topic=TurnRecorded.topic, why=refused[n])
+                for n, turn in enumerate(turns)
+                if n in refused
+            ],
         )
         tail = (*self._work.tail, part)
         if len(tail) > TAIL_PARTS_MAX and not self._writing:
             tail = _fewer(tail)
-        self._show(tail, self._open.after(folded.opened))
-
-    def _embed_open(self, *, encode_max: int | None) -> int:
-        """Embed groups that are open, as they are. Return how many texts were encoded."""
-        encoded, pending = 0, self._open.pending()
-        for start in range(0, len(pending), READ_BATCH):
-            streams = pending[start : start + READ_BATCH]
-            groups = [self._open.groups[stream] for stream in streams]
-            left = None if encode_max is None else encode_max - encoded
-            embedded = self._embedder.embed(groups, encode_max=left, read_in=self._epoch)
-            made = {s: vectors for s, vectors in zip(streams, embedded.vectors, strict=True) if vectors is not None}
-            self._show(self._work.tail, self._open.with_vectors(made))
-            encoded += embedded.encoded
-        return encoded
-
-    def _show(self, tail: tuple[Segment, ...], opened: OpenGroups, *, publish: bool = True) -> None:
-        """Go on from this tail and these open groups. Searches see it as soon as it covers no less."""
-        self._open = opened
-        work = self._work._replace(tail=tail)
-        at = work.closed_to
-        partials = opened.segment(at=at, dimension=self._encoder.dimension) if opened.partials else None
-        self._work = work._replace(partials=partials, covers=opened.covers(at))
-        if publish and self._work.covers >= self.snapshot.covers:
+        self._work = self._work._replace(tail=tail)
+        if self._work.covers >= self.snapshot.covers:
             self.snapshot = self._work
 
     def _count_turns(self, *, after: Position, upto: Position) -> int:
         """Return how many turns of `(after, upto]` have their vector here."""
-        later = [segment.members.turns for segment in self.snapshot.segments if segment.upto > after]
+        later = [segment.turns for segment in self.snapshot.segments if segment.upto > after]
         return sum(int(np.count_nonzero((turns > after) & (turns <= upto))) for turns in later)
 
 

@@ -60,17 +60,15 @@ class GenerationStatus(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     fingerprint: str
     recipe: str
-    """How turns become the texts that are embedded, the size of groups included."""
+    """How turns become the texts that are embedded."""
     state: str
     """A word of `mnemolog.projections.drift`."""
     action: str
     """What is to be done, with the command."""
     covers: Position
-    """How far the segments go. Turns up to here whose group is open are embedded in memory by whoever recalls."""
+    """How far the segments reach."""
     behind_events: int
     vectors: int
-    open_turns: int
-    """Turns up to `covers` that no vector on disk stands for, because their group was open there."""
     segments: int
     """Segments that are served."""
     bytes: int
@@ -166,12 +164,13 @@ def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
 
 
 def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
-    state = found.state(head)
-    if active is not None and not _is_of(found, active) and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
-        state = Drift.OTHER_MODEL
     used = [segment.manifest for segment in found.chain if segment.manifest is not None]
     tags = used or [segment.manifest for segment in found.segments if segment.manifest is not None]
     tag = tags[-1] if tags else None
+    state = found.state(head)
+    unused = (active is not None and not _is_of(found, active)) or (tag is not None and tag.of_groups)
+    if unused and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
+        state = Drift.OTHER_MODEL
     return GenerationStatus(
         generation=found.folder.name,
         model=tag.model if tag else "",
@@ -182,7 +181,6 @@ def _status(found: FoundGeneration, *, head: Position, active: str | None) -> Ge
         covers=found.covers,
         behind_events=max(0, head - found.covers),
         vectors=sum(manifest.vectors for manifest in used),
-        open_turns=used[-1].open_turns if used else 0,
         segments=len(found.chain),
         bytes=size_of(found.folder),
         skipped=tuple(turn for manifest in used for turn in _skipped(manifest)),
@@ -201,7 +199,6 @@ def _missing(fingerprint: str, head: Position) -> GenerationStatus:
         covers=ORIGIN,
         behind_events=head,
         vectors=0,
-        open_turns=0,
         segments=0,
         bytes=0,
     )

@@ -11,7 +11,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.ports import Log, MakeEncoder
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_or_rebuild
-from mnemolog.projections.vectors.grouping import recipe
+from mnemolog.projections.vectors.rendering import RECIPE
 
 if TYPE_CHECKING:
     from mnemolog.projections.vectors.projection import VectorProjection
@@ -23,8 +23,7 @@ EMBEDDINGS_CACHE_BYTES: Final = 64 << 20
 class Vectors:
     """The vector leg of a store, put together when it is first needed.
 
-    One vector stands for `every` turns of a session in a row. The recipe says so, hence the fingerprint:
-    vectors of other groups are another generation's. Without `download` a name is looked up on this machine only.
+    Without `download` a name is looked up on this machine only.
     """
 
     def __init__(
@@ -35,12 +34,10 @@ class Vectors:
         *,
         make_encoder: MakeEncoder,
         busy_timeout_s: float,
-        every: int = 1,
         download: bool = True,
     ) -> None:
         self._layout, self._log, self._busy_timeout_s = layout, log, busy_timeout_s
-        self.every = every
-        self.encoder = make_encoder(model, recipe=recipe(every), download=download)
+        self.encoder = make_encoder(model, recipe=RECIPE, download=download)
         self._lock = threading.Lock()
         self._projection: VectorProjection | None = None
         self._engine: sa.Engine | None = None
@@ -94,7 +91,6 @@ class Vectors:
                     encoder=self.encoder,
                     cache=cache,
                     quarantine=self._layout.quarantine,
-                    every=self.every,
                 )
             return self._projection
 

@@ -51,8 +51,11 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Written last: a segment without one was never finished."""
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Written last: a segment without one was never finished.
+
+    Manifests of earlier versions have further fields, which are ignored: they count groups of turns.
+    """
 
     format: int
     log_id: str
@@ -66,11 +69,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     digest_at_upto: str
     turns: int
     """Turns that have their vector here."""
-    groups: int
-    """Groups the turns are in; each has at least one vector."""
     vectors: int
-    open_turns: int
-    """Turns up to `upto` whose group closes later; they have their vector in a later segment."""
     skipped: tuple[Skipped, ...]
     index: str
     """How the FAISS index was made, or `exact` where there is none."""
@@ -83,7 +82,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     files: dict[str, FileTag]
     faiss_version: str
 
+    @property
+    def of_groups(self) -> bool:
+        """Whether earlier versions made it, of several turns to a vector. Nothing searches such vectors any more."""
+        return _GROUPED in self.recipe
 
+
+_GROUPED: Final = " group/"
 _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 

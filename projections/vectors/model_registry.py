@@ -18,11 +18,10 @@ from mnemolog.projections.vectors.leg import Vectors
 
 
 class Key(NamedTuple):
-    """What tells the vectors that were opened apart: the model as it was given, and how many turns share one."""
+    """Identifies opened vectors: the model as it was given, and whether it may be downloaded."""
 
     model: str | int
     """A name, a folder, or the identity of an object that is kept here."""
-    every: int
     download: bool
 
 
@@ -37,10 +36,9 @@ class Models:
         *,
         make_encoder: MakeEncoder,
         busy_timeout_s: float,
-        every: int = 1,
         others: Sequence[Any] = (),
     ) -> None:
-        self._log, self.every = log, every
+        self._log = log
         self._vectors_of = partial(Vectors, layout, log, make_encoder=make_encoder, busy_timeout_s=busy_timeout_s)
         self.own = opened_from_anywhere(own)
         self._given = [opened_from_anywhere(model) for model in (own, *others) if model is not None]
@@ -67,7 +65,7 @@ class Models:
         """
         if self.own is None:
             raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
-        return self.opened(self.own, every=self.every) if active is None else self.find(active)
+        return self.opened(self.own) if active is None else self.find(active)
 
     def find(self, wanted: Activation) -> Vectors:
         """Return the vectors of that fingerprint, by a model given here or one of that name on this machine.
@@ -91,12 +89,12 @@ class Models:
             tried.append(f"{vectors.encoder.name} ({short(fingerprint)})")
         raise errors.ModelMismatch(built_with=str(wanted), asked_with=", ".join(tried))
 
-    def opened(self, model: Any, *, every: int, download: bool = True) -> Vectors:
+    def opened(self, model: Any, *, download: bool = True) -> Vectors:
         """Return the vectors of a model, whatever its fingerprint: it is not asked for here."""
-        key = Key(str(model) if isinstance(model, str | Path) else id(model), every, download)
+        key = Key(str(model) if isinstance(model, str | Path) else id(model), download)
         with self._lock:
             if key not in self._opened:
-                self._opened[key] = self._vectors_of(model, every=every, download=download)
+                self._opened[key] = self._vectors_of(model, download=download)
             return self._opened[key]
 
     def give(self, model: Any) -> None:
@@ -109,11 +107,11 @@ class Models:
         """Return the models given here that go by `name`."""
         with self._lock:
             given = list(self._given)
-        return [model for model in given if self.opened(model, every=self.every).encoder.name == name]
+        return [model for model in given if self.opened(model).encoder.name == name]
 
-    def vectors_of(self, model: Any, *, every: int) -> Vectors:
+    def vectors_of(self, model: Any) -> Vectors:
         """Return the vectors of a model; of two with one fingerprint, the same. Raises `ModelUnavailable`."""
-        vectors = self.opened(model, every=every)
+        vectors = self.opened(model)
         return self._only(vectors.fingerprint, vectors)
 
     def known_fingerprint(self) -> str | None:
@@ -121,7 +119,7 @@ class Models:
         if self.own is None:
             return None
         active = self.active()
-        return self.opened(self.own, every=self.every).known_fingerprint if active is None else active.fingerprint
+        return self.opened(self.own).known_fingerprint if active is None else active.fingerprint
 
     def let_go(self, fingerprint: str) -> None:
         """Close the files of a model's vectors. They are opened again where they are asked for again."""
@@ -146,11 +144,11 @@ class Models:
         """
         with self._lock:
             given = list(self._given)
-        opened = [(model, self.opened(model, every=wanted.retain_every_n_turns)) for model in given]
+        opened = [(model, self.opened(model)) for model in given]
         opened.sort(key=lambda pair: (pair[1].encoder.name != wanted.model, isinstance(pair[0], str | Path)))
         yield from ((vectors, True) for _, vectors in opened)
         if not any(isinstance(model, str | Path) and str(model) == wanted.model for model in given):
-            yield self.opened(wanted.model, every=wanted.retain_every_n_turns, download=False), False
+            yield self.opened(wanted.model, download=False), False
 
     def _only(self, fingerprint: str, vectors: Vectors) -> Vectors:
         with self._lock:

@@ -17,17 +17,16 @@ from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.recall.candidates import VectorAnswer
 from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
-from mnemolog.projections.vectors.as_of import Then, as_of
 from mnemolog.projections.vectors.chain import Maker
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
 from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation
-from mnemolog.projections.vectors.group_members import Positions
-from mnemolog.projections.vectors.grouping import recipe
 from mnemolog.projections.vectors.inventory import look
 from mnemolog.projections.vectors.lock import WAIT_S, IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, segment_folders
+from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.search import nearest, similarities
+from mnemolog.projections.vectors.segment import Positions
 from mnemolog.projections.vectors.snapshot import Snapshot
 
 REFRESH_WAIT_S: Final = 0.5
@@ -59,19 +58,15 @@ class Rebuilt(NamedTuple):
 
 
 class VectorProjection:
-    """Vectors of one log under one model, one for every group of `every` turns.
+    """Vectors of one log under one model. Other models' generations are left alone.
 
-    Other models' generations are left alone, and so are those of other groups: `every` must be part of the
-    recipe that is in the encoder's fingerprint (`mnemolog.projections.vectors.grouping.recipe`).
     Safe for many threads and processes: one at a time writes, the others take in what it has written.
     """
 
-    def __init__(
-        self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path, every: int = 1
-    ) -> None:
+    def __init__(self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
         self._root, self._log, self._encoder, self._cache = root, log, encoder, cache
         self._quarantine = quarantine
-        self._maker = Maker(encoder.fingerprint, recipe(every), every)
+        self._maker = Maker(encoder.fingerprint, RECIPE)
         self._lock = IndexerLock(root, encoder.fingerprint)
         self._switching = threading.Lock()
         self._generation = self._open(self._current_folder())
@@ -126,8 +121,7 @@ class VectorProjection:
     ) -> VectorAnswer:
         """Return up to `k` turns of those that were embedded at the last `refresh` or since, best first.
 
-        A turn has the similarity of the group it was embedded with. Turns behind `upto`, if that is given, play
-        no part, also not in the groups of others. With `allowed` (rising), only these are returned.
+        With `upto`, turns after it are ignored. With `allowed` (rising), only these are returned.
         Raises `ModelUnavailable`, `ProjectionUnreadable`, or `EncodingFailed` for the query.
         """
         vector, generation = self._embed(query), self._generation
@@ -135,29 +129,35 @@ class VectorProjection:
         for _ in range(ATTEMPTS_MAX):
             snapshot = generation.snapshot
             try:
-                then = self._as_of(snapshot, snapshot.closed_to if upto is None else upto, permitted)
-                found = nearest(snapshot.segments, vector, k=k, allowed=then.allowed, instead=then.instead)
+                seen = snapshot.allowed_as_of(upto, permitted)
+                found = nearest(snapshot.segments, vector, k=k, allowed=seen)
             except Damaged as error:
                 generation.quarantine(error.path.parent, why=error.cause)
                 continue
 
             def look_up(
-                wanted: list[Position], snapshot: Snapshot = snapshot, then: Then = then
+                wanted: list[Position], snapshot: Snapshot = snapshot, seen: Positions | None = seen
             ) -> dict[Position, float]:
-                return self._similarities(generation, snapshot, then, vector, wanted)
+                return self._similarities(generation, snapshot, seen, vector, wanted)
 
-            return VectorAnswer(found, then.covers, look_up=look_up)
+            covers = snapshot.covers if upto is None else min(snapshot.covers, upto)
+            return VectorAnswer(found, covers, look_up=look_up)
         raise errors.ProjectionUnreadable(generation.folder, "segment after segment turns out to be damaged")
 
     def _similarities(
-        self, generation: Generation, snapshot: Snapshot, then: Then, vector: Vectors, wanted: list[Position]
+        self,
+        generation: Generation,
+        snapshot: Snapshot,
+        seen: Positions | None,
+        vector: Vectors,
+        wanted: list[Position],
     ) -> dict[Position, float]:
         """Return the similarity of these turns, as far as they have a vector that is whole."""
         allowed = np.asarray(wanted, dtype=np.int64)
-        if then.allowed is not None:
-            allowed = np.intersect1d(allowed, then.allowed, assume_unique=True)
+        if seen is not None:
+            allowed = np.intersect1d(allowed, seen, assume_unique=True)
         try:
-            return similarities(snapshot.segments, vector, allowed, instead=then.instead)
+            return similarities(snapshot.segments, vector, allowed)
         except Damaged as error:
             generation.quarantine(error.path.parent, why=error.cause)
             return {}
@@ -215,7 +215,7 @@ class VectorProjection:
         """Extend `fresh` up to `upto`, writing as it goes. Return how many texts were encoded."""
         encoded, start = 0, fresh.covers
         while True:
-            before = fresh.snapshot.closed_to
+            before = fresh.snapshot.covers
             at = Position(min(upto, before + BUILD_ROWS))
 
             def told(done: int, total: int, *, before: Position = before) -> None:
@@ -237,7 +237,7 @@ class VectorProjection:
 
     def _write_all(self, generation: Generation, *, wait_s: float, new_since: Position | None = None) -> None:
         """Write what is in memory; what a damaged segment held comes from the cache, as far as that has it."""
-        upto = generation.snapshot.closed_to
+        upto = generation.snapshot.covers
         for _ in range(ATTEMPTS_MAX):
             if self._write(generation, wait_s=wait_s, new_since=new_since):
                 return
@@ -273,12 +273,6 @@ class VectorProjection:
                     self._generation = self._open(folder)
         self._generation.refresh(wait_s=wait_s)
         return self._generation
-
-    def _as_of(self, snapshot: Snapshot, upto: Position, allowed: Positions | None) -> Then:
-        embedder = Embedder(self._encoder, self._cache)
-        return as_of(
-            snapshot, upto, allowed=allowed, log=self._log, embedder=embedder, dimension=self._encoder.dimension
-        )
 
     def _embed(self, query: str) -> Vectors:
         """Return the query as one vector of shape (1, dimension): the mean of its chunks, length 1."""

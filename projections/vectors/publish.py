@@ -1,9 +1,8 @@
 """Writing and reading a segment's folder: exact vectors, what they are of, an index where they are many.
 
 Files, all numbers little-endian: `vectors.f32`, `blocks.bin` (checksums of the vectors' blocks), `rows.i64` (the
-id of each row's group), `members.i64` (position of a turn, id of its group, for every turn; not there where every
-turn is a group of its own), `open.i64`, where rows are many `index.faiss` with `sketch.u8` and `sketch_blocks.bin`
-(rough vectors and the checksums of their blocks), and last `manifest.json`.
+position of each row's turn), where rows are many `index.faiss` with `sketch.u8` and `sketch_blocks.bin` (rough vectors
+and the checksums of their blocks), and last `manifest.json`. Earlier versions also wrote an empty `open.i64`.
 """
 
 from __future__ import annotations
@@ -27,15 +26,6 @@ from mnemolog.infra.runtime.atomic_files import (
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, MappedRows, ReadRows, block_digest
-from mnemolog.projections.vectors.group_members import (
-    Members,
-    Positions,
-    from_table,
-    joined,
-    numbered,
-    single_turns,
-    to_table,
-)
 from mnemolog.projections.vectors.manifest import (
     FORMAT,
     NO_INDEX,
@@ -49,18 +39,16 @@ from mnemolog.projections.vectors.manifest import (
     write_manifest,
 )
 from mnemolog.projections.vectors.quantized_rows import KIND, Sketch, sketched, width_of
-from mnemolog.projections.vectors.segment import NO_POSITIONS, Segment, joined_rows
+from mnemolog.projections.vectors.segment import NO_POSITIONS, Positions, Segment, joined_rows, joined_turns
 
 VECTORS_FILE: Final = "vectors.f32"
 BLOCKS_FILE: Final = "blocks.bin"
 ROWS_FILE: Final = "rows.i64"
-MEMBERS_FILE: Final = "members.i64"
-OPEN_FILE: Final = "open.i64"
 INDEX_FILE: Final = "index.faiss"
 SKETCH_FILE: Final = "sketch.u8"
 SKETCH_BLOCKS_FILE: Final = "sketch_blocks.bin"
 
-_ALWAYS: Final = {VECTORS_FILE, BLOCKS_FILE, ROWS_FILE, OPEN_FILE}
+_ALWAYS: Final = {VECTORS_FILE, BLOCKS_FILE, ROWS_FILE}
 _INDEX: Final = {INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE}
 BY_BLOCK: Final = {VECTORS_FILE, SKETCH_FILE}
 """Files that are judged block by block when they are used."""
@@ -88,14 +76,12 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     first, last = parts[0], parts[-1]
     temporary = generation / temporary_name(TEMPORARY)
     make_folder(temporary)
-    rows, members = joined_rows(parts), joined(part.members for part in parts)
+    rows, turns = joined_rows(parts), joined_turns(parts)
     pieces = (piece for part in parts for piece in part.exact.pieces())
     tags = _write_rows(temporary, VECTORS_FILE, BLOCKS_FILE, pieces, kind="<f4")
     digests, dimension = read_bytes(temporary / BLOCKS_FILE), description.dimension
     exact = _exact_rows(temporary, len(rows), dimension, digests)
-    files = {ROWS_FILE: _bytes(members.ids[rows]), OPEN_FILE: _bytes(last.open_turns)}
-    if not _are_single(members):
-        files[MEMBERS_FILE] = _bytes(to_table(members))
+    files = {ROWS_FILE: _bytes(turns[rows])}
     proposing, sketch = None, None
     if index and len(rows) >= COARSE_ROWS_MIN:
         proposing = ann_index.build(exact, dimension=dimension)
@@ -117,10 +103,8 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
         after=first.after,
         upto=last.upto,
         digest_at_upto=description.digest_at_upto,
-        turns=len(members.turns),
-        groups=len(members.ends),
+        turns=len(turns),
         vectors=len(rows),
-        open_turns=len(last.open_turns),
         skipped=skipped,
         index=NO_INDEX if proposing is None else proposing.kind,
         probes=0 if proposing is None else proposing.effort.probes,
@@ -138,7 +122,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     exact.path = final / VECTORS_FILE
     if sketch is not None:
         sketch.path = final / SKETCH_FILE
-    return Segment(first.after, last.upto, rows, members, exact, proposing, sketch, last.open_turns, skipped, final)
+    return Segment(first.after, last.upto, turns, rows, exact, proposing, sketch, skipped, final)
 
 
 def load(folder: Path, manifest: Manifest) -> Segment:
@@ -157,22 +141,21 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     exact = _exact_rows(folder, count, dimension, data[BLOCKS_FILE], sketched=SKETCH_FILE in tags)
     sketch = _sketch(folder, count, dimension, data[SKETCH_BLOCKS_FILE]) if SKETCH_FILE in tags else None
     ids = _numbers(data[ROWS_FILE])
-    rows, open_turns = numbered(ids), _numbers(data[OPEN_FILE])
+    first_rows = np.diff(ids, prepend=-1) != 0
+    turns, rows = ids[first_rows], np.cumsum(first_rows, dtype=np.int64) - 1
     try:
-        members = from_table(_numbers(data[MEMBERS_FILE]).reshape(-1, 2)) if MEMBERS_FILE in data else _singles(ids)
         effort = ann_index.Effort(manifest.probes, manifest.candidates)
         index = ann_index.parse(data[INDEX_FILE], effort) if INDEX_FILE in data else None
     except ValueError as error:
         raise Damaged(folder, str(error)) from error
-    counts = len(members.turns), len(members.ends), len(rows), len(open_turns)
-    if counts != (manifest.turns, manifest.groups, manifest.vectors, manifest.open_turns):
+    if (len(turns), len(rows)) != (manifest.turns, manifest.vectors):
         raise Damaged(folder, "its files and its manifest count differently")
-    if len(members.ends) != (int(rows[-1]) + 1 if len(rows) else 0) or not np.array_equal(members.ids[rows], ids):
-        raise Damaged(folder, "rows and members name other groups")
+    if (np.diff(turns) <= 0).any():
+        raise Damaged(folder, "its turns are out of order")
     if index is not None and (index.count, index.dimension) != (manifest.vectors, manifest.dimension):
         raise Damaged(folder, "the index is of other vectors")
     after, upto = manifest.after, manifest.upto
-    return Segment(after, upto, rows, members, exact, index, sketch, open_turns, manifest.skipped, folder)
+    return Segment(after, upto, turns, rows, exact, index, sketch, manifest.skipped, folder)
 
 
 def _exact_rows(
@@ -221,14 +204,6 @@ def _in_blocks(pieces: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
         left = np.array(joined_piece[whole:])
     if left is not None and len(left):
         yield left
-
-
-def _are_single(members: Members) -> bool:
-    return len(members.turns) == len(members.ends)
-
-
-def _singles(ids: Positions) -> Members:
-    return single_turns(ids[np.flatnonzero(np.diff(ids, prepend=-1))])
 
 
 def _bytes(numbers: NDArray[np.int64]) -> bytes:

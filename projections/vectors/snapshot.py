@@ -1,54 +1,62 @@
-"""What searches see of a generation: never changed, only replaced as a whole."""
+"""What searches see of a generation. Immutable: replaced as a whole, never changed."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.vectors.segment import Segment
+from mnemolog.projections.vectors.segment import NO_POSITIONS, Positions, Segment
 
 
 class Snapshot(NamedTuple):
-    """Segments to search. Every turn is in one group of them at most."""
+    """Segments to search. Each turn is in at most one of them."""
 
     written: tuple[Segment, ...]
-    """Closed groups on disk; each segment begins where the one before ends."""
+    """On disk; each segment begins where the one before ends."""
     tail: tuple[Segment, ...]
-    """Closed groups in memory, going on from there."""
-    partials: Segment | None
-    """Groups that are still open, as they were when they were embedded."""
-    covers: Position
-    """Up to where every turn has its vector, or is known to have none."""
+    """In memory, continuing from there."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Everything there is to search."""
-        return (*self.written, *self.tail, *(() if self.partials is None else (self.partials,)))
+        """All segments."""
+        return (*self.written, *self.tail)
 
     @property
     def written_to(self) -> Position:
-        """The offset up to which closed groups are on disk."""
+        """The end of the last segment on disk."""
         return self.written[-1].upto if self.written else ORIGIN
 
     @property
-    def closed_to(self) -> Position:
-        """The offset up to which every closed group is here, and from which on the log is to be read."""
+    def covers(self) -> Position:
+        """The offset up to which every turn has its vector, or is known to have none."""
         return self.tail[-1].upto if self.tail else self.written_to
 
     @property
     def tail_rows(self) -> int:
-        """Vectors of closed groups that are not on disk."""
+        """How many vectors are not on disk yet."""
         return sum(part.exact.count for part in self.tail)
 
     @property
     def turns(self) -> int:
-        """Turns that have their vector here."""
-        return sum(len(part.members.turns) for part in self.segments)
+        """How many turns have their vector here."""
+        return sum(len(part.turns) for part in self.segments)
 
     @property
     def skipped(self) -> int:
-        """Turns that are known to have none."""
+        """How many turns are known to have none."""
         return sum(len(part.skipped) for part in self.segments)
 
+    def allowed_as_of(self, upto: Position | None, allowed: Positions | None) -> Positions | None:
+        """Return the positions of `allowed` (rising; None for all turns) up to `upto`; None where all are."""
+        if upto is None or self.covers <= upto:
+            return allowed
+        if allowed is None:
+            allowed = np.concatenate(
+                [segment.turns for segment in self.segments if segment.after < upto] or [NO_POSITIONS]
+            )
+        return allowed[: np.searchsorted(allowed, upto, side="right")]
 
-NOTHING = Snapshot((), (), None, ORIGIN)
+
+NOTHING = Snapshot((), ())

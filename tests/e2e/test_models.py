@@ -75,7 +75,7 @@ def test_a_model_is_built_beside_the_one_that_answers_and_answers_once_it_is_act
     before = head(store)
     activated = store.activate_model("half-1")
     assert (activated.appended, activated.previous, activated.position) == (True, None, before + 1)
-    assert (activated.encoded_texts, activated.model, activated.retain_every_n_turns) == (0, "half-1", 1)
+    assert (activated.encoded_texts, activated.model) == (0, "half-1")
     assert model_of(store) == activated.fingerprint != first
     found = named(store)
     assert [item.active for item in (found["half-0"], found["half-1"])] == [False, True]
@@ -182,26 +182,6 @@ def test_what_was_recorded_while_vectors_were_built_is_embedded_before_the_event
     assert store.activate_model(both[1]).encoded_texts == 100
     assert store.recall("note", mode="vector").vectors_to == head(store)
     assert named(store)["half-1"].behind_events == 1  # The event itself.
-
-
-def test_groups_of_turns_are_another_model(store, both, folder):
-    """`retain_every_n_turns` is part of the identity, comes from the event, and is told apart by the fingerprint."""
-    store.add_model(both[1], retain_every_n_turns=8)
-    activated = store.activate_model(both[1])
-    assert activated.retain_every_n_turns == 8
-    answer = store.recall("note number7", mode="vector", k=8)
-    assert answer.model == activated.fingerprint
-    assert len({hit.similarity for hit in answer.hits}) == 1
-    with MemoryStore.open(folder, model=HalfEncoder(1)) as other:
-        assert other.recall("note number7", mode="vector").model == activated.fingerprint
-        other.add_model(HalfEncoder(1))
-        with pytest.raises(mnemolog.ModelRefused, match="several"):
-            other.drop_model("half-1")
-        single = next(i for i in other.models() if i.name == "half-1" and i.retain_every_n_turns == 1)
-        assert other.activate_model(single.fingerprint[:10]).retain_every_n_turns == 1
-    assert model_of(store) == single.fingerprint
-    with pytest.raises(mnemolog.InvalidInput):
-        store.add_model(both[1], retain_every_n_turns=0)
 
 
 def test_refusals_say_what_to_do_and_change_nothing(store, both):

@@ -27,8 +27,6 @@ EVERYTHING = 1_000
 
 
 class Histories(RuleBasedStateMachine):
-    every = 1
-
     def __init__(self):
         super().__init__()
         self.base = Path(tempfile.mkdtemp())
@@ -46,7 +44,6 @@ class Histories(RuleBasedStateMachine):
             models=[second],
             clock=self.clock,
             synchronous="NORMAL",
-            retain_every_n_turns=self.every,
             background=False,
         )
 
@@ -142,12 +139,6 @@ class Histories(RuleBasedStateMachine):
             shutil.rmtree(self.base)
 
 
-class HistoriesOfGroups(Histories):
-    every = 3
-
-
 QUICK = settings(max_examples=10, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
 Histories.TestCase.settings = QUICK
-HistoriesOfGroups.TestCase.settings = QUICK
 TestHistories = Histories.TestCase
-TestHistoriesOfGroups = HistoriesOfGroups.TestCase

@@ -98,12 +98,11 @@ QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number
         min_size=1,
         max_size=8,
     ),
-    every=st.sampled_from([1, 3]),
 )
-def test_whatever_was_asked_reproduces(asked, every, tmp_path_factory):
+def test_whatever_was_asked_reproduces(asked, tmp_path_factory):
     """Between more turns, rewinds and receipts, page by page, also from nothing but the log."""
     folder = tmp_path_factory.mktemp("receipts") / "memory"
-    options = {"model": HashEncoder(dimension=32), "retain_every_n_turns": every, "background": False}
+    options = {"model": HashEncoder(dimension=32), "background": False}
     with MemoryStore.open(folder, **options) as store:
         session, made = fill(store), 0
         for options_of in asked:

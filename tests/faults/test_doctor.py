@@ -118,7 +118,6 @@ FOUND_BY_A_LOOK = {
     "truncated vectors": ("vectors", lambda p: os.truncate(segment_of(p) / "vectors.f32", 100)),
     "truncated checksums": ("vectors", lambda p: os.truncate(segment_of(p) / "blocks.bin", 1)),
     "no rows": ("vectors", lambda p: (segment_of(p) / "rows.i64").unlink()),
-    "open turns from nowhere": ("vectors", lambda p: (segment_of(p) / "open.i64").write_bytes(bytes(8))),
     "a segment without manifest": ("vectors", lambda p: (segment_of(p) / "manifest.json").unlink()),
     "a rebuild that died": ("leftover", lambda p: leave(p / "vectors" / ".building")),
     "a segment half written": ("leftover", lambda p: leave(segment_of(p).parent / ".segment")),
@@ -183,9 +182,9 @@ def test_each_damage_is_found_and_mended_and_the_second_run_is_clean(memory, wha
 
 @pytest.fixture
 def indexed(folder, clock, monkeypatch):
-    """The folder of a closed store whose one segment has every file there is: groups of two turns, some still open."""
+    """The folder of a closed store whose one segment has every file there is."""
     monkeypatch.setattr("mnemolog.projections.vectors.publish.COARSE_ROWS_MIN", 32)
-    options = {"model": HashEncoder(), "clock": clock, "retain_every_n_turns": 2, "background": False}
+    options = {"model": HashEncoder(), "clock": clock, "background": False}
     with MemoryStore.open(folder, **options) as store:
         for name, turns in (("a", 81), ("b", 61)):
             session = store.start_session(name, session_id=name)
@@ -200,29 +199,19 @@ def indexed(folder, clock, monkeypatch):
     return folder
 
 
-SEGMENT_FILES = (
-    "vectors.f32",
-    "blocks.bin",
-    "rows.i64",
-    "members.i64",
-    "open.i64",
-    "index.faiss",
-    "sketch.u8",
-    "sketch_blocks.bin",
-)
+SEGMENT_FILES = ("vectors.f32", "blocks.bin", "rows.i64", "index.faiss", "sketch.u8", "sketch_blocks.bin")
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 1.0])
 @pytest.mark.parametrize("name", SEGMENT_FILES)
 def test_a_bit_anywhere_in_a_segment_is_found_by_reading_and_named(indexed, name, at):
     """First byte, last, and between, of every file: also in a block of vectors that no answer has asked for."""
-    options = {"retain_every_n_turns": 2, "background": False}
-    with MemoryStore.open(indexed, model=HashEncoder(), **options) as store:
+    with MemoryStore.open(indexed, model=HashEncoder(), background=False) as store:
         before = store.recall("number7", mode="vector", k=20).hits
     path = segment_of(indexed / "projections") / name
     flip(path, at=at)
     model = HashEncoder()
-    with MemoryStore.open(indexed, model=model, **options) as store:
+    with MemoryStore.open(indexed, model=model, background=False) as store:
         assert store.doctor().findings == (), "a look does not read contents"
         (problem,) = [item for item in store.doctor(deep=True).findings if item.severity == "problem"]
         assert (problem.what, problem.state, problem.where) == (

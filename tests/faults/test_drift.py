@@ -152,7 +152,6 @@ DAMAGES = {
     "emptied": empty,
     "swapped": swap,
     "checksums cut": lambda segment: (segment / "blocks.bin").write_bytes(b"x"),
-    "open turns from nowhere": lambda segment: (segment / "open.i64").write_bytes(bytes(8)),
     "a file missing": lambda segment: (segment / "rows.i64").unlink(),
     "no manifest": lambda segment: (segment / "manifest.json").unlink(),
     "an empty manifest": lambda segment: (segment / "manifest.json").write_bytes(b""),

@@ -57,7 +57,6 @@ def fill_all(store):
         store.record("good", "user", f"good {turn[7:]}")
         store.catch_up_vectors()
     store.add_model(encoder(2))
-    store.add_model(encoder(2), retain_every_n_turns=3)
     for n in range(1_100):  # Enough changes for a snapshot of the session's state.
         store.session("bad").set("k", f"echidnavalue{n}")
     store.session("bad").all()

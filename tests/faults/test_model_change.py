@@ -30,9 +30,9 @@ RECALLED_MAX = 1_000
 def fingerprint_of(half):
     """What a store knows this model by."""
     from mnemolog.infra.embedding.object_encoder import ObjectEncoder
-    from mnemolog.projections.vectors.grouping import recipe
+    from mnemolog.projections.vectors.rendering import RECIPE
 
-    return ObjectEncoder(HalfEncoder(half), recipe=recipe(1)).fingerprint
+    return ObjectEncoder(HalfEncoder(half), recipe=RECIPE).fingerprint
 
 
 def check_all(store, positions, *, model, session=None, of_itself_every=1, why=""):

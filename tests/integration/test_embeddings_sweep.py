@@ -32,16 +32,16 @@ def cached(database, *texts):
     return [text for text in texts if cache.look_up([content_hash(text)])]
 
 
-def test_texts_of_turns_and_of_groups_stay_and_all_others_go(database, log):
-    """Groups of every size that is in use, open ones too."""
+def test_texts_of_turns_stay_and_all_others_go(database, log):
+    """Also those of several turns together, which earlier versions embedded."""
     log.transact(start("s"))
     log.transact(append("s", "one", "two", "three"))
     EmbeddingCache(database, fingerprint="f", dimension=4).store(
         vectors("one", "three", "one\ntwo", "four", "two\nthree")
     )
-    deleted = sweep(database, log, upto=log.head().position, everies=[2])
-    assert deleted == 2
-    assert cached(database, "one", "three", "one\ntwo", "four", "two\nthree") == ["one", "three", "one\ntwo"]
+    deleted = sweep(database, log, upto=log.head().position)
+    assert deleted == 3
+    assert cached(database, "one", "three", "one\ntwo", "four", "two\nthree") == ["one", "three"]
 
 
 def test_what_is_being_stored_when_the_sweep_begins_is_swept_as_well(database, log):
@@ -58,7 +58,7 @@ def test_what_is_being_stored_when_the_sweep_begins_is_swept_as_well(database, l
             return log.read(**how)
 
     def epoch():
-        sweeping.append(in_thread(lambda: sweep(database, Telling(), upto=log.head().position, everies=[1])))
+        sweeping.append(in_thread(lambda: sweep(database, Telling(), upto=log.head().position)))
         sampled.wait(GRACE_S)
         return 0
 

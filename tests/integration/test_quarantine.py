@@ -50,7 +50,7 @@ def test_a_flipped_bit_in_a_reason_accuses_no_log(aside, tmp_path):
     segment = tmp_path / "projections" / segment_name(0, 7)
     segment.mkdir(parents=True)
     texts = dict.fromkeys(("fingerprint", "model", "recipe", "metric", "index", "faiss_version"), "")
-    numbers = ("dimension", "turns", "groups", "vectors", "open_turns", "probes", "candidates", "block_rows")
+    numbers = ("dimension", "turns", "vectors", "probes", "candidates", "block_rows")
     told = {"format": FORMAT, "log_id": "f" * 32, "after": 0, "upto": 7, "digest_at_upto": "ab" * 32}
     write_manifest(segment, Manifest(skipped=(), files={}, **texts, **dict.fromkeys(numbers, 0), **told))
     moved = aside.add(segment, reason="one bit too many", built_from=log_range_of(segment))

@@ -21,7 +21,6 @@ from mnemolog.projections.vectors.checked_rows import (
     block_digest,
     scores,
 )
-from mnemolog.projections.vectors.grouping import Group
 from mnemolog.projections.vectors.lock import IndexerLock
 from mnemolog.projections.vectors.manifest import Damaged, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import run_to_merge
@@ -180,7 +179,7 @@ def test_a_tail_has_few_parts_and_its_rows_are_seldom_copied(rows):
         turns = range(position + 1, position + 1 + rows(n))
         vectors = [np.full((1, 2), turn, dtype=np.float32) for turn in turns]
         upto = position + max(1, len(turns))  # There are events that are no turns.
-        part = build([Group((turn,), ("text",)) for turn in turns], vectors, after=position, upto=upto, dimension=2)
+        part = build(list(turns), vectors, after=position, upto=upto, dimension=2)
         tail, position, said = (*tail, part), upto, [*said, *turns]
         if len(tail) > generation.TAIL_PARTS_MAX:
             before, tail = tail, generation._fewer(tail)
@@ -217,9 +216,8 @@ def _turn(session, text):
 def indexed(tmp_path):
     """A segment of 3,000 rows with an index, written and read again; rows 0 to 9 belong to one turn of ten chunks."""
     rows = unit_rows(3_000, dimension=64)
-    groups = [Group((n + 10,), (f"text {n}",)) for n in range(2_991)]
     vectors = [rows[:10], *(rows[n : n + 1] for n in range(10, 3_000))]
-    made = build(groups, vectors, after=0, upto=5_000, dimension=64)
+    made = build(range(10, 3_001), vectors, after=0, upto=5_000, dimension=64)
     description = publish.Description("log", "f" * 64, "model", "recipe", 64, "00")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(publish, "COARSE_ROWS_MIN", 1_000)
@@ -406,7 +404,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
     manifest = read_manifest(part)
     sound = publish.load(part, manifest)
     ghost = build(
-        [Group((Position,), ("ghost",)) for Position in (900,)],
+        [900],
         [unit_rows(1, dimension=8)],
         after=manifest.upto,
         upto=manifest.upto,

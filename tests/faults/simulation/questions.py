@@ -108,7 +108,7 @@ class Questions(World):
             raise Mismatch(f"{what}: {found.not_answering} without a fault")
         agree(found.legs, ("vector",) if mode == "vector" else ("text", "vector"), f"legs of {what}")
         model = self.model.past[position].model or 0
-        fingerprint = projections_of(self.store).models.opened(self.encoders[model], every=1).fingerprint
+        fingerprint = projections_of(self.store).models.opened(self.encoders[model]).fingerprint
         agree(found.model, fingerprint, f"model of {what}")
         if found.vectors_to != position and self.model.past[position].turns <= UNEMBEDDED_MAX:
             raise Mismatch(f"{what}: the vectors go to {found.vectors_to}: {found.vectors_lag}")
