@@ -10,9 +10,8 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.infra.log.event_log import LOG_FILE
 from tests.e2e.test_cli import refused
-from tests.faults.tamper import Tampering, copy_store
+from tests.faults.tamper import copy_store
 from tests.support import HashEncoder, Picky
 
 
@@ -106,22 +105,9 @@ def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory,
     for arguments in (("doctor",), ("doctor", "--fix"), ("doctor",), ("verify",)):
         ran = run(arguments[0], older, *arguments[1:])
         assert ran.returncode == 3, (arguments, ran.stdout)
+        assert arguments[0] == "verify" or "THE LOG IS DAMAGED" in ran.stdout
     assert run("quarantine", "purge", older, "--all", "--yes").returncode == 0
     assert run("doctor", older).returncode == 0
-
-
-def test_doctor_exits_with_three_when_the_log_was_changed(memory, tmp_path, run):
-    """Found by reading it; --fix does not touch it."""
-    with MemoryStore.open(memory, model=None) as store:
-        copy = copy_store(log_of(store), tmp_path / "copy")
-    tampering = Tampering(copy / LOG_FILE)
-    tampering.write(3, recorded_at=1)
-    tampering.put_triggers_back()
-    tampering.close()
-    for _ in range(2):
-        ran = run("doctor", copy, "--deep", "--fix")
-        assert ran.returncode == 3
-        assert "THE LOG IS DAMAGED" in ran.stdout
 
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path, run):
