@@ -1,11 +1,10 @@
 """A state of a session as bytes and back. Equal states have equal bytes, however they came about.
 
-The bytes are of a snapshot, which is disposable, and of a digest, by which two replays are compared.
+Snapshots are made of these bytes; tests compare two replays by a digest of them.
 """
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -87,8 +86,3 @@ def decode_state(stored: bytes) -> SessionState:
         checkpoint_names=Map((checkpoint.name, checkpoint.id) for checkpoint in found.checkpoints),
         lost_checkpoints=Map(found.lost_checkpoints),
     )
-
-
-def state_digest(state: SessionState) -> str:
-    """Return the SHA-256 of a state's bytes, 64 hexadecimal digits."""
-    return sha256(encode_state(state)).hexdigest()

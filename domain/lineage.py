@@ -35,11 +35,6 @@ def unhidden(state: SessionState, beginnings: Sequence[RecordedEvent]) -> Spans:
     return found
 
 
-def sees(state: SessionState, session: str, position: Position) -> bool:
-    """Whether a turn of `session` at `position` is visible."""
-    return any(span.holds(session, position) for span in state.spans)
-
-
 def rewind(session_id: str, state: SessionState | None, *, to: int, head: Position) -> list[Event]:
     """Decide to hide every turn behind the position `to`; where nothing visible is behind it nothing changes.
 

@@ -6,8 +6,7 @@ earlier position. Neither is in the event; the fold asks `past` for it, which is
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -157,39 +156,3 @@ def _created_in(state: SessionState, event: CheckpointRestored) -> str | None:
     if checkpoint is None:
         return state.lost_checkpoints.get(Position(event.position))
     return checkpoint.session if checkpoint.position == event.position else None
-
-
-class Histories:
-    """Every state that every session was ever in, kept by position. For replay and tests, not for serving."""
-
-    def __init__(self) -> None:
-        self.sessions: dict[str, SessionState] = {}
-        self._positions: dict[str, list[Position]] = {}
-        self._states: dict[str, list[SessionState]] = {}
-
-    def apply(self, recorded: RecordedEvent) -> None:
-        """Take the next event of the log. Events must come in the order of their positions."""
-        session = session_of(recorded.stream)
-        if session is None:
-            return
-        before = self.sessions.get(session)
-        after = evolve(before, recorded, self.past)
-        if after is not None and after is not before:
-            self.sessions[session] = after
-            self._positions.setdefault(session, []).append(recorded.position)
-            self._states.setdefault(session, []).append(after)
-
-    def past(self, session: str, position: Position) -> SessionState:
-        """Return the state of a session as of `position`. Raises `LogDamaged` where it had not started."""
-        count = bisect_right(self._positions.get(session, []), position)
-        if count == 0:
-            raise errors.LogDamaged(f"session {session!r} had not started", position=position)
-        return self._states[session][count - 1]
-
-
-def fold_all(events: Iterable[RecordedEvent]) -> dict[str, SessionState]:
-    """Return the state of every session after `events`: the whole log, or its beginning, in order."""
-    histories = Histories()
-    for recorded in events:
-        histories.apply(recorded)
-    return histories.sessions

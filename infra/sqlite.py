@@ -166,14 +166,6 @@ def _make_wal(connection: Any, *, busy_timeout_s: float) -> None:
             time.sleep(WAL_RETRY_S)
 
 
-def settings_of(connection: Any) -> dict[str, object]:
-    """Return the settings that a driver connection has now, by pragma name."""
-    names = ("journal_mode", "synchronous", "busy_timeout", "foreign_keys", "recursive_triggers", "secure_delete")
-    return {
-        name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in (*names, "mmap_size", "trusted_schema")
-    }
-
-
 @contextmanager
 def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iterator[None]:
     """Turn what SQLAlchemy and SQLite raise into our own errors."""

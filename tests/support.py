@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support import shared_store
 from mnemolog.adapters.support.store_access import log_of, sessions_of
-from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
+from tests.session_states import state_digest
 
 WAIT_S = 60.0
 """How long a test waits for what must happen. Only a failing test waits that long."""
@@ -297,3 +298,16 @@ def forbid_writing(path: Path) -> None:
         assert file.read(1) == b"\x02"
         file.seek(18)
         file.write(b"\x0a")
+
+
+def settings_of(connection: Any) -> dict[str, object]:
+    """The settings that a driver connection has now, by pragma name."""
+    names = ("journal_mode", "synchronous", "busy_timeout", "foreign_keys", "recursive_triggers", "secure_delete")
+    return {
+        name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in (*names, "mmap_size", "trusted_schema")
+    }
+
+
+def shared_stores() -> int:
+    """How many stores of this process are open and shared."""
+    return len(shared_store._stores.shared)

@@ -8,8 +8,7 @@ from typing import Any, Final
 from mnemolog.adapters.importers.fields import DEFAULT_FIELDS
 from mnemolog.adapters.importers.formats import claude_code, codex, openai
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_decoding import BrokenDocument, decode, elements
-from mnemolog.infra.text_source import Source
+from mnemolog.infra.text_source import BrokenDocument, Source, decode, elements
 
 JSONL: Final = "jsonl"
 CLAUDE_CODE: Final = "claude-code"

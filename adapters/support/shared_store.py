@@ -65,8 +65,3 @@ def release(store: MemoryStore, *, broken: bool = False) -> None:
                 del _stores.shared[key]
                 break
     store.close()
-
-
-def shared_stores() -> int:
-    """Return how many stores of this process are open and shared."""
-    return len(_stores.shared)

@@ -9,7 +9,7 @@ from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.projections.health.verify import verify
-from tests.support import append, read_all, start, turn
+from tests.support import append, read_all, settings_of, start, turn
 
 INSERT = "INTO events (position, stream, version, topic, state, key, recorded_at, digest) "
 FORGED = "VALUES ({}, '{}', {}, 'turn.recorded.v1', x'80', {}, 0, zeroblob(32))"
@@ -99,12 +99,12 @@ def unchanged(log):
 def test_our_connections_refuse(log, unchanged, statement):
     """Whatever SQL reaches a connection of the library, recorded history stays, and so does its guard."""
     with log.recorder.engine.connect() as connection:
-        before = sqlite.settings_of(connection.connection.driver_connection)
+        before = settings_of(connection.connection.driver_connection)
         with pytest.raises(Exception, match=r"append-only|not authorized|may not be modified") as caught:
             connection.exec_driver_sql(statement)
         if "may not be modified" not in str(caught.value):
             assert isinstance(sqlite.map_error(caught.value, log.path), errors.AppendOnly)
-        assert sqlite.settings_of(connection.connection.driver_connection) == before
+        assert settings_of(connection.connection.driver_connection) == before
         connection.rollback()
 
 

@@ -18,7 +18,6 @@ from mnemolog.domain.events import SessionEnded
 from mnemolog.domain.session import end, session_stream
 from mnemolog.domain.stream_fold import nothing_known
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
-from mnemolog.infra.sqlite import settings_of
 from mnemolog.projections.health.verify import verify
 from mnemolog.projections.history.states import evolve
 from tests.support import (
@@ -29,6 +28,7 @@ from tests.support import (
     once,
     queue_up,
     read_all,
+    settings_of,
     start,
     start_child,
     started,

@@ -6,10 +6,9 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of, sessions_of
-from mnemolog.domain.codec import state_digest
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import SessionStarted
-from mnemolog.domain.session_fold import fold_all
+from tests.session_states import fold_all, state_digest
 from tests.support import read_all
 
 

@@ -10,11 +10,10 @@ from pysqlite3 import dbapi2
 
 from mnemolog import CheckpointExists, MemoryStore, UnknownCheckpoint
 from mnemolog.adapters.support.store_access import log_of, sessions_of
-from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import CheckpointCreated, NoteAdded, TaskChanged
-from mnemolog.domain.session_fold import fold_all
 from mnemolog.projections.history import states
 from tests.children.workers import add_notes, change_task, messages
+from tests.session_states import fold_all, state_digest
 from tests.support import EPOCH_2024, FakeClock, decided_on, in_thread, once, read_all, wait_for_queue
 
 pytestmark = pytest.mark.promise("P4")

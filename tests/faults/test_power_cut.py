@@ -12,14 +12,13 @@ from pysqlite3 import dbapi2
 
 from mnemolog import LogWriteFailed, MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.infra import sqlite
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.projections.health.verify import Kind, Witness, verify
 from tests.children.workers import append_until_killed
 from tests.faults.test_kill import kill_at_random, whole_batches
-from tests.support import HashEncoder, in_thread, read_all, texts_of
+from tests.support import HashEncoder, in_thread, read_all, settings_of, texts_of
 
 pytestmark = pytest.mark.promise("P2")
 WAL = f"{LOG_FILE}-wal"
@@ -82,7 +81,7 @@ def test_every_connection_has_the_settings_that_keep_what_was_acknowledged(conne
                 path = connection.execute("PRAGMA database_list").fetchone()[2]
             except dbapi2.ProgrammingError:
                 continue  # Closed by now.
-            found, is_log = sqlite.settings_of(connection), path.endswith((LOG_FILE, KEYS_FILE))
+            found, is_log = settings_of(connection), path.endswith((LOG_FILE, KEYS_FILE))
             asked["log" if is_log else "projection"] += 1
             assert found == {
                 "journal_mode": "wal",

@@ -11,11 +11,10 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of, sessions_of
-from mnemolog.domain.codec import state_digest
-from mnemolog.domain.session_fold import fold_all
 from mnemolog.projections.history import states
 from mnemolog.projections.sql.snapshots import SNAPSHOT_FORMAT
 from tests.children.workers import keep_memory_without_permission, messages
+from tests.session_states import fold_all, state_digest
 from tests.support import read_all
 
 pytestmark = pytest.mark.promise("P9")

@@ -11,12 +11,11 @@ import pytest
 from mnemolog import MemoryStore, SessionAlreadyEnded
 from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain.agent import evolve_agent
-from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import CheckpointRestored, SessionStarted, SessionSwitched, TurnRecorded
 from mnemolog.domain.session import session_of
-from mnemolog.domain.session_fold import fold_all
 from tests.children.workers import messages, restore_until_killed, switch_often, switch_until_killed
 from tests.faults.test_kill import KILLS_PER_STORE, kill_at_random
+from tests.session_states import fold_all, state_digest
 from tests.support import in_thread, once, read_all, wait_for_queue
 
 pytestmark = pytest.mark.promise("P3")

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from mnemolog import MemoryStore, NotAStore, StoreClosed
-from mnemolog.adapters.support.shared_store import open_shared, release, shared_stores
-from tests.support import HashEncoder, in_thread
+from mnemolog.adapters.support.shared_store import open_shared, release
+from tests.support import HashEncoder, in_thread, shared_stores
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,10 @@ import pytest
 from mnemolog.domain import errors, session, spans
 from mnemolog.domain.checkpoints import create_checkpoint, restore_checkpoint
 from mnemolog.domain.events import TurnsRewound
-from mnemolog.domain.lineage import lineage, rewind, sees
+from mnemolog.domain.lineage import lineage, rewind
 from mnemolog.domain.spans import Span
 from tests.memory_log import MemoryLog
+from tests.session_states import sees
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from mnemolog.domain import errors, session
 from mnemolog.domain.checkpoints import checkpoints, create_checkpoint, delete_checkpoint, restore_checkpoint
-from mnemolog.domain.codec import decode_state, encode_state, state_digest
-from mnemolog.domain.lineage import lineage, rewind, sees
+from mnemolog.domain.codec import decode_state, encode_state
+from mnemolog.domain.lineage import lineage, rewind
 from mnemolog.domain.notes import add_note, clear_notes, notes
 from mnemolog.domain.session import session_of
-from mnemolog.domain.session_fold import fold_all
 from mnemolog.domain.task import set_task, update_task
 from mnemolog.domain.values import MISSING, all_values, clear_values, delete_value, keys, set_value, value_at
 from tests.memory_log import MemoryLog
+from tests.session_states import fold_all, sees, state_digest
 
 SECOND = 1_000_000
 SESSIONS_MAX = 6

@@ -11,8 +11,7 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import Role
-from mnemolog.infra.text_decoding import BrokenDocument, decode, elements
-from mnemolog.infra.text_source import Source
+from mnemolog.infra.text_source import BrokenDocument, Source, decode, elements
 
 # What the model thought, and what the user had set up once for all conversations: nobody said it here.
 _NOT_SAID: Final = frozenset(

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_decoding import decode
-from mnemolog.infra.text_source import LINE_BYTES_MAX, without_mark
+from mnemolog.infra.text_source import LINE_BYTES_MAX, decode, without_mark
 
 CHECKED_BYTES: Final = 4_096
 

@@ -6,9 +6,8 @@ import itertools
 import subprocess
 import sys
 
-from mnemolog.adapters.support.shared_store import shared_stores
 from tests.adapters.hermes.managed import Hermes, StuckEncoder, said, save
-from tests.support import in_thread
+from tests.support import in_thread, shared_stores
 
 PROCESSES, TURNS, KILLS = 2, 8, 3
 

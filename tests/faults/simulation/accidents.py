@@ -15,9 +15,7 @@ from pathlib import Path
 
 from mnemolog import InvalidInput, MnemologError, StorageFull
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.domain.codec import state_digest
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.session_fold import Histories
 from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.log.sqlite.schema import forbid_rewriting
 from mnemolog.projections.sql import file_checksum
@@ -25,6 +23,7 @@ from tests.faults.simulation.conversations import Conversations
 from tests.faults.simulation.failing import Crash, Failing, crash, io_error, no_space
 from tests.faults.simulation.questions import Questions
 from tests.faults.simulation.world import HANDLES, Mismatch, Over, agree
+from tests.session_states import Histories, state_digest
 from tests.support import decided_on, read_all
 
 JUMPS_S = (0.25, 1, 5, 3_600, -1, -5, -3_600, 3e8, -3e8)

@@ -11,13 +11,12 @@ import numpy as np
 from mnemolog import MemoryStore, Session
 from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain import errors
-from mnemolog.domain.codec import state_digest
 from mnemolog.domain.position import Micros
-from mnemolog.domain.session_fold import fold_all
 from mnemolog.domain.state import SessionState
 from mnemolog.working_memory import MemoryView
 from tests.faults.simulation.failing import Crash, Failing
 from tests.faults.simulation.model import SECOND, SessionThen, StoreModel
+from tests.session_states import fold_all, state_digest
 from tests.support import FakeClock, HalfEncoder, read_all
 
 SESSIONS_MAX = 7
