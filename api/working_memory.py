@@ -203,7 +203,7 @@ class WorkingMemory(MemoryView):
         What has expired since stays expired; every checkpoint stays, later ones too; turns behind the
         checkpoint are hidden from the session's own recall. Raises `UnknownCheckpoint`.
         """
-        # Folded and kept before the write lock is taken: under it the state then is only looked up.
+        # FoldedState and kept before the write lock is taken: under it the state then is only looked up.
         self._state()
         found: list[CheckpointAt] = []
 

@@ -39,7 +39,7 @@ CONTENT_TOPICS: Final = SEALED_TOPICS | {SessionStarted.topic}
 """What has content: also the start of a session, whose name is sealed."""
 
 
-def misfit(state: bytes | bytearray) -> str | None:
+def why_invalid(state: bytes | bytearray) -> str | None:
     """Return why a state that begins as a sealed one does is none that can be opened here; None where it may be."""
     if len(state) < HEAD_BYTES + TAG_BYTES:
         return "it is too short for sealed content"

@@ -22,7 +22,7 @@ Evolve = Callable[[State | None, RecordedEvent, Past[State]], State | None]
 """Gives the state after an event; events of other kinds change nothing. It must not depend on turns."""
 
 
-class Folded(NamedTuple, Generic[State]):
+class FoldedState(NamedTuple, Generic[State]):
     """A state, and the last event of its stream that went into it."""
 
     version: Version
@@ -31,24 +31,24 @@ class Folded(NamedTuple, Generic[State]):
     epoch: int = 0
     """The forgetting epoch (`mnemolog.domain.forgetting`) in which its events were read."""
 
-    def through(self, events: Iterable[RecordedEvent], evolve: Evolve[State], past: Past[State]) -> Folded[State]:
+    def through(self, events: Iterable[RecordedEvent], evolve: Evolve[State], past: Past[State]) -> FoldedState[State]:
         """Return what follows when `events`, which come behind this one in its stream, have happened."""
         version, position, state, epoch = self
         for recorded in events:
             version, position, state = recorded.version, recorded.position, evolve(state, recorded, past)
-        return Folded(version, position, state, epoch)
+        return FoldedState(version, position, state, epoch)
 
 
 Read = Callable[[str, Version, Position | None], Sequence[RecordedEvent]]
 """Gives the events of a stream, turns left out, behind a version and up to a position; all, if that is None."""
 
-Known = Callable[[str, Position | None], Folded[State] | None]
+Known = Callable[[str, Position | None], FoldedState[State] | None]
 """Says what is known of a stream at or before a position; at the latest, if that is None."""
 
 
-def nothing_folded(epoch: int = 0) -> Folded[State]:
+def nothing_folded(epoch: int = 0) -> FoldedState[State]:
     """Return the state of a stream before its first event."""
-    return Folded(NO_STREAM, ORIGIN, None, epoch)
+    return FoldedState(NO_STREAM, ORIGIN, None, epoch)
 
 
 def nothing_known(_stream: str, _position: Position | None) -> None:
@@ -56,7 +56,7 @@ def nothing_known(_stream: str, _position: Position | None) -> None:
     return
 
 
-def of_epoch(folded: Folded[State] | None, epoch: int) -> Folded[State] | None:
+def of_epoch(folded: FoldedState[State] | None, epoch: int) -> FoldedState[State] | None:
     """Return what was folded if that was in this epoch."""
     return folded if folded is not None and folded.epoch == epoch else None
 
@@ -72,7 +72,7 @@ class _Fold(Generic[State]):
     """A fold that can be left in its middle and gone on with."""
 
     def __init__(
-        self, stream: str, upto: Position | None, base: Folded[State], events: Sequence[RecordedEvent]
+        self, stream: str, upto: Position | None, base: FoldedState[State], events: Sequence[RecordedEvent]
     ) -> None:
         self.stream, self.upto, self.reached = stream, upto, base
         self._events, self._done = events, 0
@@ -88,7 +88,7 @@ class _Fold(Generic[State]):
 
         for recorded in self._events[self._done :]:
             state = evolve(self.reached.state, recorded, past)
-            self.reached = Folded(recorded.version, recorded.position, state, self.reached.epoch)
+            self.reached = FoldedState(recorded.version, recorded.position, state, self.reached.epoch)
             self._done += 1
             if is_checkpoint(recorded.event):
                 pasts[self.stream, recorded.position] = state  # A restore will ask for it.
@@ -96,7 +96,7 @@ class _Fold(Generic[State]):
 
 def fold_stream(
     stream: str, upto: Position | None, evolve: Evolve[State], *, read: Read, known: Known[State], epoch: int
-) -> Folded[State]:
+) -> FoldedState[State]:
     """Return the state of a stream as of a position; its latest, if that is None.
 
     `epoch` is the one that everything is read in, sampled before: what is known of another is of no use.

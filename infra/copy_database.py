@@ -42,7 +42,7 @@ def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = 
                     _copy(connection.connection.driver_connection, target, moved)
             finally:
                 engine.dispose()
-        sqlite.unmark_read_only(target)
+        sqlite.clear_read_only_flag(target)
     except errors.StorageFull as error:  # Only the copy is written.
         raise errors.StorageFull(target) from error
     except errors.LogWriteFailed as error:

@@ -216,7 +216,7 @@ def is_marked_read_only(path: Path) -> bool:
         return False
 
 
-def unmark_read_only(path: Path) -> None:
+def clear_read_only_flag(path: Path) -> None:
     """Have SQLite write a database whose header forbids that. Nobody may have it open. Raises `OSError`."""
     if is_marked_read_only(path):
         with path.open("r+b") as file:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import cancellation
-from mnemolog.infra.runtime.condition import Changes
+from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.candidates import VectorAnswer
 from mnemolog.projections.vectors.leg import Vectors
@@ -55,7 +55,7 @@ class Indexing:
 
     def __init__(self, root: Path, vectors: Callable[[], Vectors]) -> None:
         self._root, self._vectors = root, vectors
-        self._changes = Changes()
+        self._changes = InterruptSafeCondition()
         self._turn: object | None = None
         """The token of who extends the vectors now."""
         self.trouble: Callable[[], str | None] = lambda: None
@@ -208,7 +208,7 @@ class Indexing:
             with self._changes.mutex:
                 if self._turn is mine:
                     self._turn = None
-                self._changes.tell()
+                self._changes.notify_all()
 
     def _lock(self, vectors: Vectors) -> IndexerLock:
         from mnemolog.projections.vectors.lock import IndexerLock

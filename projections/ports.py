@@ -9,7 +9,7 @@ from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.stream_fold import Evolve, Folded, Known, State, nothing_known
+from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
 
 if TYPE_CHECKING:  # What needs no vectors starts without numpy.
     import numpy as np
@@ -59,7 +59,7 @@ class FoldableLog(Log, Protocol):
         *,
         upto: Position | None = None,
         known: Known[State] = nothing_known,
-    ) -> Folded[State]:
+    ) -> FoldedState[State]:
         """The state of a stream, now or as of a position; `known` may know a state to begin with.
 
         It is of the forgetting epoch that was when this began.
@@ -70,11 +70,11 @@ class FoldableLog(Log, Protocol):
 class Snapshots(Protocol):
     """States of sessions that were kept."""
 
-    def find(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
+    def find(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
         """The newest one at or before a position that is true of this log."""
         ...
 
-    def save(self, stream: str, folded: Folded[SessionState]) -> None:
+    def save(self, stream: str, folded: FoldedState[SessionState]) -> None:
         """Keep a committed state."""
         ...
 

@@ -24,7 +24,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
-from mnemolog.infra.runtime.condition import Changes
+from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.projector_status import ProjectorState, ProjectorStatus, StateFile
 
@@ -65,7 +65,7 @@ class Projector:
         self._log, self._indexing = log, indexing
         self._told: Callable[[ProjectorStatus], None] = lambda _: None
         self._clock = clock or SystemClock()
-        self._changes = Changes()
+        self._changes = InterruptSafeCondition()
         self._file = StateFile(projections)
         self._thread: threading.Thread | None = None
         self._closed = self._poked = self._grown = self._asleep = False
@@ -116,14 +116,14 @@ class Projector:
         self.start()
         with self._changes.mutex:
             self._poked = True
-            self._changes.tell()
+            self._changes.notify_all()
 
     def grew(self) -> None:
         """Take note of an append of this process. Called for each, so it costs next to nothing and never raises."""
         self._grown = True
         if self._asleep:
             with self._changes.mutex:
-                self._changes.tell()
+                self._changes.notify_all()
         elif self._thread is None:
             self.start()
 
@@ -137,7 +137,7 @@ class Projector:
             return True
         with self._changes.mutex:
             self._closed = True
-            self._changes.tell()
+            self._changes.notify_all()
         self._log.recorder.unlisten(self._listener)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

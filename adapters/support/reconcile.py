@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
 
-from mnemolog.application.retry_on_conflict import undisturbed
+from mnemolog.application.retry_on_conflict import retry_on_conflict
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
@@ -38,7 +38,7 @@ def reconcile(session: Session, sessions: Sessions, messages: Sequence[Mapping[s
         recorded = sessions.record_behind(session.id, added, expected=version) if added else []
         return [item.turn() for item in recorded if not item.deduplicated]
 
-    return undisturbed(record_missing)
+    return retry_on_conflict(record_missing)
 
 
 def missing(seen: Sequence[Turn], wanted: Sequence[Message]) -> list[Message]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mnemolog.application.retry_on_conflict import undisturbed
+from mnemolog.application.retry_on_conflict import retry_on_conflict
 from mnemolog.domain import errors
 from mnemolog.domain.role import Role
 from mnemolog.results import NewTurn
@@ -43,7 +43,7 @@ def rewind_to_transcript(
         sessions.settle_undone(session.id, turns=gone, expected=version)
         return gone
 
-    return undisturbed(hide_gone)
+    return retry_on_conflict(hide_gone)
 
 
 def first_gone(seen: Sequence[str], kept: Sequence[str], *, said: bool) -> int | None:

@@ -12,7 +12,7 @@ ATTEMPTS_MAX: Final = 100
 _T = TypeVar("_T")
 
 
-def undisturbed(attempt: Callable[[], _T]) -> _T:
+def retry_on_conflict(attempt: Callable[[], _T]) -> _T:
     """Return what `attempt` returns, made again as long as it raises `WrongExpectedVersion`; the last one is raised."""
     for _ in range(ATTEMPTS_MAX - 1):
         try:

@@ -19,7 +19,7 @@ from mnemolog.domain.lineage import unhidden
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.stream_fold import Folded
+from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.switching import INHERITING, Switch, SwitchReason, parse_switch_reason
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
@@ -52,7 +52,7 @@ class Sessions:
 
     def __init__(self, log: EventLog, states: SessionStates, *, clock: Clock, limits: MemoryLimits) -> None:
         self.log, self.states, self.clock, self.limits = log, states, clock, limits
-        self._agents: dict[str, Folded[AgentState]] = {}
+        self._agents: dict[str, FoldedState[AgentState]] = {}
 
     def state(self, session_id: str) -> SessionState:
         """Return what a session is now. Raises `UnknownSession`."""
@@ -111,7 +111,7 @@ class Sessions:
         folded = self._agents[stream] = self.log.fold(stream, commands.evolve_agent_stream, known=self._known_agent)
         return folded.state
 
-    def _known_agent(self, stream: str, position: Position | None) -> Folded[AgentState] | None:
+    def _known_agent(self, stream: str, position: Position | None) -> FoldedState[AgentState] | None:
         return self._agents.get(stream) if position is None else None
 
     def generation(self, session_id: str) -> Position:

@@ -22,7 +22,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.head_file import append_head, read_heads
 from mnemolog.operations.status import caches, tables, views_status, wal_status
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
-from mnemolog.projections.health.verify import Kind, Verification, Witness, glance, verify
+from mnemolog.projections.health.verify import Kind, Verification, Witness, quick_verify, verify
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
@@ -100,7 +100,7 @@ def note_head(log: EventLog, file: Path, *, now: Micros) -> Head:
         head = log.head()
         if last is not None:
             line, noted = last
-            for finding in glance(log, [Witness(f"{file}:{line}", noted)]):
+            for finding in quick_verify(log, [Witness(f"{file}:{line}", noted)]):
                 if finding.kind is Kind.WITNESS:
                     raise errors.LogDamaged(f"{finding.detail}; nothing was noted", position=finding.position)
         noted_at = to_datetime(now).isoformat()

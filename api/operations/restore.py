@@ -26,7 +26,7 @@ from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations import maintenance
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest
-from mnemolog.projections.health.verify import Finding, Witness, glance, verify
+from mnemolog.projections.health.verify import Finding, Witness, quick_verify, verify
 from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 
@@ -160,7 +160,7 @@ def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: P
         if check == "full":
             findings = list(verify(log, witnesses=witnesses, progress=progress).findings)
         else:
-            findings = glance(log, witnesses)
+            findings = quick_verify(log, witnesses)
         if findings:
             raise errors.LogDamaged(_in_words(findings), position=findings[0].position)
     finally:

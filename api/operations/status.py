@@ -39,7 +39,7 @@ def views_status(path: Path, log: EventLog) -> tuple[ViewsStatus, int, int]:
     head = log.head().position
     if not path.exists():
         return _views(Drift.MISSING, ORIGIN, head), 0, 0
-    if (why := file_checksum.misfit(path)) is not None:
+    if (why := file_checksum.why_invalid(path)) is not None:
         return _views(Drift.DAMAGED, ORIGIN, head, why=why), 0, 0
     try:
         with opened(path) as database, database.reading() as connection:

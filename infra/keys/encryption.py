@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from mnemolog.domain import errors
-from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, misfit
+from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, why_invalid
 from mnemolog.infra.keys.keyring import Execute, Keyring
 
 NONCES_TOGETHER: Final = 64
@@ -50,7 +50,7 @@ class Sealer:
 
         Raises `KeysMissing`, and `LogDamaged` where the bytes are not those that were sealed there with that key.
         """
-        if (why := misfit(sealed)) is not None:
+        if (why := why_invalid(sealed)) is not None:
             raise errors.UndecodableEvent(position=position, topic=topic, why=why)
         keys, key = self.keyring.key_to_open(stream, sealed[2], version)
         if key is None:

@@ -13,7 +13,7 @@ from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
-from mnemolog.domain.stream_fold import Evolve, Folded, Known, State, fold_stream, nothing_known
+from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
@@ -24,7 +24,7 @@ from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
 from mnemolog.infra.log.sqlite.log_file import Identity, find_or_create
 from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
-from mnemolog.infra.log.sqlite.schema import SELECT_TRIGGERS, forbid_rewriting, unlike_ours
+from mnemolog.infra.log.sqlite.schema import SELECT_TRIGGERS, altered_triggers, forbid_rewriting
 from mnemolog.infra.log.stream_reader import last_turns
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard
@@ -266,7 +266,7 @@ class EventLog:
         *,
         upto: Position | None = None,
         known: Known[State] = nothing_known,
-    ) -> Folded[State]:
+    ) -> FoldedState[State]:
         """Return the state of `stream`, now or as of position `upto`. `evolve` must not depend on turns.
 
         `known` may know a state to begin with, which saves reading what is before it.
@@ -301,7 +301,7 @@ class EventLog:
     def missing_triggers(self) -> list[str]:
         """Return the append-only triggers that this file should have and has not."""
         with self._reading() as driver:
-            return unlike_ours(dict(driver.execute(SELECT_TRIGGERS)))
+            return altered_triggers(dict(driver.execute(SELECT_TRIGGERS)))
 
     def contradictions(self) -> list[str]:
         """Return what is wrong with the file beside what its rows say. Reads all of it in one transaction."""

@@ -17,7 +17,7 @@ from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Versio
 from mnemolog.domain.row import LogRow
 from mnemolog.domain.stream_fold import (
     Evolve,
-    Folded,
+    FoldedState,
     Known,
     Past,
     State,
@@ -64,11 +64,11 @@ class Transaction:
         self.head_digest = b""
         self.rows: list[Row] = []
         self._versions: dict[str, Version] = {}
-        self._states: dict[str, Folded[Any]] = {}
+        self._states: dict[str, FoldedState[Any]] = {}
         """States as they are now, staged events included."""
         self._evolving: dict[str, tuple[Evolve[Any], Past[Any]]] = {}
         """How each of those states goes on."""
-        self._folded: dict[str, Folded[Any]] = {}
+        self._folded: dict[str, FoldedState[Any]] = {}
         """States as they were stored at some time: true for ever, and behind what others have appended since."""
         self._keys: dict[tuple[str, str], Row] = {}
         self._sparse: list[Row] = []
@@ -90,13 +90,13 @@ class Transaction:
         if latest is not None:
             return latest.state
         epoch = self.version(FORGETTING_STREAM)
-        base: Folded[State] | None = of_epoch(self._folded.get(stream), epoch)
+        base: FoldedState[State] | None = of_epoch(self._folded.get(stream), epoch)
         offered = of_epoch(known(stream, None), epoch)
         if base is None or (offered is not None and offered.version > base.version):
             base = offered or nothing_folded(epoch)
         begin, past = base, self._past(evolve, known, epoch)
 
-        def known_here(of: str, position: Position | None) -> Folded[State] | None:
+        def known_here(of: str, position: Position | None) -> FoldedState[State] | None:
             return begin if of == stream and position is None else known(of, position)
 
         self._folded[stream] = base = fold_stream(
@@ -107,7 +107,7 @@ class Transaction:
         return latest.state
 
     def _past(self, evolve: Evolve[State], known: Known[State], epoch: int) -> Past[State]:
-        def known_here(stream: str, position: Position | None) -> Folded[State] | None:
+        def known_here(stream: str, position: Position | None) -> FoldedState[State] | None:
             latest = self._states.get(stream)
             if latest is not None and position is not None and latest.position <= position:
                 return latest

@@ -14,7 +14,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 
-class Changes:
+class InterruptSafeCondition:
     """One lock, and a way to wait until something that it guards has changed. Safe for many threads."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Changes:
                     if gate in self._gates:
                         self._gates.remove(gate)
 
-    def tell(self) -> None:
+    def notify_all(self) -> None:
         """Wake all who wait. Call it with the mutex held, after the change."""
         for gate in self._gates:
             # An interrupt may end this halfway. Who is still in the list is woken by the next change; who

@@ -42,7 +42,7 @@ AUDITED: Final = {
 Keys = list[tuple[Any, ...]]
 
 
-def misfits(database: ProjectionDatabase, *, progress: Progress | None = None) -> Keys:
+def invalid_rows(database: ProjectionDatabase, *, progress: Progress | None = None) -> Keys:
     """Return the keys of the rows that do not fit their checksum. Reads every row.
 
     Raises `ProjectionUnreadable` where the file itself is damaged.

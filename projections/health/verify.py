@@ -13,7 +13,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.digest import link
-from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, misfit
+from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, why_invalid
 from mnemolog.domain.events import EVENT_TYPES, ContentErased, ForgetRequested, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
@@ -131,7 +131,7 @@ def verify(
     )
 
 
-def glance(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Finding]:
+def quick_verify(log: AuditableLog, witnesses: Iterable[Witness]) -> list[Finding]:
     """Return what is wrong with the log as far as its ends and its witnesses tell. Reads no event through."""
     given, last = _ends(log)
     asked = [finding for witness in witnesses for finding in _ask(log, witness, last=last)]
@@ -184,7 +184,7 @@ class _Chain:
             try:
                 if state[:1] == _SEALED:
                     self.sealed += 1
-                    if contents or topic not in _SEALED_TOPICS or misfit(state) is not None:
+                    if contents or topic not in _SEALED_TOPICS or why_invalid(state) is not None:
                         self._look_into(position, stream, version, topic, state)
                 else:
                     event = decoders[topic].decode(state)
@@ -207,7 +207,7 @@ class _Chain:
 
     def _look_into(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> None:
         name = topic.decode(errors="replace")
-        why = f"topic {name!r} is no content" if topic not in _SEALED_TOPICS else misfit(state)
+        why = f"topic {name!r} is no content" if topic not in _SEALED_TOPICS else why_invalid(state)
         if why is not None:
             self._report(Kind.UNDECODABLE, position, stream, f"{name}: {why}")
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from typing import Final
 
 from mnemolog.domain import errors, session_fold
@@ -13,7 +12,8 @@ from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.stream_fold import Folded, Past
+from mnemolog.domain.stream_fold import FoldedState, Past
+from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import FoldableLog, Snapshots
 
 SESSIONS_KEPT_MAX: Final = 256
@@ -39,20 +39,20 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past[Sessi
 class _Kept:
     """What is kept of one session: its latest state, and those at its checkpoints, by rising position."""
 
-    def __init__(self, latest: Folded[SessionState]) -> None:
+    def __init__(self, latest: FoldedState[SessionState]) -> None:
         self.latest = latest
         self.unsaved = 0
         """Events since the last snapshot."""
         self.positions: list[Position] = []
-        self.states: list[Folded[SessionState]] = []
+        self.states: list[FoldedState[SessionState]] = []
 
-    def at_or_before(self, position: Position) -> Folded[SessionState] | None:
+    def at_or_before(self, position: Position) -> FoldedState[SessionState] | None:
         if self.latest.position <= position:
             return self.latest
         count = bisect_right(self.positions, position)
         return self.states[count - 1] if count else None
 
-    def add_checkpoint(self, state: Folded[SessionState]) -> None:
+    def add_checkpoint(self, state: FoldedState[SessionState]) -> None:
         place = bisect_right(self.positions, state.position)
         if place and self.positions[place - 1] == state.position:
             return
@@ -67,7 +67,7 @@ class SessionStates:
 
     def __init__(self, log: FoldableLog, snapshots: Snapshots) -> None:
         self._log, self._snapshots = log, snapshots
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: LruCache[str, _Kept] = LruCache(SESSIONS_KEPT_MAX)
         self._epoch = 0
         """The forgetting epoch that what is kept was read in."""
         self._lock = threading.Lock()
@@ -85,20 +85,19 @@ class SessionStates:
         folded, _ = self._fold(session_stream(session), position)
         return folded.state
 
-    def known(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
+    def known(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
         """Return what is known of a stream at or before `position` without reading the log."""
         with self._lock:
             kept = self._kept.get(stream)
             if kept is not None:
-                self._kept.move_to_end(stream)
                 found = kept.latest if position is None else kept.at_or_before(position)
                 if found is not None:
                     return found
         return self._snapshots.find(stream, position)
 
-    def _fold(self, stream: str, position: Position | None) -> tuple[Folded[SessionState], int]:
+    def _fold(self, stream: str, position: Position | None) -> tuple[FoldedState[SessionState], int]:
         """Return the state with the number of events that were read for it."""
-        passed: list[Folded[SessionState]] = []
+        passed: list[FoldedState[SessionState]] = []
         events = 0
 
         def evolve_and_note(
@@ -109,32 +108,34 @@ class SessionStates:
             if recorded.stream == stream:
                 events += 1
                 if is_checkpoint(recorded.event):
-                    passed.append(Folded(recorded.version, recorded.position, after))
+                    passed.append(FoldedState(recorded.version, recorded.position, after))
             return after
 
         folded = self._log.fold(stream, evolve_and_note, upto=position, known=self.known)
         with self._lock:
             if self._is_of_now(folded.epoch) and passed:
-                kept = self._kept.setdefault(stream, _Kept(passed[-1]._replace(epoch=folded.epoch)))
+                kept = self._kept_or_new(stream, passed[-1]._replace(epoch=folded.epoch))
                 for state in passed:
                     kept.add_checkpoint(state._replace(epoch=folded.epoch))
         return folded, events
 
-    def _keep(self, stream: str, state: Folded[SessionState], *, events: int) -> int:
+    def _keep(self, stream: str, state: FoldedState[SessionState], *, events: int) -> int:
         """Keep the latest state; return how many events came since the last snapshot, if it is due, or 0."""
         with self._lock:
             if not self._is_of_now(state.epoch):
                 return 0
-            kept = self._kept.setdefault(stream, _Kept(state))
-            self._kept.move_to_end(stream)
-            while len(self._kept) > SESSIONS_KEPT_MAX:
-                self._kept.popitem(last=False)
+            kept = self._kept_or_new(stream, state)
             if state.version > kept.latest.version:
                 kept.latest = state
             kept.unsaved += events
             due = kept.unsaved if kept.unsaved >= SNAPSHOT_EVERY else 0
             kept.unsaved -= due
             return due
+
+    def _kept_or_new(self, stream: str, state: FoldedState[SessionState]) -> _Kept:
+        if (kept := self._kept.get(stream)) is None:
+            self._kept.put(stream, kept := _Kept(state))
+        return kept
 
     def _is_of_now(self, epoch: int) -> bool:
         """Whether what was folded in an epoch may be kept; what is kept of earlier ones goes. Needs the lock."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard, shutdown
-from mnemolog.infra.runtime.condition import Changes
+from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch_ticket import (
     HANDED_OUT,
@@ -51,7 +51,7 @@ class Prefetcher:
 
     def __init__(self, recall: Callable[[Request], Recall], moment: Callable[[str], Moment]) -> None:
         self._recall, self._moment = recall, moment
-        self._changes = Changes()
+        self._changes = InterruptSafeCondition()
         self._newest: dict[str, Ticket] = {}
         """The newest ticket of each session, as long as it was not fetched. Those that wait are in line."""
         self._running: Ticket | None = None
@@ -79,7 +79,7 @@ class Prefetcher:
             ticket = Ticket(stamp, request, self._changes)
             self._put(ticket)
             self._keep_limits()
-            self._changes.tell()
+            self._changes.notify_all()
         return ticket
 
     def take(self, session: str, *, max_behind: int | None = None, wait_s: float = 0.0) -> Taken:
@@ -129,7 +129,7 @@ class Prefetcher:
             for ticket in self._newest.values():
                 ticket.give_up(PrefetchReason.CLOSED)
             self._newest.clear()
-            self._changes.tell()
+            self._changes.notify_all()
         if threading.current_thread() is self._thread:
             return False
         return self._changes.wait_for(lambda: self._running is None or None, timeout_s=timeout_s) is not None
@@ -196,7 +196,7 @@ class Prefetcher:
             self._running = None
             if not ticket.done:
                 ticket.settle(outcome)
-            self._changes.tell()
+            self._changes.notify_all()
 
     def _require_usable(self) -> None:
         self._origin.require_here()

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain.position import Position
-from mnemolog.infra.runtime.condition import Changes
+from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import Mode, Question, question
 
@@ -117,7 +117,7 @@ HANDED_OUT: Final = Outcome()
 class Ticket:
     """A recall that was asked for in the background. `MemoryStore` makes them. Safe for many threads."""
 
-    def __init__(self, stamp: Stamp, request: Request, changes: Changes) -> None:
+    def __init__(self, stamp: Stamp, request: Request, changes: InterruptSafeCondition) -> None:
         self.stamp, self.request = stamp, request
         self._changes = changes
         self.outcome: Outcome | None = None
@@ -180,7 +180,7 @@ class Ticket:
         self.outcome = outcome
         for told in self._told:
             told()
-        self._changes.tell()
+        self._changes.notify_all()
 
     def taken(self, now: Moment, *, max_behind: int | None) -> Taken:
         """Return what there is to hand out `now`. See `Stamp.broken`."""

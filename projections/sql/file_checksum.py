@@ -42,7 +42,7 @@ def break_seal(database: Path) -> None:
     path_of(database).unlink(missing_ok=True)
 
 
-def misfit(database: Path) -> str | None:
+def why_invalid(database: Path) -> str | None:
     """Return why a database is not the one that was sealed; None where it is, or has no seal."""
     while (seal := _read(database)) is not None:
         found = _look(database)

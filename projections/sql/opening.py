@@ -143,7 +143,7 @@ def open_or_rebuild(
 def _why_invalid(path: Path, *, sealed: bool) -> str | None:
     if sqlite.is_marked_read_only(path):
         return sqlite.MARKED_READ_ONLY
-    return file_checksum.misfit(path) if sealed else None
+    return file_checksum.why_invalid(path) if sealed else None
 
 
 def _is_unusable(error: errors.ProjectionUnreadable) -> bool:

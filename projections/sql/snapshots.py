@@ -20,7 +20,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.codec import decode_state, encode_state
 from mnemolog.domain.position import Position, Version
 from mnemolog.domain.state import SessionState
-from mnemolog.domain.stream_fold import Folded
+from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.projections.ports import Log
 from mnemolog.projections.sql.database import ProjectionDatabase
 
@@ -97,7 +97,7 @@ class SnapshotStore:
                 self._opened = self._open_database()
             return self._opened
 
-    def find(self, stream: str, position: Position | None) -> Folded[SessionState] | None:
+    def find(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
         """Return the newest usable snapshot at or before `position`."""
         query = sa.select(SNAPSHOTS).where(
             SNAPSHOTS.c.stream == stream, SNAPSHOTS.c.log_id == self._log.log_id, SNAPSHOTS.c.format == SNAPSHOT_FORMAT
@@ -115,7 +115,7 @@ class SnapshotStore:
                         (of,) = _EPOCH.unpack_from(row.state)
                         if of == epoch:
                             state = decode_state(row.state[_EPOCH.size :])
-                            return Folded(Version(row.version), Position(row.position), state, epoch)
+                            return FoldedState(Version(row.version), Position(row.position), state, epoch)
         except _NOT_ANSWERING:
             pass
         return None
@@ -136,7 +136,7 @@ class SnapshotStore:
         same = row.log_id == self._log.log_id and row.format == SNAPSHOT_FORMAT
         return same and bool(self._log.digest_at(Position(row.position)) == row.digest)
 
-    def save(self, stream: str, folded: Folded[SessionState]) -> None:
+    def save(self, stream: str, folded: FoldedState[SessionState]) -> None:
         """Keep a snapshot of a committed state. What cannot be kept is left: it can be folded."""
         digest = self._log.digest_at(folded.position)
         if folded.state is None or digest is None:

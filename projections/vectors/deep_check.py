@@ -10,18 +10,18 @@ from pathlib import Path
 
 from mnemolog.domain import errors
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.vectors.manifest import Manifest, size_misfit
+from mnemolog.projections.vectors.manifest import Manifest, why_size_invalid
 from mnemolog.projections.vectors.publish import BY_BLOCK, load
 from mnemolog.projections.vectors.segment import Segment
 
 
-def bytes_misfit(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:
+def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:
     """Return why a segment is not the one that was written, None where every byte is.
 
     It is opened as for an answer, and then the exact vectors are gone through block by block. `progress` is told
     bytes. Raises `ProjectionUnreadable` where memory is too little, which says nothing about the segment.
     """
-    if (found := size_misfit(folder, manifest)) is not None or manifest.of_groups:
+    if (found := why_size_invalid(folder, manifest)) is not None or manifest.of_groups:
         return found
     total = sum(tag.size_bytes for tag in manifest.files.values())
     try:

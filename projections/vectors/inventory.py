@@ -23,14 +23,14 @@ from mnemolog.projections.vectors.manifest import (
     range_of,
     read_manifest,
     segment_folders,
-    size_misfit,
     state_of,
+    why_size_invalid,
 )
 
 LOOKS_MAX: Final = 3
 """How often a folder is looked through again because segments were merged away meanwhile."""
 
-Misfit = Callable[[Path, Manifest], str | None]
+Validate = Callable[[Path, Manifest], str | None]
 """Says why the files of a segment are not those that its manifest describes, None where they are."""
 
 
@@ -133,11 +133,11 @@ class FoundGeneration(NamedTuple):
         return unfit and (segment.range is None or segment.range[1] > self.covers)
 
 
-def survey(root: Path, log: Log, *, misfit: Misfit = size_misfit) -> list[FoundGeneration]:
+def survey(root: Path, log: Log, *, validate: Validate = why_size_invalid) -> list[FoundGeneration]:
     """Return every generation below `root`. Of several of one model, the newest with usable segments answers."""
     found = []
     for _, serial, folder in generation_folders(root):
-        segments = tuple(_segments(folder, log, misfit))
+        segments = tuple(_segments(folder, log, validate))
         found.append(FoundGeneration(folder, serial, segments, _chain(segments), replaced=False))
     newest: dict[str, int] = defaultdict(int)
     for item in found:
@@ -220,10 +220,10 @@ def _unused(found: FoundGeneration) -> Iterable[UnusedSegment]:
         yield UnusedSegment(name=segment.folder.name, state=segment.state.value, why=why, covered=segment.covered)
 
 
-def _segments(folder: Path, log: Log, misfit: Misfit) -> Sequence[FoundSegment]:
+def _segments(folder: Path, log: Log, validate: Validate) -> Sequence[FoundSegment]:
     found: list[FoundSegment] = []
     for _ in range(LOOKS_MAX):
-        seen = [look(part, log, misfit) for part in segment_folders(folder)]
+        seen = [look(part, log, validate) for part in segment_folders(folder)]
         found = [segment for segment in seen if segment is not None]
         # One that vanished was merged into another, which is there since: look again, or both would be missed.
         if len(found) == len(seen):
@@ -231,7 +231,7 @@ def _segments(folder: Path, log: Log, misfit: Misfit) -> Sequence[FoundSegment]:
     return found
 
 
-def look(part: Path, log: Log, misfit: Misfit = size_misfit) -> FoundSegment | None:
+def look(part: Path, log: Log, validate: Validate = why_size_invalid) -> FoundSegment | None:
     """Return what one segment is worth, None where it has vanished meanwhile."""
     span = range_of(part)
     try:
@@ -256,8 +256,8 @@ def look(part: Path, log: Log, misfit: Misfit = size_misfit) -> FoundSegment | N
             )
         case _ if span != (manifest.after, manifest.upto):
             state, why = SegmentState.DAMAGED, "its name and its manifest tell of other offsets"
-        case _ if misfits := misfit(part, manifest):
-            state, why = SegmentState.DAMAGED, misfits
+        case _ if why_invalid := validate(part, manifest):
+            state, why = SegmentState.DAMAGED, why_invalid
     return FoundSegment(part, manifest, state, why, covered) if part.exists() else None
 
 

@@ -219,7 +219,7 @@ def covered_by(log: Log, what: Manifest | tuple[Position, Position]) -> bool:
     return ORIGIN <= after < upto <= log.head().position
 
 
-def size_misfit(folder: Path, manifest: Manifest) -> str | None:
+def why_size_invalid(folder: Path, manifest: Manifest) -> str | None:
     """Return why the files of a segment cannot be the ones that were written, by their sizes alone.
 
     None where the sizes fit. Contents are not read: a flipped bit is found by `read_checked`.

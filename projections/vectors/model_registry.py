@@ -12,7 +12,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.model import MODELS_STREAM, Activation, evolve_active, short
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.domain.stream_fold import Folded, nothing_folded
+from mnemolog.domain.stream_fold import FoldedState, nothing_folded
 from mnemolog.projections.ports import FoldableLog, MakeEncoder
 from mnemolog.projections.vectors.leg import Vectors
 
@@ -45,7 +45,7 @@ class Models:
         self._lock = threading.Lock()
         self._opened: dict[Key, Vectors] = {}
         self._found: dict[str, Vectors] = {}
-        self._folded: Folded[Activation] = nothing_folded()
+        self._folded: FoldedState[Activation] = nothing_folded()
 
     def active(self) -> Activation | None:
         """Return the model that is active at the head of the log, None before any activation."""
@@ -53,7 +53,7 @@ class Models:
         self._folded = folded
         return folded.state
 
-    def known(self, _stream: str, position: Position | None) -> Folded[Activation] | None:
+    def known(self, _stream: str, position: Position | None) -> FoldedState[Activation] | None:
         """Return what is known of the stream of models without reading it."""
         return self._folded if position is None else None
 

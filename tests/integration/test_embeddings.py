@@ -94,7 +94,7 @@ def test_the_row_of_another_model_is_of_no_use_wherever_an_index_leads(cache, da
         connection.exec_driver_sql("DELETE FROM embeddings WHERE fingerprint = 'one'")
         connection.exec_driver_sql("UPDATE embeddings SET fingerprint = 'one'")
     assert cache.look_up([content_hash("text 3")]) == {}
-    assert len(rows_audit.misfits(database)) == TEXTS // 10
+    assert len(rows_audit.invalid_rows(database)) == TEXTS // 10
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_row_that_was_changed_is_unknown_whatever_it_is_now(cache, database, c
         connection.exec_driver_sql(f"UPDATE embeddings SET {change} {where}", (content,))
     assert content not in cache.look_up([content])
     look_up(cache, [4, 6, 3_000])
-    assert len(rows_audit.misfits(database)) == 1
+    assert len(rows_audit.invalid_rows(database)) == 1
 
 
 def test_a_cache_of_an_earlier_format_is_begun_anew(cache, database):
@@ -119,7 +119,7 @@ def test_a_cache_of_an_earlier_format_is_begun_anew(cache, database):
     with database.writing() as connection:
         connection.exec_driver_sql("PRAGMA user_version = 0")
         connection.exec_driver_sql("UPDATE embeddings SET checksum = zeroblob(16)")
-    assert rows_audit.misfits(database) == []
+    assert rows_audit.invalid_rows(database) == []
     anew = EmbeddingCache(database, fingerprint="one", dimension=DIMENSION)
     assert anew.look_up([content_hash("text 3")]) == {}
     anew.store({content_hash("text 3"): vector(3)})

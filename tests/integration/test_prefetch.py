@@ -475,10 +475,10 @@ def test_telling_those_who_were_told_already_is_no_error():
     """An interrupt may have ended the first telling halfway."""
     waiting, told = threading.Lock(), threading.Lock()
     waiting.acquire()
-    changed = condition.Changes()
+    changed = condition.InterruptSafeCondition()
     with changed.mutex:
         changed._gates += [told, waiting]
-        changed.tell()
+        changed.notify_all()
     assert not waiting.locked()
 
 

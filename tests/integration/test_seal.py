@@ -49,7 +49,7 @@ def test_no_flipped_bit_of_closed_views_changes_an_answer(closed, tmp_path):
         data = bytearray(pristine)
         data[at] ^= 1 << bit
         views_of(folder).write_bytes(data)
-        assert file_checksum.misfit(views_of(folder)) is not None
+        assert file_checksum.why_invalid(views_of(folder)) is not None
     copy = tmp_path / "copy"
     for at in random.integers(size, size=10).tolist():
         data = bytearray(pristine)
@@ -60,7 +60,7 @@ def test_no_flipped_bit_of_closed_views_changes_an_answer(closed, tmp_path):
             assert store.status().views.state == "damaged"
             assert answers(store) == told
             assert store.status().quarantined == 1
-        assert file_checksum.misfit(views_of(copy)) is None
+        assert file_checksum.why_invalid(views_of(copy)) is None
         shutil.rmtree(copy)
 
 
@@ -85,7 +85,7 @@ def test_the_seal_is_broken_by_whoever_writes_and_made_anew_at_the_end(closed):
         assert not file_checksum.path_of(views_of(folder)).exists()
         assert store.status().views.state == "current"
     assert file_checksum.path_of(views_of(folder)).read_bytes() != before
-    assert file_checksum.misfit(views_of(folder)) is None
+    assert file_checksum.why_invalid(views_of(folder)) is None
 
 
 def test_a_write_that_fails_leaves_views_without_a_seal_and_not_accused(closed):
@@ -97,7 +97,7 @@ def test_a_write_that_fails_leaves_views_without_a_seal_and_not_accused(closed):
             connection.execute(TURNS.delete())
             assert not file_checksum.path_of(views_of(folder)).exists()
             raise RuntimeError
-        assert file_checksum.misfit(views_of(folder)) is None
+        assert file_checksum.why_invalid(views_of(folder)) is None
         assert answers(store) == told
     assert file_checksum.path_of(views_of(folder)).exists()
 
@@ -112,14 +112,14 @@ def test_who_closes_while_another_writes_does_not_seal(closed):
             assert two.recall("ferry", mode="text").hits
         assert not file_checksum.path_of(views_of(folder)).exists()
     assert file_checksum.path_of(views_of(folder)).exists()
-    assert file_checksum.misfit(views_of(folder)) is None
+    assert file_checksum.why_invalid(views_of(folder)) is None
 
 
 def test_very_large_views_and_an_unreadable_seal_are_not_judged(closed, monkeypatch):
     """A seal only ever says that a file was whole once."""
     folder, told = closed
     file_checksum.path_of(views_of(folder)).write_bytes(b"\xff")
-    assert file_checksum.misfit(views_of(folder)) is None
+    assert file_checksum.why_invalid(views_of(folder)) is None
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         assert answers(store) == told
         monkeypatch.setattr(file_checksum, "SEALED_BYTES_MAX", 1_000)

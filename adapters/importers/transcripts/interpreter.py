@@ -8,7 +8,6 @@ Nothing here touches a store: what is in the log is asked of `Known`, and what i
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Generator, Iterator, MutableMapping
 from typing import Final
 
@@ -18,6 +17,7 @@ from mnemolog.adapters.importers.transcripts.ports import Known
 from mnemolog.adapters.importers.transcripts.scopes import scope_of
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.domain.position import Position
+from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.read_models import Turn
 
 RECENT_MAX: Final = 1_000
@@ -38,7 +38,7 @@ class Decisions:
     ) -> None:
         self._known, self._place, self._links = known, place, links
         self._agent, self._scope = agent, scope
-        self._recent: OrderedDict[str, str] = OrderedDict()
+        self._recent: LruCache[str, str] = LruCache(RECENT_MAX)
         self._copies: Iterator[Turn] | None = None
 
     def on(self, entry: Entry) -> Steps:
@@ -85,9 +85,7 @@ class Decisions:
         yield Say(home, entry.turns)
         self._place.tips[entry.session] = Tip(entry.name, home, Anchor(home, first))
         if entry.name is not None:
-            self._recent[entry.name] = home
-            if len(self._recent) > RECENT_MAX:
-                self._recent.popitem(last=False)
+            self._recent.put(entry.name, home)
 
     def _stands_above(self, entry: Entry, tip: Tip | None) -> bool:
         """Whether a line is written once more: it stands before the one that the transcript has come to."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,6 +11,7 @@ from mnemolog.domain.events import Event, Forgotten
 from mnemolog.domain.position import Position
 from mnemolog.domain.thread_events import ChannelValue, ThreadCheckpointed
 from mnemolog.domain.threads import ValueAt, base_number, read_value, stored_value
+from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Log
 
 CACHE_BYTES: Final = 64 << 20
@@ -35,9 +35,8 @@ class Contents:
     def __init__(self, log: Log, epoch: int) -> None:
         self._log, self.epoch = log, epoch
         self._lock = threading.Lock()
-        self._values: OrderedDict[tuple[int, str], ValueAt] = OrderedDict()
-        self._bytes = 0
-        self._refs: OrderedDict[tuple[str, str, str], Refs] = OrderedDict()
+        self._values: LruCache[tuple[int, str], ValueAt] = LruCache(CACHE_BYTES, size_of=lambda value: len(value.data))
+        self._refs: LruCache[tuple[str, str, str], Refs] = LruCache(REFS_CACHED_MAX)
 
     def event(self, position: Position) -> Event:
         """Return the event at a position. Raises `Gone`, `LogDamaged` where there is none."""
@@ -95,21 +94,13 @@ class Contents:
         return stored, ValueAt(0, stored.number, stored.base, kind, data)
 
     def keep(self, channel: str, value: ValueAt) -> None:
-        """Keep a value, and let go of those that were not used for longest."""
+        """Keep a value for the next reads."""
         with self._lock:
-            if (value.position, channel) not in self._values:
-                self._values[value.position, channel] = value
-                self._bytes += len(value.data)
-            while self._bytes > CACHE_BYTES:
-                _, dropped = self._values.popitem(last=False)
-                self._bytes -= len(dropped.data)
+            self._values.put((value.position, channel), value)
 
     def _known(self, position: int, channel: str) -> ValueAt | None:
         with self._lock:
-            found = self._values.get((position, channel))
-            if found is not None:
-                self._values.move_to_end((position, channel))
-            return found
+            return self._values.get((position, channel))
 
     def refs(self, thread: str, ns: str, checkpoint: str) -> Refs | None:
         """Return where the values of a checkpoint are, as far as that is kept."""
@@ -119,10 +110,7 @@ class Contents:
     def keep_refs(self, thread: str, ns: str, checkpoint: str, refs: Refs) -> None:
         """Keep where the values of a checkpoint are."""
         with self._lock:
-            self._refs[thread, ns, checkpoint] = refs
-            self._refs.move_to_end((thread, ns, checkpoint))
-            while len(self._refs) > REFS_CACHED_MAX:
-                self._refs.popitem(last=False)
+            self._refs.put((thread, ns, checkpoint), refs)
 
 
 def refs_of(position: Position, stored: ThreadCheckpointed) -> Refs:

@@ -18,12 +18,12 @@ from mnemolog.operations.doctor.report import Ailment, Case
 from mnemolog.operations.status import PRESENT, broken, caches, tables, views_status
 from mnemolog.projections.drift import LOST_HISTORY, TABLE, Drift, action
 from mnemolog.projections.health import stale_files
-from mnemolog.projections.health.verify import glance
+from mnemolog.projections.health.verify import quick_verify
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX, Quarantine
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.opening import opened
-from mnemolog.projections.vectors.inventory import FoundGeneration, FoundSegment, Misfit, generations, survey
-from mnemolog.projections.vectors.manifest import SegmentState, size_misfit
+from mnemolog.projections.vectors.inventory import FoundGeneration, FoundSegment, Validate, generations, survey
+from mnemolog.projections.vectors.manifest import SegmentState, why_size_invalid
 
 _LOG_ACTION: Final = (
     "Stop writing, keep log.db as it is, find the extent with `mnemolog verify DIR`, and restore the newest copy "
@@ -45,7 +45,7 @@ def log_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
         )
         findings = list(found.findings)
     else:
-        findings = glance(patient.log, maintenance.witnesses_of(patient.folder, patient.log))
+        findings = quick_verify(patient.log, maintenance.witnesses_of(patient.folder, patient.log))
     for finding in findings:
         yield Case(
             Ailment(
@@ -161,16 +161,16 @@ def cache_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
 
 def vector_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
     """Yield what is wrong with the vectors of every model, with `deep` by every byte of every file."""
-    misfit = _bytes_misfit(patient) if deep else size_misfit
+    validate = _bytes_validator(patient) if deep else why_size_invalid
     head = patient.log.head().position
-    for generation in survey(patient.vectors, patient.log, misfit=misfit):
+    for generation in survey(patient.vectors, patient.log, validate=validate):
         state = generation.state(head)
         if state is Drift.REPLACED:
             yield _replaced(patient, generation)
             continue
         for segment in generation.segments:
             if segment not in generation.chain:
-                yield from _unused(patient, generation, segment, misfit)
+                yield from _unused(patient, generation, segment, validate)
         others = patient.active is not None and not patient.active.startswith(generation.prefix)
         if generation.covers < head and not others:
             behind = f"{head - generation.covers} events behind"
@@ -255,17 +255,17 @@ def _audited(patient: Patient, path: Path) -> tuple[str, str, list[tuple[Any, ..
             with database.reading() as connection:
                 if faults := faults_of(connection):
                     return Drift.DAMAGED.value, "; ".join(faults), []
-            keys = rows_audit.misfits(database, progress=patient.progress)
+            keys = rows_audit.invalid_rows(database, progress=patient.progress)
     except errors.ProjectionUnreadable as error:
         return broken(error).value, error.cause, []
     return (Drift.DAMAGED.value, f"{len(keys)} rows do not fit their checksum", keys) if keys else (PRESENT, "", [])
 
 
-def _bytes_misfit(patient: Patient) -> Misfit:
+def _bytes_validator(patient: Patient) -> Validate:
     """Return a check of every byte of a segment against its manifest."""
     from mnemolog.projections.vectors import deep_check
 
-    return partial(deep_check.bytes_misfit, progress=patient.progress)
+    return partial(deep_check.why_bytes_invalid, progress=patient.progress)
 
 
 def _replaced(patient: Patient, generation: FoundGeneration) -> Case:
@@ -276,7 +276,7 @@ def _replaced(patient: Patient, generation: FoundGeneration) -> Case:
     return Case(ailment, remedy)
 
 
-def _unused(patient: Patient, generation: FoundGeneration, segment: FoundSegment, misfit: Misfit) -> Iterator[Case]:
+def _unused(patient: Patient, generation: FoundGeneration, segment: FoundSegment, validate: Validate) -> Iterator[Case]:
     span = segment.range
     covered = span is not None and span[1] <= generation.covers
     if segment.state is SegmentState.USABLE and not covered:
@@ -287,7 +287,7 @@ def _unused(patient: Patient, generation: FoundGeneration, segment: FoundSegment
     ailment = _vector_ailment(
         patient, segment.folder, state, why, severity="note" if usable else "problem", fixable=True
     )
-    yield Case(ailment, partial(remedies.set_segment_aside, patient, segment, misfit=misfit, why=why))
+    yield Case(ailment, partial(remedies.set_segment_aside, patient, segment, validate=validate, why=why))
 
 
 def _to_be_made(patient: Patient, where: Path, prefix: str, state: Drift, why: str) -> Case:

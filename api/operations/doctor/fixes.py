@@ -18,7 +18,7 @@ from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.folders import prefix_of
-from mnemolog.projections.vectors.inventory import FoundSegment, Misfit, look
+from mnemolog.projections.vectors.inventory import FoundSegment, Validate, look
 from mnemolog.projections.vectors.manifest import log_range_of
 
 
@@ -94,11 +94,11 @@ def delete_rows(patient: Patient, path: Path, keys: list[tuple[Any, ...]]) -> st
     return f"deleted {count} rows; what was in them is made anew when it is needed"
 
 
-def set_segment_aside(patient: Patient, segment: FoundSegment, *, misfit: Misfit, why: str) -> str:
+def set_segment_aside(patient: Patient, segment: FoundSegment, *, validate: Validate, why: str) -> str:
     """Move a segment to quarantine, if it is still what it was found to be while nobody writes vectors."""
     with stale_files.nobody_indexing(patient.vectors):
         judged = identity(segment.folder)
-        now = look(segment.folder, patient.log, misfit)
+        now = look(segment.folder, patient.log, validate)
         if now is None or now.state is not segment.state:
             return "nothing was to be done: it has been replaced meanwhile"
         quarantine = Quarantine(StoreLayout(patient.folder).quarantine)

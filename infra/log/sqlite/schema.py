@@ -99,7 +99,7 @@ _HARMLESS_PRAGMAS: Final = frozenset({"wal_checkpoint", "integrity_check", "quic
 SELECT_TRIGGERS: Final = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
 
 
-def unlike_ours(found: dict[str, str]) -> list[str]:
+def altered_triggers(found: dict[str, str]) -> list[str]:
     """Return the names of triggers that are missing, altered or not ours, given those of a file."""
     names = APPEND_ONLY_TRIGGERS.keys() | found.keys()  # Damage can leave a trigger whose name is none.
     return sorted(str(name) for name in names if found.get(name) != APPEND_ONLY_TRIGGERS.get(name))

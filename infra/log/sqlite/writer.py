@@ -18,7 +18,7 @@ from mnemolog.domain.position import Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.group_commit import GroupCommit, Request
-from mnemolog.infra.log.sqlite.schema import INSERT_EVENTS, INSERT_KEYLESS, ROWS_MAX, SELECT_TRIGGERS, unlike_ours
+from mnemolog.infra.log.sqlite.schema import INSERT_EVENTS, INSERT_KEYLESS, ROWS_MAX, SELECT_TRIGGERS, altered_triggers
 from mnemolog.infra.log.transaction import Row, Transaction
 
 Group = Sequence[Request[Transaction]]
@@ -226,7 +226,7 @@ class LogWriter:
         # Only the leader of a group comes here, so there is nobody to share the connection with.
         self._connection = self._engine.connect()
         driver: Any = self._connection.connection.driver_connection
-        if changed := unlike_ours(dict(driver.execute(SELECT_TRIGGERS))):
+        if changed := altered_triggers(dict(driver.execute(SELECT_TRIGGERS))):
             self._failed = errors.LogWriteFailed(f"the log's triggers are not as they were made: {changed}")
             raise self._failed
         self._driver, self._transaction.execute = driver, driver.execute

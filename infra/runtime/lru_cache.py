@@ -1,0 +1,49 @@
+"""A bounded cache: what was used longest ago goes first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class LruCache(Generic[Key, Value]):
+    """Keeps values up to a total of `size_max`, by the `size_of` each: one by default. Not safe for several threads.
+
+    A single value larger than `size_max` is not kept.
+    """
+
+    def __init__(self, size_max: int, *, size_of: Callable[[Value], int] = lambda _: 1) -> None:
+        self._size_max, self._size_of = size_max, size_of
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
+    def get(self, key: Key) -> Value | None:
+        """Return a value, which counts as used now; None if it is not kept."""
+        found = self._values.get(key)
+        if found is not None:
+            self._values.move_to_end(key)
+        return found
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep a value, which counts as used now, in place of the one of that key."""
+        if (replaced := self._values.pop(key, None)) is not None:
+            self._size -= self._size_of(replaced)
+        self._values[key] = value
+        self._size += self._size_of(value)
+        while self._size > self._size_max:
+            self._size -= self._size_of(self._values.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._values.clear()
+        self._size = 0
