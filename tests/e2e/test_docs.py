@@ -33,6 +33,7 @@ WITHOUT_PYTHON = [
     "docs/architecture.md",
     "docs/guarantees.md",
     "docs/import.md",
+    "docs/simulation.md",
     "docs/adapters/README.md",
     "docs/adapters/hermes.md",
     "docs/adapters/mcp.md",
@@ -60,6 +61,13 @@ def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, mon
 def test_links_of_a_page_lead_to_files(page):
     """Only those into the repository are looked at."""
     assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_path_on_the_maps_of_the_code_exists(page):
+    """Paths in backticks that begin with a folder of the code."""
+    named = re.findall(r"`((?:api|domain|infra|projections|adapters|tests)/[\w/.-]*)`", (ROOT / page).read_text())
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
 
 
 def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():

@@ -26,13 +26,13 @@ class Number(NamedTuple):
 PROMISES = {
     "P1": "An acknowledged append survives a killed process, whole",
     "P2": "An acknowledged append survives a power cut, as far as the disk is honest",
-    "P3": "One total order; who has read to N misses nothing up to N",
+    "P3": "One total order; a reader that has read to N has missed nothing up to N",
     "P4": "Optimistic concurrency: one winner, nothing written by the others",
     "P5": "Retrying an append is safe",
     "P6": "History cannot be changed through the library, and change from outside is noticed",
     "P7": "Deleting every projection loses nothing; a rebuild answers the same",
-    "P8": "An index says which log, model and offset it reflects, and it is true",
-    "P9": "Damaged projections never crash, never lie: they are made anew",
+    "P8": "An index states truly which log, model and position it reflects",
+    "P9": "Damaged projections never crash and never lie: they are rebuilt",
     "P10": "Two models at once; changing the model is a switch, not an outage",
     "P11": "Read your writes, when asked",
     "P12": "A bad event stops a rebuild loudly, and need not stop service",
@@ -42,7 +42,7 @@ PROMISES = {
     "P16": "Backups restore, and their parts fit",
     "P17": "Many processes, threads and forks",
     "P18": "The WAL stays bounded",
-    "P19": "Old data opens for ever",
+    "P19": "Old data opens in every later release",
     "P20": "The whole store, simulated",
 }
 

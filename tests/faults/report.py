@@ -96,8 +96,8 @@ def page(report: Report) -> str:
         "# Faults",
         "",
         "What the store promises, how often each promise was tried, and how often it failed. Written by `make faults`",
-        "from [faults.json](faults.json); a row says at which scale (`ci`: with every change, `nightly`) and with",
-        "which seed it was tried, and the same seed tries the same again:",
+        "from [faults.json](faults.json). Each row gives the scale (`ci`: with every change, or `nightly`) and the seed;",
+        "the same seed repeats the same tries:",
         "",
         "    make faults SCALE=nightly ONLY=P3 SEED=1",
         "",
@@ -116,8 +116,8 @@ def page(report: Report) -> str:
             lines.append(f"| {name} | {title} | 0 | {NOT_TESTED} | | | |")
     lines += [
         "",
-        "`tried` counts kills, flips, cuts, scripts and the like; where a test counts nothing, its cases. Runs of P20",
-        "that found something, of up to 20,000 scripts, and what it was: [CONTRIBUTING.md](../CONTRIBUTING.md).",
+        "`tried` counts kills, flips, cuts, scripts and so on; for tests that do not count, their cases.",
+        "[Simulation](simulation.md) lists the long runs of P20 and what they found.",
         "",
         "| | test | claim | tried | failures | seconds | scale | seed |",
         "| --- | --- | --- | ---: | ---: | ---: | --- | ---: |",
