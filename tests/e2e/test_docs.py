@@ -77,7 +77,7 @@ def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
         assert f"| `{state.value}` | {meaning.means} |" in page
         for action in filter(None, meaning[1:]):
             assert re.search(rf"^\| `{state.value}` \| [a-z, ]+ \| {re.escape(action)} \|$", page, re.MULTILINE), action
-    assert f"{ITEMS_MAX} items (`ITEMS_MAX`) or {BYTES_MAX >> 30} GiB (`BYTES_MAX`)" in page
+    assert f"{ITEMS_MAX} items (`ITEMS_MAX`) or {BYTES_MAX >> 30} GiB (`BYTES_MAX`)" in " ".join(page.split())
 
 
 def test_the_example_of_sessions_runs(capsys):
