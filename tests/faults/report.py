@@ -95,9 +95,9 @@ def page(report: Report) -> str:
     lines = [
         "# Faults",
         "",
-        "What the store promises, how often each promise was tried, and how often it failed. Written by `make faults`",
-        "from [faults.json](faults.json). Each row gives the scale (`ci`: with every change, or `nightly`) and the seed;",
-        "the same seed repeats the same tries:",
+        "What the store promises, how often each promise was tried, and how often it failed. `make faults` writes",
+        "this page from [faults.json](faults.json). Each row gives the scale (`ci`: with every change, or `nightly`)",
+        "and the seed; the same seed repeats the same tries:",
         "",
         "    make faults SCALE=nightly ONLY=P3 SEED=1",
         "",
