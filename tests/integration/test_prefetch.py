@@ -1,4 +1,4 @@
-"""Prefetched recalls, without a store behind them: whose answer is handed out, when, and what ends it."""
+"""Prefetched recalls without a store: who gets an answer, when, and what ends the waiting."""
 
 from __future__ import annotations
 
@@ -69,6 +69,12 @@ class Desk:
         self.free.set()
         wait_until(lambda: self.idle, what="an idle thread")
 
+    def start_taking(self, session):
+        """Take in another thread, and return when it waits for the answer."""
+        taking = in_thread(lambda: self.take(session, wait_s=WAIT_S))
+        wait_until(lambda: self.waiters == 1, what="the thread that takes to wait")
+        return taking
+
     def wait_for_its_end(self):
         """Return when the prefetcher's thread has ended."""
         [thread] = self.threads
@@ -104,7 +110,7 @@ def what(taken):
 
 
 def test_an_answer_is_handed_out_once_with_its_ticket(desk):
-    """The next one who asks is told that nothing was asked for."""
+    """The next call to `take` finds nothing."""
     ticket = desk.submit("a", "tea")
     assert ticket.wait(WAIT_S)
     taken = desk.take("a")
@@ -114,8 +120,8 @@ def test_an_answer_is_handed_out_once_with_its_ticket(desk):
     assert (what(again), again.ticket) == (PrefetchReason.NONE_ASKED, None)
 
 
-def test_a_ticket_tells_what_was_asked_and_when(desk):
-    """Its stamp is what the answer is judged by."""
+def test_a_ticket_holds_the_question_and_its_time(desk):
+    """Its stamp decides whether the answer is still valid."""
     desk.generations["a"], desk.head, desk.model = 3, 77, "m1"
     first, second = desk.submit("a", "tea"), desk.submit("b", "milk")
     assert (first.id, second.id) == (1, 2)
@@ -150,13 +156,12 @@ def test_asking_does_not_wait_for_the_model(desk):
 def test_taking_may_wait_for_the_answer(desk):
     """It returns when the answer is there."""
     desk.hold("a")
-    taking = in_thread(lambda: desk.take("a", wait_s=WAIT_S))
-    wait_until(lambda: desk.waiters == 1, what="the one who takes to wait")
+    taking = desk.start_taking("a")
     desk.free.set()
     assert what(taking.result()) == "held 0"
 
 
-def test_taking_waits_no_longer_than_it_was_told(desk):
+def test_taking_waits_no_longer_than_its_timeout(desk):
     """Then the answer is not ready, and can be taken later."""
     desk.hold("a")
     assert what(desk.take("a", wait_s=0.01)) == PrefetchReason.NOT_READY
@@ -164,18 +169,17 @@ def test_taking_waits_no_longer_than_it_was_told(desk):
     assert what(desk.take("a")) == "held 0"
 
 
-def test_one_who_waits_gets_the_answer_to_the_newest_question(desk):
-    """The question that it waited for was replaced meanwhile."""
+def test_a_waiting_take_returns_the_answer_to_the_newest_question(desk):
+    """Its own question was replaced in the meantime."""
     desk.hold("a")
-    taking = in_thread(lambda: desk.take("a", wait_s=WAIT_S))
-    wait_until(lambda: desk.waiters == 1, what="the one who takes to wait")
+    taking = desk.start_taking("a")
     desk.submit("a", "milk")
     desk.free.set()
     assert what(taking.result()) == "milk"
 
 
 @pytest.mark.parametrize("when", ["before it ran", "while it ran", "after it ran"])
-def test_an_old_answer_reaches_nobody_after_a_switch(desk, when):
+def test_an_old_answer_is_never_handed_out_after_a_switch(desk, when):
     """However late: not the new session, not the old one, not the old one when the agent is back in it."""
     if when == "before it ran":
         desk.hold()
@@ -198,7 +202,7 @@ def test_an_old_answer_reaches_nobody_after_a_switch(desk, when):
     assert what(desk.take("old")) == PrefetchReason.NONE_ASKED
 
 
-def test_a_switch_is_told_at_once_and_not_waited_out(desk):
+def test_taking_after_a_switch_does_not_wait(desk):
     """The recall is still running, its answer is void already, and what waits is not run at all."""
     desk.hold("a")
     waiting = desk.submit("b", "tea")
@@ -209,16 +213,6 @@ def test_a_switch_is_told_at_once_and_not_waited_out(desk):
     desk.let_go()
     assert desk.began == ["held 0"]
     assert what(desk.take("a")) == PrefetchReason.NONE_ASKED
-
-
-def test_a_switch_to_the_same_session_voids_the_answer_too(desk):
-    """A compression in place: the same session id, another conversation."""
-    desk.hold("a")
-    desk.generations["a"] += 1
-    newer = desk.submit("a", "milk")
-    desk.let_go()
-    assert newer.wait(WAIT_S)
-    assert what(desk.take("a")) == "milk"
 
 
 @pytest.mark.parametrize("state", ["waiting", "running", "answered", "failed"])
@@ -288,7 +282,7 @@ def test_a_newer_prefetch_makes_the_running_one_void(desk):
 
 
 def test_the_line_is_fair(desk):
-    """Who replaces a question that waits keeps its place; who is being served goes to the end."""
+    """A question that replaces a waiting one keeps its place; one that replaces a running one goes to the end."""
     desk.hold("busy")
     desk.submit("a", "a1")
     desk.submit("b", "b1")
@@ -314,7 +308,7 @@ def test_of_too_many_sessions_that_wait_the_oldest_is_given_up(desk):
     assert (fresh.reason, one_more.reason) == (None, None)
 
 
-def test_answers_that_nobody_fetches_are_forgotten_in_the_end(desk):
+def test_the_oldest_answer_that_is_not_fetched_is_dropped(desk):
     """The first goes first; its ticket says so."""
     first = desk.submit("first", "tea")
     for n in range(REMEMBERED_MAX):
@@ -368,8 +362,8 @@ class Unspeakable(Exception):
 
 
 @pytest.mark.parametrize("error", [ValueError("no such thing"), SystemExit(3), Interrupt("stop"), Unspeakable()])
-def test_a_recall_that_fails_is_told_to_who_takes_it(desk, error):
-    """Nothing is raised in the background, and the thread goes on."""
+def test_the_error_of_a_recall_is_returned_by_take(desk, error):
+    """Nothing is raised in the background, and the thread continues."""
     desk.errors["fails"] = error
     ticket = desk.submit("a", "fails")
     assert ticket.wait(WAIT_S)
@@ -385,7 +379,7 @@ def test_a_recall_that_fails_is_told_to_who_takes_it(desk, error):
     assert len(desk.threads) == 1
 
 
-def test_a_failure_is_told_even_after_a_switch(desk):
+def test_a_failure_is_reported_even_after_a_switch(desk):
     """An error is not hidden behind a switch."""
     desk.errors["fails"] = ValueError("no")
     assert desk.submit("a", "fails").wait(WAIT_S)
@@ -443,17 +437,16 @@ def test_closing_abandons_what_does_not_end(desk):
 
 
 def test_closing_ends_the_waiting(desk):
-    """Who waits for an answer is told that there will be none."""
+    """A waiting `take` returns without an answer."""
     desk.hold("a")
-    taking = in_thread(lambda: desk.take("a", wait_s=WAIT_S))
-    wait_until(lambda: desk.waiters == 1, what="the one who takes to wait")
+    taking = desk.start_taking("a")
     desk.close(timeout_s=0)
     assert what(taking.result()) == PrefetchReason.CLOSED
 
 
 @pytest.mark.parametrize("call", ["cancel", "discard", "replace"])
 def test_giving_up_ends_the_waiting(desk, call):
-    """Who waits for the ticket learns at once that it is decided, though the recall still runs."""
+    """A thread that waits for the ticket returns at once, although the recall still runs."""
     ticket = desk.hold("a")
     waiting = in_thread(lambda: ticket.wait(WAIT_S))
     wait_until(lambda: desk.waiters == 1, what="the one who waits")
@@ -463,7 +456,7 @@ def test_giving_up_ends_the_waiting(desk, call):
 
 
 def test_a_prefetch_that_begins_while_the_store_closes_is_refused(desk):
-    """It would never be run, and nobody would say so."""
+    """It would never run."""
     moment, threads = desk.moment, set(threading.enumerate())
     desk.moment = lambda session: (desk.close(), moment(session))[1]
     with pytest.raises(StoreClosed):
@@ -471,8 +464,8 @@ def test_a_prefetch_that_begins_while_the_store_closes_is_refused(desk):
     assert set(threading.enumerate()) <= threads
 
 
-def test_telling_those_who_were_told_already_is_no_error():
-    """An interrupt may have ended the first telling halfway."""
+def test_waking_a_thread_twice_is_no_error():
+    """An interrupt may have ended the first attempt halfway."""
     waiting, told = threading.Lock(), threading.Lock()
     waiting.acquire()
     changed = condition.InterruptSafeCondition()
@@ -490,7 +483,7 @@ def test_closing_what_never_ran_starts_nothing():
 
 
 def test_a_recall_that_closes_the_store_does_not_wait_for_itself():
-    """It is told at once that it is still running."""
+    """`close` returns False at once: the recall is still running."""
     closed, done = [], threading.Event()
 
     def recall(request):
@@ -505,7 +498,7 @@ def test_a_recall_that_closes_the_store_does_not_wait_for_itself():
     assert prefetcher.close(timeout_s=WAIT_S)
 
 
-def test_closing_while_others_ask_leaves_nobody_waiting():
+def test_closing_during_prefetches_leaves_no_thread_waiting():
     """Each prefetch is either refused or given up; none is left undecided."""
     for _ in range(50):
         desk, barrier = Desk(), threading.Barrier(5)
@@ -696,10 +689,10 @@ began.wait()
 """
 
 ENDINGS = {
-    "without closing": "print('done')",
     "after closing": "prefetcher.close(timeout_s=0.01); print('done')",
-    "with others that wait": "prefetcher.submit(Request(session='b', query='milk')); print('done')",
-    "by an exit status": "print('done'); sys.exit(3)",
+    "with others that wait, by an exit status": (
+        "prefetcher.submit(Request(session='b', query='milk')); print('done'); sys.exit(3)"
+    ),
 }
 
 FORK = """
@@ -750,7 +743,7 @@ def test_a_process_ends_quietly_while_a_recall_is_blocked(ending):
 
 
 def test_a_fork_cannot_prefetch_and_does_not_hang():
-    """Even when the lock was held at that moment. The parent goes on as if nothing was."""
+    """Even if the lock was held during the fork. The parent is not affected."""
     ran = run(BLOCKED + FORK, "-W", "ignore::DeprecationWarning")
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == ["forked True True"] * 2 + ["True closed", "True", "5", "tea"]
@@ -774,7 +767,7 @@ began.wait()
 
 
 def test_a_recall_in_python_is_interrupted_when_the_process_ends():
-    """It leaves through its `finally`, and nothing is printed about it."""
+    """Its `finally` block runs, and nothing is printed."""
     ran = run(BLOCKED + INTERRUPTED)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "put in order\n", "")
 
