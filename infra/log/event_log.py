@@ -14,6 +14,7 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
+from mnemolog.eventsourcing import SqliteRecorder
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
@@ -23,8 +24,7 @@ from mnemolog.infra.log.sparse import read_sparse
 from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
 from mnemolog.infra.log.sqlite.log_file import Identity, find_or_create
-from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
-from mnemolog.infra.log.sqlite.schema import SELECT_TRIGGERS, altered_triggers, forbid_rewriting
+from mnemolog.infra.log.sqlite.schema import SELECT_TRIGGERS, forbid_rewriting, altered_triggers
 from mnemolog.infra.log.stream_reader import last_turns
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import fork_guard

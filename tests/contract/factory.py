@@ -18,9 +18,9 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.tests.projection import EventCountersView
 
+from mnemolog.eventsourcing import SqliteRecorder
 from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.tracking import SqliteTrackingRecorder
 from tests.support import FakeClock

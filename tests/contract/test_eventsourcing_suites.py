@@ -24,9 +24,9 @@ from eventsourcing.tests.projection import (
 )
 
 from mnemolog.domain.events import SessionEnded
+from mnemolog.eventsourcing import SqliteRecorder
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.mapper import EventMapper, StreamEvent
-from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
 from mnemolog.projections.sql.tracking import SqliteTrackingRecorder
 from tests.contract import factory
 from tests.support import FakeClock, append, in_thread, once, read_all, start, started, turn, wait_for_queue

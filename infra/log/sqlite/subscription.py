@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from eventsourcing.persistence import ListenNotifySubscription
 
 if TYPE_CHECKING:
-    from mnemolog.infra.log.sqlite.recorder import SqliteRecorder
+    from mnemolog.eventsourcing import SqliteRecorder
 
 POLL_INTERVAL_S: Final = 0.05
 """How late an append of another process may be seen. Our own process' appends wake us at once."""

@@ -23,7 +23,7 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.sqlite.schema import EVENTS
 from mnemolog.infra.log.sqlite.subscription import SqliteSubscription
-from mnemolog.infra.log.sqlite.writer import LogWriter
+from mnemolog.infra.log.writer import LogWriter
 from mnemolog.infra.runtime import fork_guard
 
 
