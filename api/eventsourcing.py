@@ -1,110 +1,87 @@
-"""The log recorder: the eventsourcing library's `ApplicationRecorder` on SQLAlchemy Core and pysqlite3.
+"""A persistence module for the eventsourcing library: `PERSISTENCE_MODULE=mnemolog.eventsourcing`.
 
-Why our own: docs/adr/0002-our-recorder-on-sqlalchemy-core.md.
+Applications of that library keep their events in the log of a store, beside what agents said there: in one order
+and one digest chain, verified and backed up together (docs/eventsourcing.md). Environment variables:
+
+MNEMOLOG_FOLDER        the store; created if it does not exist
+MNEMOLOG_VIEWS_FOLDER  where views of `ProjectionRunner` lie; `eventsourcing/` in the store by default
+ORIGINATOR_ID_TYPE     `uuid` (default) or `text`: the type of aggregate ids, as in the library's own modules
+
+Streams are named `eventsourcing.KIND/APPLICATION/ID`, where KIND is `events`, `snapshots` or `tracking`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 from uuid import UUID
 
+import msgspec
 import sqlalchemy as sa
 from eventsourcing import persistence
-from eventsourcing.persistence import ApplicationRecorder, Notification, StoredEvent, Subscription
-from pysqlite3 import dbapi2
+from eventsourcing.domain import DomainEventProtocol
+from eventsourcing.persistence import (
+    AggregateRecorder,
+    ApplicationRecorder,
+    InfrastructureFactory,
+    InfrastructureFactoryError,
+    ListenNotifySubscription,
+    Mapper,
+    Notification,
+    ProcessRecorder,
+    StoredEvent,
+    Subscription,
+    Tracking,
+    TrackingRecorder,
+    Transcoder,
+)
+from eventsourcing.utils import resolve_topic
 
-from mnemolog.domain import errors
-from mnemolog.domain.clock import Clock
+from mnemolog.domain.events import FOREIGN_STREAMS, Event
+from mnemolog.domain.position import Position, Version
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.sqlite.schema import EVENTS
-from mnemolog.infra.log.sqlite.subscription import SqliteSubscription
-from mnemolog.infra.log.writer import LogWriter
-from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.log.event_codec import decode, encode
+from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.transaction import Transaction
+from mnemolog.projections.sql import tracking
+from mnemolog.projections.sql.database import ProjectionDatabase
+
+IdType = Literal["uuid", "text"]
+
+FOLDER: Final = "MNEMOLOG_FOLDER"
+VIEWS_FOLDER: Final = "MNEMOLOG_VIEWS_FOLDER"
+ORIGINATOR_ID_TYPE: Final = "ORIGINATOR_ID_TYPE"
+
+_TRACKING_TOPIC: Final = "eventsourcing.tracking.v1"
 
 
-@dataclass(frozen=True)
-class LogEntry(Notification):
-    """A stored event with all its columns."""
-
-    key: str | None
-    """Idempotency key, unique in its stream."""
-    recorded_at: int
-    """Microseconds since the Unix epoch."""
-    digest: bytes
-    """The chain's link: SHA-256 over this event and everything before it."""
+def stream_prefix(kind: str, application: str) -> str:
+    """Return how the streams of an application begin. Raises `InfrastructureFactoryError` for a name with a slash."""
+    if not application or "/" in application:
+        raise InfrastructureFactoryError(f"{application!r} cannot name an application in a log; use a name without '/'")
+    return f"{FOREIGN_STREAMS}{kind}/{application}/"
 
 
-class Listener(Protocol):
-    """Who wants to know of commits, as `threading.Event` is one."""
+class LogAggregateRecorder(AggregateRecorder):
+    """Stores events of aggregates, or their snapshots, in the streams that begin with `prefix`.
 
-    def set(self) -> None:
-        """Called by the thread that writes: must be quick, and never raise."""
-        ...
-
-
-class SqliteRecorder(ApplicationRecorder):
-    """Appends events in one total order and reads them back.
-
-    Database errors come out of the library's methods as the library's own error family, and out of
-    `transact` as mnemolog's.
+    Versions of a stream of the log never skip; those of snapshots do. Where the two differ, the library's version is
+    the idempotency key of the event. Errors other than the library's `IntegrityError` are mnemolog's: `LogBusy`,
+    `StorageFull`, `StoreClosed` and the rest of `mnemolog.domain.errors`.
     """
 
-    def __init__(
-        self,
-        engine: sa.Engine,
-        *,
-        path: Path,
-        clock: Clock,
-        genesis: bytes,
-        codec: EventCodec | None = None,
-        busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
-        originator_id_type: Literal["uuid", "text"] = "text",
-    ) -> None:
-        self.engine = engine
-        self._path = path
-        self.busy_timeout_s = busy_timeout_s
-        """How long to wait for who holds a lock of the log, in seconds."""
-        self._origin, self._closed = fork_guard.Origin(), False
-        self._originator_id_type = originator_id_type
-        self._listeners: set[Listener] = set()
-        self._listeners_lock = threading.Lock()
-        self.writer = LogWriter(
-            engine,
-            path=path,
-            clock=clock,
-            codec=codec or EventCodec(),
-            genesis=genesis,
-            busy_timeout_s=busy_timeout_s,
-            committed=self._notify_listeners,
-        )
+    def __init__(self, log: EventLog, *, prefix: str = "", id_type: IdType = "uuid") -> None:
+        self.log, self._prefix, self._id_type = log, prefix, id_type
 
-    def close(self) -> None:
-        """Finish what is queued and close every connection."""
-        self.writer.close()
-        self._closed = True
-        self._notify_listeners()  # Subscriptions wake up, find the log closed, and end with `StoreClosed`.
-        self.engine.dispose()
-
-    def _require_usable(self) -> None:
-        if self._closed:
-            raise errors.StoreClosed
-        self._origin.require_here()
-
-    def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
-        """Append all of `stored_events` or none. Raises the library's `IntegrityError` on a taken version."""
-        if not stored_events:
-            return []
-        self._require_usable()
-        streams = [_text(stored.originator_id) for stored in stored_events]
-        try:
-            return self.writer.transact(lambda tx: tx.append_stored(stored_events, streams))
-        except dbapi2.IntegrityError as error:
-            raise persistence.IntegrityError(str(error)) from error
+    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
+        """Append all of `stored_events` or none. Raises `IntegrityError` for a version that is taken."""
+        if stored_events:
+            self.log.transact(partial(self._append, stored_events))
+        return None
 
     def select_events(
         self,
@@ -115,16 +92,50 @@ class SqliteRecorder(ApplicationRecorder):
         desc: bool = False,
         limit: int | None = None,
     ) -> Sequence[StoredEvent]:
-        """Return events of one stream with versions in `(gt, lte]`."""
-        query = sa.select(EVENTS.c.version, EVENTS.c.topic, EVENTS.c.state)
-        query = query.where(EVENTS.c.stream == _text(originator_id))
-        if gt is not None:
-            query = query.where(EVENTS.c.version > gt)
-        if lte is not None:
-            query = query.where(EVENTS.c.version <= lte)
-        query = query.order_by(EVENTS.c.version.desc() if desc else EVENTS.c.version).limit(limit)
-        with self._reading() as connection:
-            return [StoredEvent(originator_id, *row) for row in connection.execute(query)]
+        """Return what was stored of one aggregate with versions in `(gt, lte]`."""
+        stream = self._stream(originator_id)
+        keys = dict(self.log.keys(stream))
+        if not keys:
+            rows = self.log.stored_states(stream, after=gt, upto=lte, descending=desc, limit=limit)
+            return [StoredEvent(originator_id, *row) for row in rows]
+        stored_as = {int(keys.get(at, at)): at for at in range(1, self.log.version(stream) + 1)}
+        chosen = (n for n in sorted(stored_as, reverse=desc) if (gt is None or n > gt) and (lte is None or n <= lte))
+        found = []
+        for version in islice(chosen, limit):
+            at = stored_as[version]
+            ((_, topic, state),) = self.log.stored_states(stream, after=at - 1, upto=at, descending=False, limit=1)
+            found.append(StoredEvent(originator_id, version, topic, state))
+        return found
+
+    def _append(self, stored_events: Sequence[StoredEvent], tx: Transaction) -> list[Position]:
+        positions = []
+        for stored in stored_events:
+            stream, version = self._stream(stored.originator_id), stored.originator_version
+            last = tx.version(stream)
+            taken = 1 <= version <= last and tx.key_at(stream, version) is None
+            if taken or tx.position_of(stream, str(version)) is not None:
+                raise persistence.IntegrityError(f"version {version} of {stream!r} is taken; nothing was written")
+            key = None if version == last + 1 else str(version)
+            positions.append(tx.append_stored(stream, stored.topic, stored.state, key=key))
+        return positions
+
+    def _stream(self, originator_id: UUID | str) -> str:
+        return self._prefix + (originator_id.hex if isinstance(originator_id, UUID) else originator_id)
+
+    def _id(self, stream: str) -> UUID | str:
+        name = stream[len(self._prefix) :]
+        return UUID(name) if self._id_type == "uuid" else name
+
+
+class LogApplicationRecorder(LogAggregateRecorder, ApplicationRecorder):
+    """Stores events of aggregates, and reads those of an application in order. Notification ids are log positions.
+
+    They rise and may skip: other applications and agents append to the same log.
+    """
+
+    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
+        """Append all of `stored_events` or none, and return their positions. Raises as `LogAggregateRecorder` does."""
+        return self.log.transact(partial(self._append, stored_events)) if stored_events else []
 
     def select_notifications(
         self,
@@ -135,52 +146,236 @@ class SqliteRecorder(ApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """Return up to `limit` entries from position `start` to `stop`, both included by default."""
-        query = sa.select(EVENTS).order_by(EVENTS.c.position).limit(limit)
-        if start is not None:
-            query = query.where(EVENTS.c.position >= start if inclusive_of_start else EVENTS.c.position > start)
-        if stop is not None:
-            query = query.where(EVENTS.c.position <= stop)
-        if topics:
-            query = query.where(EVENTS.c.topic.in_(topics))
-        with self._reading() as connection:
-            return [
-                LogEntry(self._id(stream), version, topic, state, position, key, recorded_at, link)
-                for position, stream, version, topic, state, key, recorded_at, link in connection.execute(query)
-            ]
+        """Return up to `limit` events from position `start` to `stop`, both included by default."""
+        after = 0 if start is None else start - 1 if inclusive_of_start else start
+        rows = self.log.stored_events(after=after, upto=stop, prefix=self._prefix, topics=topics, limit=limit)
+        return [
+            Notification(self._id(stream), version if key is None else int(key), topic, state, position)
+            for position, stream, version, topic, state, key, _ in rows
+        ]
 
     def max_notification_id(self) -> int | None:
-        """Return the last position, or None for an empty log."""
-        with self._reading() as connection:
-            return connection.execute(sa.select(sa.func.max(EVENTS.c.position))).scalar()
+        """Return the position of the application's last event, or None."""
+        return self.log.last_position(self._prefix)
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
-        """Return a live iterator of entries after position `gt`, appends of other processes included."""
-        return SqliteSubscription(self, gt=gt, topics=topics)
-
-    def listen(self, listener: Listener) -> None:
-        """Have `listener` set after every commit of this process."""
-        with self._listeners_lock:
-            self._listeners.add(listener)
-
-    def unlisten(self, listener: Listener) -> None:
-        """Undo `listen`."""
-        with self._listeners_lock:
-            self._listeners.discard(listener)
-
-    def _notify_listeners(self) -> None:
-        if self._listeners:
-            with self._listeners_lock:
-                for listener in self._listeners:
-                    listener.set()
-
-    def _reading(self) -> sa.Connection:
-        self._require_usable()
-        return self.engine.connect()
-
-    def _id(self, stream: str) -> UUID | str:
-        return UUID(stream) if self._originator_id_type == "uuid" else stream
+        """Return a live iterator of events after position `gt`, with those that other processes append."""
+        return LogSubscription(self, gt=gt, topics=topics)
 
 
-def _text(originator_id: UUID | str) -> str:
-    return originator_id.hex if isinstance(originator_id, UUID) else originator_id
+class LogProcessRecorder(LogApplicationRecorder, ProcessRecorder):
+    """Stores the events of a process application together with how far it has read: both, or neither.
+
+    The position lies in the log too, as an event of a `tracking` stream: it is chained and backed up with the rest.
+    """
+
+    def __init__(self, log: EventLog, *, application: str, id_type: IdType = "uuid") -> None:
+        super().__init__(log, prefix=stream_prefix("events", application), id_type=id_type)
+        self._tracking_prefix = stream_prefix("tracking", application)
+
+    def insert_events(
+        self, stored_events: Sequence[StoredEvent], *, tracking: Tracking | None = None, **kwargs: Any
+    ) -> Sequence[int] | None:
+        """Append all of `stored_events` and the position, or nothing. Return the positions of the events."""
+        if tracking is None:
+            return super().insert_events(stored_events)
+        to = tracking
+
+        def append(tx: Transaction) -> list[Position]:
+            self._track(to, tx)
+            return self._append(stored_events, tx)
+
+        return self.log.transact(append)
+
+    def insert_tracking(self, tracking: Tracking) -> None:
+        """Record a position. Raises `IntegrityError` unless it rises."""
+        self.log.transact(partial(self._track, tracking))
+
+    def max_tracking_id(self, application_name: str) -> int | None:
+        """Return the recorded position, or None."""
+        last = self.log.last_event(self._tracking_prefix + application_name)
+        return None if last is None or last.key is None else int(last.key)
+
+    def _track(self, to: Tracking, tx: Transaction) -> None:
+        stream = self._tracking_prefix + to.application_name
+        if to.notification_id <= int(tx.last_key(stream) or 0):
+            raise persistence.IntegrityError(f"{to.application_name!r} is at or past position {to.notification_id}")
+        tx.append_stored(stream, _TRACKING_TOPIC, b"", key=str(to.notification_id))
+
+
+class LogSubscription(ListenNotifySubscription[LogApplicationRecorder]):
+    """Yields notifications after `gt` until it is stopped, or the log is closed."""
+
+    def __init__(self, recorder: LogApplicationRecorder, gt: int | None = None, topics: Sequence[str] = ()) -> None:
+        super().__init__(recorder=recorder, gt=gt, topics=topics)
+        recorder.log.listen(self._has_been_notified)
+
+    def stop(self) -> None:
+        """Stop the subscription: the iteration ends."""
+        super().stop()
+        self._recorder.log.unlisten(self._has_been_notified)
+
+    def _loop_on_pull(self) -> None:
+        # Commits of this process wake us; for those of other processes we have to look.
+        try:
+            while not self._has_been_stopped:
+                self._pull()
+                self._has_been_notified.wait(timeout=self._recorder.log.engine.poll_interval_s)
+        except BaseException as error:
+            if self._thread_error is None:
+                self._thread_error = error
+            self.stop()
+
+
+class SqliteTrackingRecorder(TrackingRecorder):
+    """A view in a SQLite file of its own, for `ProjectionRunner`. Delete the file to rebuild the view.
+
+    Subclass it: create tables in `__init__`, and write them with `self.track(connection, tracking)` in one
+    transaction, so that the view and its position are saved together.
+    """
+
+    def __init__(self, database: ProjectionDatabase) -> None:
+        self.database = database
+        with database.writing() as connection:
+            tracking.METADATA.create_all(connection)
+
+    def insert_tracking(self, tracking: Tracking) -> None:
+        """Record a position. Raises `IntegrityError` unless it rises."""
+        with self.database.writing() as connection:
+            self.track(connection, tracking)
+
+    def track(self, connection: sa.Connection, to: Tracking) -> None:
+        """Record a position in the transaction of `connection`. Raises `IntegrityError` unless it rises."""
+        name, position = to.application_name, Position(to.notification_id)
+        if tracking.tracked(connection, name).position >= position:
+            raise persistence.IntegrityError(f"{name!r} is at or past position {position}")
+        tracking.track(connection, name, tracking.Tracked(position, "", b""))
+
+    def max_tracking_id(self, application_name: str) -> int | None:
+        """Return the recorded position, or None."""
+        with self.database.reading() as connection:
+            return tracking.tracked(connection, application_name).position or None
+
+    def close(self) -> None:
+        """Let go of the file. The runner does not do that."""
+        self.database.close()
+
+
+class Factory(InfrastructureFactory[SqliteTrackingRecorder]):
+    """Makes the recorders of one application on one log. `close()` closes the log."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        folder, id_type = self.env.get(FOLDER), (self.env.get(ORIGINATOR_ID_TYPE) or "uuid").lower()
+        if not folder:
+            raise InfrastructureFactoryError(f"set {FOLDER} to the folder of a store; it is created if need be")
+        if id_type not in ("uuid", "text"):
+            raise InfrastructureFactoryError(f"{ORIGINATOR_ID_TYPE} is {id_type!r}; use 'uuid' or 'text'")
+        self._folder, self._id_type = Path(folder), cast(IdType, id_type)
+        self._log: EventLog | None = None
+
+    @property
+    def log(self) -> EventLog:
+        """The log, opened on first use."""
+        if self._log is None:
+            self._log = EventLog.open(self._folder, clock=SystemClock(), create=True)
+        return self._log
+
+    def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
+        """Return a recorder for `snapshots`, or whatever `purpose` is called."""
+        prefix = stream_prefix(purpose, self.env.name)
+        return LogAggregateRecorder(self.log, prefix=prefix, id_type=self._id_type)
+
+    def application_recorder(self) -> ApplicationRecorder:
+        """Return a recorder for the events of the application."""
+        prefix = stream_prefix("events", self.env.name)
+        return LogApplicationRecorder(self.log, prefix=prefix, id_type=self._id_type)
+
+    def process_recorder(self) -> ProcessRecorder:
+        """Return a recorder for the events of the application and the positions it has read to."""
+        return LogProcessRecorder(self.log, application=self.env.name, id_type=self._id_type)
+
+    def tracking_recorder(
+        self, tracking_recorder_class: type[SqliteTrackingRecorder] | None = None
+    ) -> SqliteTrackingRecorder:
+        """Return a view in the file `NAME.db` of the folder for views. Close it yourself: `close()` does not."""
+        topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
+        made = tracking_recorder_class or (resolve_topic(topic) if topic else SqliteTrackingRecorder)
+        if not (self._folder / LOG_FILE).exists():  # A store is not created in a folder that holds other files.
+            EventLog.open(self._folder, clock=SystemClock(), create=True).close()
+        folder = Path(self.env.get(VIEWS_FOLDER) or self._folder / "eventsourcing")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"{self.env.name}.db"
+        engine = sqlite.create_engine(path, synchronous="NORMAL", create=True)
+        return cast(SqliteTrackingRecorder, made(ProjectionDatabase(engine, path)))
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._log is not None:
+            self._log.close()
+
+
+class StreamEvent(NamedTuple):
+    """An event of mnemolog with its place in a stream: the library's `DomainEventProtocol`."""
+
+    stream: str
+    version: Version
+    event: Event
+
+    @property
+    def originator_id(self) -> str:
+        """The stream, in the library's words."""
+        return self.stream
+
+    @property
+    def originator_version(self) -> int:
+        """The version, in the library's words."""
+        return self.version
+
+
+class _MsgpackTranscoder(Transcoder):
+    def encode(self, obj: Any) -> bytes:
+        return msgspec.msgpack.encode(obj)
+
+    def decode(self, data: bytes) -> Any:
+        return msgspec.msgpack.decode(data)
+
+
+class Storing(Protocol):
+    """A log that encrypts what it stores: `EventLog` is one."""
+
+    def encode(self, stream: str, version: int, event: Event) -> bytes:
+        """Return the bytes of an event."""
+        ...
+
+    def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
+        """Return the event of stored bytes."""
+        ...
+
+
+class EventMapper(Mapper[str]):
+    """The library's mapper for mnemolog's own events, so that its `EventStore` reads and writes our streams.
+
+    Without a log it stores content in the clear, which cannot be forgotten.
+    """
+
+    def __init__(self, log: Storing | None = None) -> None:
+        super().__init__(_MsgpackTranscoder())
+        self._log = log
+
+    def to_stored_event(self, domain_event: DomainEventProtocol[str]) -> StoredEvent:
+        """Return the stored form of a `StreamEvent`."""
+        event = cast(StreamEvent, domain_event)
+        log = self._log
+        state = encode(event.event) if log is None else log.encode(event.stream, event.version, event.event)
+        return StoredEvent(event.stream, event.version, event.event.topic, state)
+
+    def to_domain_event(self, stored_event: StoredEvent) -> DomainEventProtocol[str]:
+        """Return the `StreamEvent` of a stored one. Raises `UndecodableEvent`."""
+        position = getattr(stored_event, "id", stored_event.originator_version)
+        stream, version = str(stored_event.originator_id), Version(stored_event.originator_version)
+        if self._log is None:
+            event = decode(stored_event.topic, stored_event.state, position=position)
+        else:
+            event = self._log.decode(position, stream, version, stored_event.topic, stored_event.state)
+        return cast(DomainEventProtocol[str], StreamEvent(stream, version, event))

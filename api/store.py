@@ -79,7 +79,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         if telemetry is not None:
             measure_appends(log, telemetry)
             telemetry.watch(self._gauges)
-        self._wal_keeper = WalKeeper(log.path, log.recorder)
+        self._wal_keeper = WalKeeper(log.path, log)
         self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
         self._forgetting = Forgetting(folder, log, projections, self._snapshots)
 

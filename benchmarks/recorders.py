@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, StoredEvent
 
+from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log.event_log import EventLog
 
@@ -45,7 +46,7 @@ def main() -> None:
         folder = Path(name)
         log = EventLog.open(folder / "ours", clock=SystemClock(), create=True)
         recorders: dict[str, ApplicationRecorder] = {
-            "mnemolog (synchronous=FULL, chained)": log.recorder,
+            "mnemolog (synchronous=FULL, chained)": LogApplicationRecorder(log),
             "eventsourcing.sqlite": library_recorder(
                 "eventsourcing.sqlite", {"SQLITE_DBNAME": str(folder / "library.db")}
             ),

@@ -29,7 +29,7 @@ from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, NewTurn
 from mnemolog.domain.session import new_turn
-from mnemolog.infra.log.mapper import encode
+from mnemolog.infra.log.event_codec import encode
 
 TEXT = "I moved to Lisbon in March, and the dog came along; could you change the address on the invoice? " * 2
 BLOCKS, BLOCK = 20, 100

@@ -282,6 +282,20 @@ class Forgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The topic of the event that stands there."""
 
 
+class ForeignEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """What is read where the event of another library is stored (`mnemolog.eventsourcing`)."""
+
+    topic: ClassVar[str] = "foreign"
+
+    was: str
+    """The topic that library chose."""
+    state: bytes
+    """The bytes that library stored."""
+
+
+FOREIGN_STREAMS: Final = "eventsourcing."
+"""How the names of streams begin that hold such events."""
+
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
     event_type.topic: event_type
     for event_type in (

@@ -9,16 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from typing import Any, Final
 
 from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
-from mnemolog.domain.digest import genesis
-from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.sqlite.log_file import Identity
 from mnemolog.infra.runtime.atomic_files import sync
 
 PAGES_PER_STEP: Final = 512
@@ -75,24 +71,3 @@ def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
 
 def _make_new(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, sqlite.FILE_MODE))
-
-
-class CopiedLog(NamedTuple):
-    """What a copy of a log says of itself."""
-
-    log_id: str
-    head: Position
-    digest: bytes
-
-
-def look_at(path: Path) -> CopiedLog:
-    """Return identity and end of a copied log, that nobody has open and that stays byte for byte as it is."""
-    with sqlite.mapped_errors(path):
-        connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?immutable=1", uri=True, isolation_level=None)
-        try:
-            identity = Identity(*connection.execute("SELECT log_id, format, created_at FROM log").fetchone())
-            found = connection.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
-        finally:
-            connection.close()
-    position, end = found or (ORIGIN, genesis(**identity._asdict()))
-    return CopiedLog(identity.log_id, Position(position), bytes(end))

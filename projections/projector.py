@@ -78,7 +78,7 @@ class Projector:
         fork_guard.watch(self)
         shutdown.watch(self)
         self._listener = _Listener(self)
-        log.recorder.listen(self._listener)
+        log.listen(self._listener)
         indexing.trouble = lambda: self.status().trouble
         if log.head().position > ORIGIN:
             self.start()
@@ -138,7 +138,7 @@ class Projector:
         with self._changes.mutex:
             self._closed = True
             self._changes.notify_all()
-        self._log.recorder.unlisten(self._listener)
+        self._log.unlisten(self._listener)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_s)

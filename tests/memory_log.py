@@ -9,7 +9,7 @@ from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.state import SessionState
-from mnemolog.infra.log.mapper import decode, encode
+from mnemolog.infra.log.event_codec import decode, encode
 from tests.session_states import Histories
 from tests.support import EPOCH_2024, turn
 

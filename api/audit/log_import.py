@@ -17,8 +17,9 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.log.engine import Identity
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.sqlite.log_file import LOG_FILE, Identity
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import publish_folder, temporary_folder
 from mnemolog.infra.text_source import Source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS
@@ -12,10 +12,6 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
 from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent
 from mnemolog.infra.log.event_log import EventLog
-
-_SELECT_CONTENT: Final = (
-    "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ?"
-)
 
 
 class Request(NamedTuple):
@@ -85,6 +81,6 @@ def status(log: EventLog) -> ForgettingStatus:
 
 def _content(log: EventLog, target: Target, *, before: Position) -> Iterator[tuple[Position, str]]:
     for first, last in target.versions:
-        for position, topic in log.ask(_SELECT_CONTENT, (target.stream, first, last, before)):
+        for position, topic in log.topics(target.stream, first=first, last=last, before=before):
             if topic in CONTENT_TOPICS:
                 yield Position(position), topic

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
@@ -27,22 +27,10 @@ from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_
 from mnemolog.domain.thread_events import ThreadCopied
 from mnemolog.domain.threads import thread_of, thread_stream
 from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.log.engine import Row
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.sqlite.schema import NOT_A_TURN
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.recall.receipts import RECALLS_STREAM
-
-_SELECT_STREAM: Final = "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ?"
-_SELECT_POSITION: Final = "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?"
-_SELECT_STARTS: Final = (
-    "SELECT stream, version, topic, state FROM events INDEXED BY events_sparse "
-    f"WHERE version = 1 AND {NOT_A_TURN} AND topic = ?"
-)
-_SELECT_COPIES: Final = (
-    "SELECT stream, version, topic, state FROM events INDEXED BY events_sparse "
-    f"WHERE stream >= ? AND stream < ? AND {NOT_A_TURN} AND topic = ?"
-)
-_SELECT_RECEIPTS: Final = "SELECT stream, version, topic, state FROM events WHERE stream = ? AND topic = ?"
 
 
 class Wish(NamedTuple):
@@ -102,7 +90,7 @@ class Planner:
 
     def _whole(self, stream: str) -> Target:
         counts: Counter[str] = Counter()
-        for position, version, topic, head in self._tx.execute(_SELECT_STREAM, (stream,)).fetchall():
+        for position, version, topic, head in self._tx.reads.state_heads(stream):
             if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
                 counts[topic] += 1
         counts.update(row[3] for row in self._tx.rows if row[1] == stream and row[3] in CONTENT_TOPICS)
@@ -115,9 +103,9 @@ class Planner:
         """Return the topics of single events to forget, by stream and version: those named, and receipts."""
         found: dict[str, dict[int, str]] = {}
         for position in sorted(wish.positions):
-            row = self._tx.execute(_SELECT_POSITION, (position,)).fetchone()
-            stream, version, topic = self._checked(position, row)
-            if session_of(stream) not in sessions and self._is_there(position, stream, version, topic, row[3]):
+            row = self._tx.reads.state_head_at(position)
+            stream, version, topic, head = self._checked(position, row)
+            if session_of(stream) not in sessions and self._is_there(position, stream, version, topic, head):
                 found.setdefault(stream, {})[version] = topic
         if sessions or wish.scopes:
             for version, served in self._receipts():
@@ -127,8 +115,8 @@ class Planner:
 
     def _add_built_on(self, wish: Wish, singled: dict[str, dict[int, str]]) -> int:
         """Add the events of threads that are built on those named. Return how many."""
-        rows = [self._tx.execute(_SELECT_POSITION, (position,)).fetchone() for position in wish.positions]
-        named = {row[0] for row in rows if thread_of(row[0]) is not None}
+        rows = [self._tx.reads.state_head_at(position) for position in wish.positions]
+        named = {row[0] for row in rows if row is not None and thread_of(row[0]) is not None}
         along = 0
         for recorded in with_what_is_built_on(self._of_threads(named), wish.positions):
             singled.setdefault(recorded.stream, {})[recorded.version] = recorded.event.topic
@@ -140,24 +128,24 @@ class Planner:
         if not streams:
             return iter(())
         first = thread_stream("")
-        asked = (first, first[:-1] + chr(ord(first[-1]) + 1), ThreadCopied.topic)
-        found = self._decoded(_SELECT_COPIES, asked, lambda row: row[3] == ThreadCopied.topic)
+        rows = self._tx.reads.states_between(first, first[:-1] + chr(ord(first[-1]) + 1), ThreadCopied.topic)
+        found = self._decoded(rows, lambda row: row[3] == ThreadCopied.topic)
         copies = [
             (thread_stream(event.source), where) for (where, _), event in found if isinstance(event, ThreadCopied)
         ]
         read = map(self._tx.events, copied_from(streams, copies))
         return heapq.merge(*read, key=attrgetter("position"))
 
-    def _checked(self, position: int, row: Any) -> tuple[str, int, str]:
+    def _checked(self, position: int, row: tuple[str, int, str, bytes] | None) -> tuple[str, int, str, bytes]:
         if row is None:
             raise errors.InvalidInput("positions", f"nothing is recorded at position {position}")
-        stream, version, topic = row[:3]
+        topic = row[2]
         if topic not in CONTENT_TOPICS:
             raise errors.InvalidInput("positions", f"position {position} holds no content: it is {topic!r}")
         if topic == ValueDeleted.topic:
             why = f"to forget that a value was deleted (position {position}) would bring it back; forget the value"
             raise errors.InvalidInput("positions", why)
-        return stream, version, topic
+        return row
 
     def _is_there(self, position: int, stream: str, version: int, topic: str, head: bytes) -> bool:
         """Whether an event's content is not forgotten yet."""
@@ -170,21 +158,20 @@ class Planner:
         return not self._keyring.is_destroyed(stream, head[2], version)
 
     def _starts(self) -> Iterator[tuple[str, SessionStarted]]:
-        for stream, event in self._decoded(_SELECT_STARTS, (SessionStarted.topic,), lambda row: row[2] == 1):
+        for stream, event in self._decoded(self._tx.reads.first_states(SessionStarted.topic), lambda row: row[2] == 1):
             if isinstance(event, SessionStarted) and (session := session_of(stream[0])) is not None:
                 yield session, event
 
     def _receipts(self) -> Iterator[tuple[Version, RecallServed]]:
-        asked = (RECALLS_STREAM, RecallServed.topic)
-        for (_, version), event in self._decoded(_SELECT_RECEIPTS, asked, lambda row: row[1] == RECALLS_STREAM):
+        rows = self._tx.reads.states_between(RECALLS_STREAM, RECALLS_STREAM, RecallServed.topic)
+        for (_, version), event in self._decoded(rows, lambda row: row[1] == RECALLS_STREAM):
             if isinstance(event, RecallServed):
                 yield Version(version), event
 
     def _decoded(
-        self, query: str, parameters: Sequence[str], staged: Callable[[Any], bool]
+        self, rows: list[tuple[str, int, str, bytes]], staged: Callable[[Row], bool]
     ) -> Iterator[tuple[tuple[str, int], Event]]:
-        rows = self._tx.execute(query, parameters).fetchall()
-        rows += [row[1:5] for row in self._tx.rows if staged(row)]
+        rows += [(row[1], row[2], row[3], bytes(row[4])) for row in self._tx.rows if staged(row)]
         for stream, version, topic, state in rows:
             event = self._log.decode(0, stream, version, topic, state)
             if not isinstance(event, Forgotten):

@@ -26,8 +26,8 @@ from mnemolog.forgetting.plan import Plan, Planner, Wish
 from mnemolog.forgetting.results import Erasure as KnownErasure
 from mnemolog.forgetting.results import ForgetReport, ReapplyReport
 from mnemolog.infra.keys.keyring import Doomed, Erasure, Keyring
+from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.mapper import decode, encode
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections

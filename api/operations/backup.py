@@ -17,9 +17,10 @@ import msgspec
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.infra.copy_database import copy_database, look_at
+from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.log.sqlite.log_file import head_of_copy
 from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
@@ -82,7 +83,7 @@ def make_backup(
             made = _Backup(store, temporary, progress, total=size_of(store))
             if projections:
                 made.copy_projections()
-            manifest = made.finish(needs_keys=(store / KEYS_FILE).exists())
+            manifest = made.finish(log, needs_keys=(store / KEYS_FILE).exists())
             # Behind the log, so that every key it needs is there; before the name, so that no backup is without.
             kept = None if keys is None else copy_keys(store, keys, log_id=log_id)
             manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
@@ -133,18 +134,18 @@ class _Backup:
                 target.unlink(missing_ok=True)
                 self._leave_out(f"projections/{name}", error)
 
-    def finish(self, *, needs_keys: bool) -> BackupManifest:
+    def finish(self, log: EventLog, *, needs_keys: bool) -> BackupManifest:
         """Copy the log, and write what the backup is."""
         copied = self._folder / LOG_FILE
-        copy_database(self._store / LOG_FILE, copied, moved=self._moved)
-        log = look_at(copied)
+        log.copy_to(copied, moved=self._moved)
+        head = head_of_copy(copied)
         files = sorted(path for path in self._folder.rglob("*") if path.is_file())
         manifest = BackupManifest(
             format=FORMAT,
             mnemolog=manifests.this_version(),
             log_id=log.log_id,
-            head=log.head,
-            digest=log.digest.hex(),
+            head=head.position,
+            digest=head.digest,
             created_at=datetime.now(UTC),
             needs_keys=needs_keys,
             files=tuple(manifests.described(self._folder, path) for path in files),

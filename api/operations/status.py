@@ -10,6 +10,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
+from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.projections.drift import Drift, action
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.sql import file_checksum, item_tables, queries, thread_index
@@ -60,7 +61,7 @@ def wal_status(log: EventLog) -> WalStatus:
     """Return the state of the log's write-ahead log, and where it is large, why."""
     size, found, readers = (
         wal_checkpointer.size_bytes(log.path),
-        log.checkpointed(),
+        log.engine.checkpointed() if isinstance(log.engine, SqliteEngine) else wal_checkpointer.Checkpointed(0, 0),
         wal_checkpointer.readers_of(log.path),
     )
     why = ""

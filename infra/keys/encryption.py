@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.encrypted_content import HEAD_BYTES, NONCE_BYTES, SEALED, SEALING_FORMAT, why_invalid
-from mnemolog.infra.keys.keyring import Execute, Keyring
+from mnemolog.infra.keys.keyring import Contents, Keyring
 
 NONCES_TOGETHER: Final = 64
 NONCE_AT: Final = HEAD_BYTES - NONCE_BYTES
@@ -34,9 +34,9 @@ class Sealer:
 
         return AESGCM
 
-    def seal(self, stream: str, version: int, topic: str, plain: bytes, execute: Execute) -> bytes:
-        """Return `plain` as it is stored. Raises `KeysMissing`; `execute` as for `Keyring.key_to_seal`."""
-        keys, key = self.keyring.key_to_seal(stream, version, execute)
+    def seal(self, stream: str, version: int, topic: str, plain: bytes, log: Contents) -> bytes:
+        """Return `plain` as it is stored. Raises `KeysMissing`; `log` as for `Keyring.key_to_seal`."""
+        keys, key = self.keyring.key_to_seal(stream, version, log)
         try:
             nonce = self._nonces.pop()
         except IndexError:

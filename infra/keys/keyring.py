@@ -8,10 +8,10 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from pysqlite3 import dbapi2
 
@@ -24,17 +24,18 @@ STREAMS_KEPT_MAX: Final = 2_048
 SERIES_MAX: Final = 255
 CHECKPOINT_POLL_S: Final = 0.02
 
-Execute = Callable[..., Any]
-"""Runs a statement on the log."""
-
-_WAS_SEALED: Final = (
-    "SELECT EXISTS (SELECT 1 FROM events WHERE stream = ? AND (substr(state, 1, 1) = x'c1' "
-    "OR (version = 1 AND instr(state, CAST('sealed_name' AS BLOB)))))"
-)
 _PLACE: Final = b"mnemolog/sealed/1\x00"
 _SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
 _SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
 _INSERT_NODE: Final = "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)"
+
+
+class Contents(Protocol):
+    """The log, as far as keys depend on it."""
+
+    def holds_sealed(self, stream: str) -> bool:
+        """Whether a stream has encrypted content."""
+        ...
 
 
 class Doomed(NamedTuple):
@@ -153,11 +154,11 @@ class Keyring:
                     return keys, key
         raise errors.KeysMissing(self.path, f"it has no key for version {version} of {stream!r}, nor destroyed one")
 
-    def key_to_seal(self, stream: str, version: int, execute: Execute) -> tuple[StreamKeys, bytes]:
+    def key_to_seal(self, stream: str, version: int, log: Contents) -> tuple[StreamKeys, bytes]:
         """Return the keys of a stream, and the one to seal `version` with, durably made if there is none.
 
-        `execute` asks the log, where the stream has no keys, whether there is content of it already: then its keys
-        are missing, and new ones would only bury that.
+        Where the stream has no keys, `log` is asked whether it has content already: then its keys are missing, and
+        new ones would hide that.
         """
         known = self._streams.get(stream)  # Of most appends the key is derived already: ask for no lock.
         if known is not None and (ready := known.near.get(version)) is not None:
@@ -168,7 +169,7 @@ class Keyring:
             key = None if keys is None else keys.key(keys.series, version)
             if keys is None or key is None:
                 if keys is not None:
-                    self._require_new(stream, version, execute)
+                    self._require_new(stream, version, log)
                 keys = self._plant(stream, version)
                 key = keys.key(keys.series, version)
                 assert key is not None
@@ -247,13 +248,13 @@ class Keyring:
             self._streams.clear()
         self._streams[stream] = keys
 
-    def _require_new(self, stream: str, version: int, execute: Execute) -> None:
+    def _require_new(self, stream: str, version: int, log: Contents) -> None:
         """Raise `KeysMissing` where a key that is not there should be: another in its place would bury that."""
         keys = self._load(stream)
         if keys.series >= 0:
             missing = keys.key(keys.series, version) is None and not keys.is_destroyed(keys.series, version)
         else:
-            missing = version > 1 and bool(execute(_WAS_SEALED, (stream,)).fetchone()[0])
+            missing = version > 1 and log.holds_sealed(stream)
         if missing:
             raise errors.KeysMissing(self.path, f"it lacks the keys of {stream!r}, which has content already")
 

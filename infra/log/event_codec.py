@@ -1,17 +1,49 @@
-"""Events of one log to stored bytes and back, content sealed and opened on the way."""
+"""Events of one log to stored bytes and back; content is encrypted and decrypted on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
+from mnemolog.domain import errors
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
-from mnemolog.domain.events import Event, Forgotten, RecordedEvent, SessionStarted
+from mnemolog.domain.events import (
+    EVENT_TYPES,
+    FOREIGN_STREAMS,
+    Event,
+    ForeignEvent,
+    Forgotten,
+    RecordedEvent,
+    SessionStarted,
+)
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.infra.keys.encryption import Sealer
-from mnemolog.infra.log.mapper import decode, encode
+from mnemolog.infra.keys.keyring import Contents
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
+
+
+def encode(event: Event) -> bytes:
+    """Return the bytes an event is stored as: msgpack. Raises `InvalidInput` for what msgpack cannot hold."""
+    try:
+        return _ENCODER.encode(event)
+    except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError) as error:
+        raise errors.InvalidInput("event", f"cannot be stored: {error}") from error
+
+
+def decode(topic: str, state: bytes | bytearray, *, position: int) -> Event:
+    """Return the event that was stored. Raises `UndecodableEvent`, naming `position` and topic."""
+    decoder = _DECODERS.get(topic)
+    if decoder is None:
+        raise errors.UndecodableEvent(position=position, topic=topic, why="unknown topic")
+    try:
+        return decoder.decode(state)
+    except UNDECODABLE as error:
+        raise errors.UndecodableEvent(position=position, topic=topic, why=str(error)) from error
 
 
 class EventCodec:
@@ -21,12 +53,12 @@ class EventCodec:
         self.sealer = sealer
 
     def refresh(self) -> None:
-        """See what other processes have destroyed. To be called before reading."""
+        """Notice keys that other processes have destroyed. Call it before reading."""
         if self.sealer is not None:
             self.sealer.keyring.refresh()
 
-    def encode(self, stream: str, version: int, event: Event, execute: Callable[..., Any]) -> bytes:
-        """Return the bytes of an event. `execute` asks the log, where a stream that has no keys might lack them.
+    def encode(self, stream: str, version: int, event: Event, log: Contents) -> bytes:
+        """Return the bytes of an event as stored. `log` tells whether a stream without keys has lost them.
 
         Raises `InvalidInput` for what msgpack cannot hold, `KeysMissing`.
         """
@@ -35,15 +67,17 @@ class EventCodec:
             return encode(event)
 
         if not isinstance(event, SessionStarted):
-            return sealer.seal(stream, version, topic, encode(event), execute)
-        name = sealer.seal(stream, version, topic, event.name.encode(), execute)
+            return sealer.seal(stream, version, topic, encode(event), log)
+        name = sealer.seal(stream, version, topic, event.name.encode(), log)
         return encode(msgspec.structs.replace(event, name="", sealed_name=name))
 
     def decode(self, stream: str, version: int, topic: str, state: bytes | bytearray, *, position: int) -> Event:
-        """Return the event that was stored, `Forgotten` where its key was destroyed.
+        """Return the event that was stored: `Forgotten` where its key was destroyed, `ForeignEvent` of another library.
 
         Raises `UndecodableEvent`, `LogDamaged`, `KeysMissing`.
         """
+        if topic not in EVENT_TYPES and stream.startswith(FOREIGN_STREAMS):
+            return ForeignEvent(was=topic, state=bytes(state))
         sealer = self.sealer
         if sealer is None:
             return decode(topic, state, position=position)
@@ -57,7 +91,7 @@ class EventCodec:
         return event
 
     def recorded_events(self, rows: Iterable[Sequence[Any]]) -> list[RecordedEvent]:
-        """Return the events that rows of the log hold. What other processes have destroyed by now is `Forgotten`."""
+        """Return the events that rows of the log hold. Content whose key is destroyed is `Forgotten`."""
         found = list(rows)
         if found:
             self.refresh()

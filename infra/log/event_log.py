@@ -1,11 +1,12 @@
-"""The event log of a store: found or created, read in order, appended to."""
+"""The event log of a store: opened or created, read in order, appended to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
@@ -14,46 +15,47 @@ from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, fold_stream, nothing_known
-from mnemolog.eventsourcing import SqliteRecorder
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Keyring
+from mnemolog.infra.log.engine import EventRow, Identity, LogEngine, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.sparse import read_sparse
-from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
+from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
-from mnemolog.infra.log.sqlite.log_file import Identity, find_or_create
-from mnemolog.infra.log.sqlite.schema import SELECT_TRIGGERS, forbid_rewriting, altered_triggers
-from mnemolog.infra.log.stream_reader import last_turns
+from mnemolog.infra.log.sqlite.log_file import find_or_create
+from mnemolog.infra.log.stream_reader import last_turns, read_not_turns
 from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.log.writer import LogWriter
 from mnemolog.infra.runtime import fork_guard
 
 Result = TypeVar("Result")
 
-_COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
-_SELECT_RANGE: Final = f"SELECT {_COLUMNS} FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
-_SELECT_BYTES: Final = (
-    "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
-    "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
-)
-_SELECT_STREAM: Final = (
-    f"SELECT {_COLUMNS} FROM events WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
-)
+
+class Listener(Protocol):
+    """An object to notify of commits; `threading.Event` is one."""
+
+    def set(self) -> None:
+        """Called by the thread that writes: must be quick and must not raise."""
+        ...
 
 
 class _Undone(Exception):
-    """Ends a rehearsal: what a unit of work has staged is undone when it raises."""
+    """Ends a rehearsal: what a unit of work has staged is undone when this is raised."""
 
 
 class EventLog:
-    """One log file. Safe for many threads and many processes; not to be carried across a fork."""
+    """One log. Safe for many threads and many processes; not to be carried across a fork."""
 
-    def __init__(
-        self, path: Path, identity: Identity, recorder: SqliteRecorder, genesis: bytes, codec: EventCodec
-    ) -> None:
-        self.path, self.identity, self.recorder, self.genesis = path, identity, recorder, genesis
-        self._codec, self._writer = codec, recorder.writer
+    def __init__(self, path: Path, identity: Identity, engine: LogEngine, codec: EventCodec, clock: Clock) -> None:
+        self.path, self.identity, self.engine = path, identity, engine
+        self.genesis = digest.genesis(**identity._asdict())
+        self._codec = codec
+        self._listeners: set[Listener] = set()
+        self._listeners_lock = threading.Lock()
+        self.writer = LogWriter(
+            engine, path=path, clock=clock, codec=codec, genesis=self.genesis, committed=self._notify_listeners
+        )
         self._around_append: Callable[[], AbstractContextManager[None]] | None = None
         self._origin, self._closed = fork_guard.Origin(), False
 
@@ -69,41 +71,35 @@ class EventLog:
         encrypt: bool | None = None,
         identity: Identity | None = None,
     ) -> Self:
-        """Open the log in `folder`, creating both when `create` is set and nothing is there.
+        """Open the log in `folder`, creating both when `create` is set and there is none.
 
-        What is created is a log of its own, or with `identity` another copy of the log that has it, without its keys.
-        A log that is created encrypts its content unless `encrypt` is False. What a log that is there does was
-        settled then; `InvalidInput` if it is not what `encrypt` says. Raises `StoreNotFound`, `NotAStore`,
-        `StoreNotWritable` or `FormatTooNew`; a folder that is no store is left as it was.
+        A new log encrypts its content unless `encrypt` is False. An existing log keeps what it was created with:
+        `InvalidInput` if `encrypt` contradicts it. With `identity` the new log is a copy of the log that has it,
+        without its keys. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable` or `FormatTooNew`; a folder that is
+        no store is left unchanged.
         """
         path = folder / LOG_FILE
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
             identity = find_or_create(folder, clock=clock, create=create, encrypt=encrypt, identity=identity)
-            engine = sqlite.create_engine(
-                path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
-            )
-        genesis = digest.genesis(**identity._asdict())
+            engine = SqliteEngine(path, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
         codec = EventCodec()
         if identity.is_sealed:
             keys = Keyring(folder / keys_file.KEYS_FILE, log_id=identity.log_id, busy_timeout_s=busy_timeout_s)
             codec = EventCodec(Sealer(keys))
-        recorder = SqliteRecorder(
-            engine, path=path, clock=clock, genesis=genesis, codec=codec, busy_timeout_s=busy_timeout_s
-        )
-        return cls(path, identity, recorder, genesis, codec)
+        return cls(path, identity, engine, codec, clock)
 
     @property
     def keyring(self) -> Keyring | None:
-        """The keys of its content, None where that is stored plain."""
+        """The keys of its content, None where content is stored in the clear."""
         return None if self._codec.sealer is None else self._codec.sealer.keyring
 
     @property
     def busy_timeout_s(self) -> float:
-        """How long to wait for who holds a lock of the store, in seconds."""
-        return self.recorder.busy_timeout_s
+        """How long to wait for a lock that another process holds, in seconds."""
+        return self.engine.busy_timeout_s
 
     def epoch(self) -> int:
-        """Return the forgetting epoch. What is read after it was sampled holds nothing forgotten up to there."""
+        """Return the forgetting epoch. Reads after this call return nothing that was forgotten up to that epoch."""
         return self.version(FORGETTING_STREAM)
 
     @property
@@ -115,7 +111,9 @@ class EventLog:
         """Finish queued appends and close the file. Appends after this raise `StoreClosed`."""
         if not self._closed and self._origin.is_here:
             self._closed = True
-            self.recorder.close()
+            self.writer.close()
+            self._notify_listeners()  # Subscriptions wake up, find the log closed, and end with `StoreClosed`.
+            self.engine.close()
             if self.keyring is not None:
                 self.keyring.close()
 
@@ -129,9 +127,9 @@ class EventLog:
         if not self._origin.is_here:
             self._require_usable()
         if self._around_append is None:
-            return self._writer.transact(work)
+            return self.writer.transact(work)
         with self._around_append():
-            return self._writer.transact(work)
+            return self.writer.transact(work)
 
     def observe(
         self,
@@ -145,10 +143,29 @@ class EventLog:
         own.
         """
         self._around_append = around_append
-        self._writer.on_commit(on_commit)
+        self.writer.on_commit(on_commit)
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener.set()` after every commit of this process.
+
+        Commits of other processes have to be looked for, every `engine.poll_interval_s` seconds.
+        """
+        with self._listeners_lock:
+            self._listeners.add(listener)
+
+    def unlisten(self, listener: Listener) -> None:
+        """Undo `listen`."""
+        with self._listeners_lock:
+            self._listeners.discard(listener)
+
+    def _notify_listeners(self) -> None:
+        if self._listeners:
+            with self._listeners_lock:
+                for listener in self._listeners:
+                    listener.set()
 
     def rehearse(self, work: Callable[[Transaction], Result]) -> Result:
-        """Return what `transact` would return for `work`, having written nothing. Raises as that does."""
+        """Return what `transact` would return for `work`, without writing anything. Raises as that does."""
         results: list[Result] = []
 
         def undone(tx: Transaction) -> None:
@@ -161,103 +178,141 @@ class EventLog:
 
     def head(self) -> Head:
         """Return the last committed position and its digest; position 0 and digest(0) for an empty log."""
-        with self._reading() as driver:
-            found = driver.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
+        with self._reading() as reads:
+            found = reads.head()
         if found is None:
             return Head(position=ORIGIN, digest=self.genesis.hex())
         return Head(position=Position(found[0]), digest=_digest(found[1], position=found[0]).hex())
 
     def last_given(self) -> Position:
-        """Return the highest position ever given, which outlives the row that got it."""
-        with self._reading() as driver:
-            found = driver.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-        return ORIGIN if found is None else Position(found[0])
+        """Return the highest position ever given, which outlives its event."""
+        with self._reading() as reads:
+            return Position(reads.last_given())
 
     def digest_at(self, position: Position) -> bytes | None:
-        """Return the stored digest at exactly `position`, digest(0) at 0, None where no event is."""
+        """Return the stored digest at exactly `position`, digest(0) at 0, None where there is no event."""
         if position == ORIGIN:
             return self.genesis
-        with self._reading() as driver:
-            found = driver.execute("SELECT digest FROM events WHERE position = ?", (position,)).fetchone()
-        return None if found is None else _digest(found[0], position=position)
+        with self._reading() as reads:
+            found = reads.digest_at(position)
+        return None if found is None else _digest(found, position=position)
 
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Yield events of `(after, upto]` in order, in batches of at most `batch_max`.
 
         Raises `UndecodableEvent`, naming the position.
         """
-        for rows in self._pages(_SELECT_RANGE, after=after, upto=upto, batch_max=batch_max):
+        # Each page is a read transaction of its own, so that a long read does not hold the WAL.
+        while after < upto:
+            with self._reading() as reads:
+                rows = reads.events(after=after, upto=upto, limit=batch_max)
+            if not rows:
+                return
             yield self._codec.recorded_events(rows)
+            after = rows[-1][0]
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the stored bytes of `(after, upto]` undecoded: every column of the table in its order."""
-        return self._pages(_SELECT_BYTES, after=after, upto=upto, batch_max=batch_max)
-
-    def encode(self, stream: str, version: int, event: Event) -> bytes:
-        """Return the bytes of an event as they are to be stored. Raises `InvalidInput`, `KeysMissing`."""
-        with self._reading() as driver:
-            return self._codec.encode(stream, version, event, driver.execute)
-
-    def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
-        """Return the event of stored bytes. Raises `UndecodableEvent`, `LogDamaged`, `KeysMissing`."""
-        return self._codec.decode(stream, version, topic, state, position=position)
-
-    def _pages(self, query: str, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
-        # Each page is a read transaction of its own, so that a long reading does not hold the WAL.
+        """Yield the rows of `(after, upto]` undecoded: every column, texts as bytes."""
         while after < upto:
-            with self._reading() as driver:
-                rows = driver.execute(query, (after, upto, batch_max)).fetchall()
+            with self._reading() as reads:
+                rows = reads.stored(after=after, upto=upto, limit=batch_max)
             if not rows:
                 return
             yield rows
             after = rows[-1][0]
 
+    def encode(self, stream: str, version: int, event: Event) -> bytes:
+        """Return the bytes that an event is stored as. Raises `InvalidInput`, `KeysMissing`."""
+        with self._reading() as reads:
+            return self._codec.encode(stream, version, event, reads)
+
+    def decode(self, position: int, stream: str, version: int, topic: str, state: bytes) -> Event:
+        """Return the event of stored bytes. Raises `UndecodableEvent`, `LogDamaged`, `KeysMissing`."""
+        return self._codec.decode(stream, version, topic, state, position=position)
+
     def read_stream(
         self, stream: str, *, after: Version = NO_STREAM, upto: Position, batch_max: int = 500
     ) -> Iterator[list[RecordedEvent]]:
-        """Yield events of one stream behind version `after`, up to position `upto`, in batches."""
+        """Yield events of one stream after version `after`, up to position `upto`, in batches."""
         while True:
-            with self._reading() as driver:
-                rows = driver.execute(_SELECT_STREAM, (stream, after, upto, batch_max)).fetchall()
+            with self._reading() as reads:
+                rows = reads.stream(stream, after=after, upto=upto, limit=batch_max)
             if not rows:
                 return
             yield self._codec.recorded_events(rows)
             after = Version(rows[-1][2])
 
     def first_event(self, stream: str) -> RecordedEvent | None:
-        """Return the event that a stream begins with, None if nothing was appended to it."""
-        with self._reading() as driver:
-            row = driver.execute(
-                f"SELECT {_COLUMNS} FROM events WHERE stream = ? AND version = 1", (stream,)
-            ).fetchone()
-        return None if row is None else self._codec.recorded_events([row])[0]
+        """Return the first event of a stream, None if nothing was appended to it."""
+        with self._reading() as reads:
+            return self._recorded(reads.first_event(stream))
 
     def last_event(self, stream: str) -> RecordedEvent | None:
-        """Return the event that a stream ends with, None if nothing was appended to it."""
-        query = f"SELECT {_COLUMNS} FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-        return next(iter(self._codec.recorded_events(self.ask(query, (stream,)))), None)
+        """Return the last event of a stream, None if nothing was appended to it."""
+        with self._reading() as reads:
+            return self._recorded(reads.last_event(stream))
 
     def last_turns(self, stream: str, *, after: Position, upto: Position, limit: int) -> list[RecordedEvent]:
-        """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without those forgotten."""
-        with self._reading() as driver:
-            latest = _version(driver, stream)
-            return last_turns(driver.execute, self._codec, stream, after=after, upto=upto, latest=latest, limit=limit)
+        """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
+        with self._reading() as reads:
+            return last_turns(reads, self._codec, stream, after=after, upto=upto, limit=limit)
 
     def event_at(self, position: Position) -> RecordedEvent | None:
         """Return the event at a position, None if there is none."""
-        query = f"SELECT {_COLUMNS} FROM events WHERE position = ?"
-        return next(iter(self._codec.recorded_events(self.ask(query, (position,)))), None)
+        with self._reading() as reads:
+            return self._recorded(reads.event_at(position))
+
+    def _recorded(self, row: EventRow | None) -> RecordedEvent | None:
+        return None if row is None else self._codec.recorded_events([row])[0]
 
     def position_of(self, stream: str, key: str) -> Position | None:
-        """Return where the event of `stream` lies that carries the idempotency key, forgotten or not; None for none."""
-        found = self.ask("SELECT position FROM events WHERE stream = ? AND key = ?", (stream, key))
-        return Position(found[0][0]) if found else None
+        """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
+        with self._reading() as reads:
+            found = reads.position_of(stream, key)
+        return None if found is None else Position(found)
 
-    def ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Return the rows that a query finds: where something lies, nothing of what was said."""
-        with self._reading() as driver:
-            found: list[tuple[Any, ...]] = driver.execute(query, parameters).fetchall()
-        return found
+    def topics(self, stream: str, *, first: int, last: int, before: Position) -> list[tuple[int, str]]:
+        """Return position and topic of the versions `first` to `last` of a stream that lie before a position."""
+        with self._reading() as reads:
+            return reads.topics(stream, first=first, last=last, before=before)
+
+    def streams_with(self, topic: str, *, after: Position, upto: Position) -> list[str]:
+        """Return the stream of every event of `topic` in `(after, upto]`, in order."""
+        with self._reading() as reads:
+            return reads.streams_with(topic, after=after, upto=upto)
+
+    def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
+        """Return which of `streams` has the first event with an idempotency key, None if none has."""
+        with self._reading() as reads:
+            return reads.first_stream_with(key, streams)
+
+    def keys(self, stream: str) -> list[tuple[int, str]]:
+        """Return version and idempotency key of the events of a stream that have one, in order."""
+        with self._reading() as reads:
+            return reads.keys(stream)
+
+    def stored_states(
+        self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
+    ) -> list[tuple[int, str, bytes]]:
+        """Return version, topic and stored bytes of the events of a stream with versions in `(after, upto]`."""
+        with self._reading() as reads:
+            return reads.states(stream, after=after, upto=upto, descending=descending, limit=limit)
+
+    def stored_events(
+        self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int
+    ) -> list[EventRow]:
+        """Return the event rows in `(after, upto]` of the streams whose names begin with `prefix`, undecoded.
+
+        `topics` narrows them to these; empty means all.
+        """
+        with self._reading() as reads:
+            return reads.selected(after=after, upto=upto, prefix=prefix, topics=topics, limit=limit)
+
+    def last_position(self, prefix: str) -> Position | None:
+        """Return the last position in the streams whose names begin with `prefix`, None if there is none."""
+        with self._reading() as reads:
+            found = reads.last_selected(prefix)
+        return None if found is None else Position(found)
 
     def fold(
         self,
@@ -269,64 +324,62 @@ class EventLog:
     ) -> FoldedState[State]:
         """Return the state of `stream`, now or as of position `upto`. `evolve` must not depend on turns.
 
-        `known` may know a state to begin with, which saves reading what is before it.
+        `known` may return a state to start from, which saves reading the events before it.
         """
 
-        with self._reading() as driver:
+        with self._reading() as reads:
 
             def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-                return read_sparse(driver.execute, self._codec, stream, after=after, upto=upto)
+                return read_not_turns(reads, self._codec, stream, after=after, upto=upto)
 
-            epoch = _version(driver, FORGETTING_STREAM)
+            epoch = reads.version(FORGETTING_STREAM)
             return fold_stream(stream, upto, evolve, read=read, known=known, epoch=epoch)
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, 0 if nothing was appended to it."""
-        with self._reading() as driver:
-            return _version(driver, stream)
+        with self._reading() as reads:
+            return Version(reads.version(stream))
 
     def recorded_at(self, position: Position) -> Micros:
         """Return when the event at `position`, or the last one before it, was recorded."""
-        query = "SELECT recorded_at FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1"
-        with self._reading() as driver:
-            found = driver.execute(query, (position,)).fetchone()
-        return self.identity.created_at if found is None else Micros(found[0])
+        with self._reading() as reads:
+            found = reads.recorded_at(position)
+        return self.identity.created_at if found is None else Micros(found)
 
     def count(self, *, topic: str, after: Position, upto: Position) -> int:
         """Return how many events of `topic` lie in `(after, upto]`."""
-        query = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
-        with self._reading() as driver:
-            return int(driver.execute(query, (topic, after, upto)).fetchone()[0])
+        with self._reading() as reads:
+            return reads.count(topic, after=after, upto=upto)
 
     def missing_triggers(self) -> list[str]:
-        """Return the append-only triggers that this file should have and has not."""
-        with self._reading() as driver:
-            return altered_triggers(dict(driver.execute(SELECT_TRIGGERS)))
+        """Return which of the append-only triggers are missing or altered."""
+        self._require_usable()
+        return self.engine.missing_triggers()
 
     def contradictions(self) -> list[str]:
-        """Return what is wrong with the file beside what its rows say. Reads all of it in one transaction."""
-        with self._reading() as driver:
-            found = integrity.contradictions(driver)
-        if sqlite.is_marked_read_only(self.path):
-            found.append(f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}")
-        return found
+        """Return what is wrong with the database beside the content of its rows. Reads all of it."""
+        self._require_usable()
+        return self.engine.contradictions()
 
     def size_bytes(self) -> int:
-        """Return the bytes of the log's pages, the WAL not counted."""
-        with self._reading() as driver:
-            pages = driver.execute("PRAGMA page_count").fetchone()[0]
-            return int(pages * driver.execute("PRAGMA page_size").fetchone()[0])
+        """Return the size of the log on disk."""
+        self._require_usable()
+        return self.engine.size_bytes()
 
-    def checkpointed(self) -> wal_checkpointer.Checkpointed:
-        """Return how much of the write-ahead log is in the file's pages already. Changes nothing."""
-        with self._reading() as driver:
-            return wal_checkpointer.checkpoint(driver, "NOOP")[1]
+    def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
+        """Copy the log of one moment into the new file `target`, durably, without holding up writers.
+
+        `moved` is called with the bytes copied by each step, and may raise to stop. Raises errors of mnemolog, and
+        `OSError` for the target.
+        """
+        self._require_usable()
+        self.engine.copy_to(target, moved=moved)
 
     @contextmanager
-    def _reading(self) -> Iterator[Any]:
+    def _reading(self) -> Iterator[LogReader]:
         self._require_usable()
-        with sqlite.mapped_errors(self.path), self.recorder.engine.connect() as connection:
-            yield connection.connection.driver_connection
+        with self.engine.reading() as reads:
+            yield reads
 
     def _require_usable(self) -> None:
         if self._closed:
@@ -335,12 +388,7 @@ class EventLog:
 
 
 def _digest(stored: object, *, position: int) -> bytes:
-    """Return a digest as it is stored, unless damage has made something else of it."""
+    """Return a stored digest. Raises `LogDamaged` where it is not bytes."""
     if not isinstance(stored, bytes):
         raise errors.LogDamaged("its digest is damaged", position=position)
     return stored
-
-
-def _version(driver: Any, stream: str) -> Version:
-    found = driver.execute("SELECT max(version) FROM events WHERE stream = ?", (stream,)).fetchone()[0]
-    return NO_STREAM if found is None else Version(found)

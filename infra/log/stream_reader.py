@@ -1,34 +1,43 @@
-"""The turns of a stream, from the newest back."""
+"""The events of one stream without its turns, and its turns without the rest, newest first.
+
+What a session is stays quick to fold however long it talks, and its last turns are quick to find however many events
+follow them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import islice
-from typing import Any, Final
+from itertools import islice, takewhile
 
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Position, Version
+from mnemolog.infra.log.engine import LogReader
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.sqlite.schema import NOT_A_TURN
-
-Execute = Callable[..., Any]
-
-_SELECT_POSITION: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
-_SELECT_TURNS: Final = (
-    "SELECT position, stream, version, topic, state, key, recorded_at FROM events "
-    f"WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
-)
 
 
-def version_at(execute: Execute, stream: str, position: Position, *, latest: Version) -> int:
+def read_not_turns(
+    reads: LogReader, codec: EventCodec, stream: str, *, after: Version, upto: Position | None = None
+) -> list[RecordedEvent]:
+    """Return the events of a stream after version `after`, up to position `upto`, without turns."""
+    rows = reads.not_turns(stream, after=after)
+    if upto is None:
+        return codec.recorded_events(rows.fetchall())
+    # Positions rise with versions. A condition on them would not end the scan: it would read on to the last
+    # event of the stream, so that going back would cost all that came since.
+    try:
+        return codec.recorded_events(takewhile(lambda row: row[0] <= upto, rows))
+    finally:
+        rows.close()
+
+
+def version_at(reads: LogReader, stream: str, position: Position, *, latest: Version) -> int:
     """Return the version of the last event of `stream` at or before a position, where `latest` is its last.
 
-    Versions rise with positions and have an index: halving them is quicker than to look through a stream.
+    Versions rise with positions and have an index: a binary search is quicker than a scan of the stream.
     """
     few, many = 0, int(latest)
     while few < many:
         middle = (few + many + 1) // 2
-        if execute(_SELECT_POSITION, (stream, middle)).fetchone()[0] <= position:
+        if reads.position_at(stream, middle) <= position:
             few = middle
         else:
             many = middle - 1
@@ -36,18 +45,12 @@ def version_at(execute: Execute, stream: str, position: Position, *, latest: Ver
 
 
 def last_turns(
-    execute: Execute,
-    codec: EventCodec,
-    stream: str,
-    *,
-    after: Position,
-    upto: Position,
-    latest: Version,
-    limit: int,
+    reads: LogReader, codec: EventCodec, stream: str, *, after: Position, upto: Position, limit: int
 ) -> list[RecordedEvent]:
-    """Return the last `limit` turns of `stream` in `(after, upto]`, newest first. Forgotten ones are passed over."""
-    versions = (version_at(execute, stream, position, latest=latest) for position in (after, upto))
-    rows = execute(_SELECT_TURNS, (stream, *versions))
+    """Return the last `limit` turns of `stream` in `(after, upto]`, newest first, without forgotten ones."""
+    latest = Version(reads.version(stream))
+    first, last = (version_at(reads, stream, position, latest=latest) for position in (after, upto))
+    rows = reads.turns_backward(stream, after=first, upto=last)
     codec.refresh()
     try:
         turns = (item for row in rows if isinstance((item := codec.recorded_event(*row)).event, TurnRecorded))

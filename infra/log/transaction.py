@@ -1,19 +1,17 @@
-"""What units of work see and stage under the write lock of the log."""
+"""What a unit of work reads and stages under the write lock of the log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
-
-from eventsourcing.persistence import StoredEvent
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import NO_STREAM, ORIGIN, Micros, Position, Version
+from mnemolog.domain.position import NO_STREAM, Micros, Position, Version
 from mnemolog.domain.row import LogRow
 from mnemolog.domain.stream_fold import (
     Evolve,
@@ -26,40 +24,28 @@ from mnemolog.domain.stream_fold import (
     nothing_known,
     of_epoch,
 )
+from mnemolog.infra.log.engine import LogReader, Row
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.sparse import SELECT_SPARSE, read_sparse
-from mnemolog.infra.log.sqlite.schema import NOT_A_TURN
-from mnemolog.infra.log.stream_reader import version_at
-
-Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
-"""The columns of a stored event as INSERT_EVENTS takes them.
-
-Blobs are bytearrays: pysqlite3 binds those as they are, where for bytes it first looks for an adapter.
-"""
+from mnemolog.infra.log.stream_reader import read_not_turns, version_at
 
 STREAMS_CACHED_MAX: Final = 10_000
 LATEST: Final = Position(INTEGER_MAX)
 
-_SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_SELECT_LAST: Final = "SELECT position FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
-_SELECT_TURNS: Final = (
-    "SELECT position, version, substr(state, 1, 3) FROM events "
-    f"WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
-)
-_SELECT_KEY: Final = "SELECT position, version, topic, state, recorded_at FROM events WHERE stream = ? AND key = ?"
 _TURN: Final = TurnRecorded.topic
 
 
 class Transaction:
-    """The log as its one writer knows it, with the rows that the group at hand will insert.
+    """The log as its one writer knows it, with the rows that the current group will insert.
 
-    It lives as long as the writer and is reset, not remade: staging a turn is the hot path. What it
-    remembers of streams holds until `forget`, which comes whenever another process may have written.
+    It lives as long as the writer and is reset, not recreated: staging a turn is the hot path. What it
+    remembers of streams holds until `forget`, which is called whenever another process may have written.
     """
+
+    reads: LogReader
+    """Queries on the writer's connection, which sets it. They do not see staged rows."""
 
     def __init__(self, clock: Clock, codec: EventCodec | None = None) -> None:
         self._clock, self.codec = clock, codec or EventCodec()
-        self.execute: Callable[..., Any] = _not_connected
         self.head = Position(0)
         self.head_digest = b""
         self.rows: list[Row] = []
@@ -67,9 +53,9 @@ class Transaction:
         self._states: dict[str, FoldedState[Any]] = {}
         """States as they are now, staged events included."""
         self._evolving: dict[str, tuple[Evolve[Any], Past[Any]]] = {}
-        """How each of those states goes on."""
+        """How to evolve each of those states."""
         self._folded: dict[str, FoldedState[Any]] = {}
-        """States as they were stored at some time: true for ever, and behind what others have appended since."""
+        """States as stored at some version: never wrong, possibly stale."""
         self._keys: dict[tuple[str, str], Row] = {}
         self._sparse: list[Row] = []
 
@@ -77,8 +63,7 @@ class Transaction:
         """Return the version of `stream`, staged rows included."""
         version = self._versions.get(stream)
         if version is None:
-            found = self.execute(_SELECT_VERSION, (stream,)).fetchone()
-            version = self._versions[stream] = NO_STREAM if found is None else Version(found[0])
+            version = self._versions[stream] = Version(self.reads.version(stream))
         return version
 
     def fold(self, stream: str, evolve: Evolve[State], known: Known[State] = nothing_known) -> State | None:
@@ -122,7 +107,7 @@ class Transaction:
         )
 
     def _stored(self, stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-        return read_sparse(self.execute, self.codec, stream, after=after, upto=upto)
+        return read_not_turns(self.reads, self.codec, stream, after=after, upto=upto)
 
     def _staged(self, stream: str, after: Version, upto: Position) -> list[RecordedEvent]:
         return [
@@ -132,43 +117,57 @@ class Transaction:
         ]
 
     def events(self, stream: str) -> Iterator[RecordedEvent]:
-        """Yield the events of `stream` that are no turns, staged ones included, one by one: they may be large."""
+        """Yield the events of `stream` without turns, staged ones included, one by one: they may be large."""
         self.codec.refresh()
-        for row in self.execute(SELECT_SPARSE, (stream, NO_STREAM)):
+        for row in self.reads.not_turns(stream, after=NO_STREAM):
             yield self.codec.recorded_event(*row)
         yield from self._staged(stream, NO_STREAM, LATEST)
 
     def find(self, stream: str, key: str) -> RecordedEvent | None:
-        """Return the event of `stream` that carries the idempotency key, if there is one."""
+        """Return the event of `stream` with an idempotency key, None if there is none."""
         row = self._keys.get((stream, key))
         if row is not None:
             return self.codec.recorded_event(row[0], stream, row[2], row[3], row[4], key, row[5])
-        found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
+        found = self.reads.event_with_key(stream, key)
         if found is None:
             return None
         position, version, topic, state, recorded_at = found
         return self.codec.recorded_event(position, stream, version, topic, state, key, recorded_at)
 
     def position_of(self, stream: str, key: str) -> Position | None:
-        """Return where the event of `stream` lies that carries the idempotency key, forgotten or not."""
+        """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
         staged = self._keys.get((stream, key))
         if staged is not None:
             return Position(staged[0])
-        found = self.execute(_SELECT_KEY, (stream, key)).fetchone()
-        return None if found is None else Position(found[0])
+        found = self.reads.position_of(stream, key)
+        return None if found is None else Position(found)
 
     def last_position(self, stream: str) -> Position:
         """Return the position of the last event of `stream`, staged ones included; 0 for none."""
         for row in reversed(self.rows):
             if row[1] == stream:
                 return Position(row[0])
-        found = self.execute(_SELECT_LAST, (stream,)).fetchone()
-        return Position(found[0]) if found else ORIGIN
+        return Position(self.reads.last_position(stream))
+
+    def key_at(self, stream: str, version: int) -> str | None:
+        """Return the idempotency key of a version of `stream`, staged ones included; None if it has none."""
+        for row in self.rows:
+            if row[1] == stream and row[2] == version:
+                return row[7]
+        return self.reads.key_at(stream, version)
+
+    def last_key(self, stream: str) -> str | None:
+        """Return the idempotency key of the last event of `stream`, staged ones included."""
+        for row in reversed(self.rows):
+            if row[1] == stream:
+                return row[7]
+        found = self.reads.last_event(stream)
+        return None if found is None else found[5]
 
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[Position]:
         """Return the positions of the last `limit` turns of `stream` in `(after, upto]`, newest first.
 
-        Forgotten ones are passed over: nobody sees them.
+        Forgotten ones are left out.
         """
         if limit > INTEGER_MAX:
             raise OverflowError(limit)
@@ -181,18 +180,18 @@ class Transaction:
         if len(staged) >= limit:
             return staged[:limit]
         latest = Version(self.version(stream) - sum(row[1] == stream for row in self.rows))
-        versions = (version_at(self.execute, stream, position, latest=latest) for position in (after, upto))
+        first, last = (version_at(self.reads, stream, position, latest=latest) for position in (after, upto))
         self.codec.refresh()
-        stored = self.execute(_SELECT_TURNS, (stream, *versions))
-        there = (Position(row[0]) for row in stored if not self.codec.is_forgotten(stream, row[1], row[2]))
-        found = [*staged, *islice(there, limit - len(staged))]
+        stored = self.reads.turn_heads_backward(stream, after=first, upto=last)
+        kept = (Position(row[0]) for row in stored if not self.codec.is_forgotten(stream, row[1], row[2]))
+        found = [*staged, *islice(kept, limit - len(staged))]
         stored.close()
         return found
 
     def append(
         self, stream: str, event: Event, *, expected: Version | None = None, key: str | None = None
     ) -> RecordedEvent:
-        """Stage one event at the end of `stream`, and say which place it will have.
+        """Stage one event at the end of `stream`; return it with the place it will have.
 
         With `expected`, raises `WrongExpectedVersion` unless the stream is at that version. Raises
         `InvalidInput` for an event that cannot be stored, `KeysMissing`.
@@ -204,7 +203,7 @@ class Transaction:
             raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=version)
         recorded_at = self._clock.now()
         topic = event.topic
-        stored = self.codec.encode(stream, version + 1, event, self.execute)
+        stored = self.codec.encode(stream, version + 1, event, self.reads)
         position = self._stage(stream, version + 1, topic, stored, key, recorded_at)
         recorded = RecordedEvent(
             position=position,
@@ -222,20 +221,17 @@ class Transaction:
             )
         return recorded
 
-    def append_stored(self, stored_events: Sequence[StoredEvent], streams: Sequence[str]) -> list[int]:
-        """Stage events of the eventsourcing library under the versions they carry."""
-        now = self._clock.now()
-        for stream in streams:
-            self._states.pop(stream, None)
-        return [
-            self._stage(stream, stored.originator_version, stored.topic, stored.state, None, now)
-            for stored, stream in zip(stored_events, streams, strict=True)
-        ]
+    def append_stored(self, stream: str, topic: str, state: bytes, *, key: str | None = None) -> Position:
+        """Stage bytes that another library encoded, at the end of `stream`. Raises `DuplicateKey`."""
+        if key is not None and (taken := self.position_of(stream, key)) is not None:
+            raise errors.DuplicateKey(stream=stream, key=key, position=taken)
+        self._states.pop(stream, None)
+        return self._stage(stream, self.version(stream) + 1, topic, state, key, self._clock.now())
 
     def append_rows(self, rows: Sequence[LogRow]) -> None:
-        """Stage events just as another copy of this log has them, digests included.
+        """Stage events as another copy of this log has them, digests included.
 
-        Raises `WrongExpectedVersion` for one that does not come next here, `DuplicateKey`.
+        Raises `WrongExpectedVersion` for an event that is not the next one of this log, `DuplicateKey`.
         """
         for row in rows:
             stream, key = row.stream.decode(), None if row.key is None else row.key.decode()
@@ -250,7 +246,7 @@ class Transaction:
                 raise errors.WrongExpectedVersion(stream=stream, expected=expected, actual=row.version)
 
     def undo_to(self, count: int, head: Position, head_digest: bytes) -> None:
-        """Unstage all rows but the first `count`, behind which the head was as given."""
+        """Unstage all rows but the first `count`, after which the head was as given."""
         rows = self.rows[:count]
         self.forget()
         self.head, self.head_digest, self.rows = head, head_digest, rows
@@ -259,7 +255,7 @@ class Transaction:
         self._sparse.extend(row for row in rows if row[3] != _TURN)
 
     def forget(self) -> None:
-        """Unstage everything, and forget what was known of streams."""
+        """Unstage everything, and forget what is remembered of streams."""
         self.rows = []
         self._versions.clear()
         self._states.clear()
@@ -268,7 +264,7 @@ class Transaction:
         self._sparse.clear()
 
     def committed(self) -> bool:
-        """Begin a new group: what was staged is stored now. Say whether that was anything."""
+        """Begin a new group: the staged rows are stored now. Return whether there were any."""
         wrote = bool(self.rows)
         self.rows = []
         if self._keys:
@@ -300,13 +296,9 @@ class Transaction:
         self._versions[stream] = Version(version)
         if topic != _TURN:
             self._sparse.append(row)
-            if stream == FORGETTING_STREAM:  # What was folded in the epoch that ends here may be forgotten.
+            if stream == FORGETTING_STREAM:  # Content folded in the epoch that ends here may be forgotten now.
                 self._states.clear()
                 self._evolving.clear()
         if key is not None:
             self._keys[stream, key] = row
         return position
-
-
-def _not_connected(*_: object) -> Any:
-    raise errors.StoreClosed

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final, TypeVar
-
-import sqlalchemy as sa
-from pysqlite3 import dbapi2
+from typing import TypeVar
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.domain.position import Position
-from mnemolog.infra import sqlite
+from mnemolog.infra.log.engine import LogConnection, LogEngine
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.group_commit import GroupCommit, Request
-from mnemolog.infra.log.sqlite.schema import INSERT_EVENTS, INSERT_KEYLESS, ROWS_MAX, SELECT_TRIGGERS, altered_triggers
-from mnemolog.infra.log.transaction import Row, Transaction
+from mnemolog.infra.log.transaction import Transaction
 
 Group = Sequence[Request[Transaction]]
 Result = TypeVar("Result")
-
-_SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
-_SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
-_SELECT_LAST_GIVEN: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 
 
 class LogWriter:
@@ -34,21 +25,19 @@ class LogWriter:
 
     def __init__(
         self,
-        engine: sa.Engine,
+        engine: LogEngine,
         *,
         path: Path,
         clock: Clock,
         codec: EventCodec,
         genesis: bytes,
-        busy_timeout_s: float,
         committed: Callable[[], None],
     ) -> None:
         self._path, self._genesis = path, genesis
-        self._busy_timeout_s = busy_timeout_s
         self._committed = committed
         self._engine = engine
-        self._connection: sa.Connection | None = None
-        self._driver: Any = None
+        self._errors: tuple[type[Exception], ...] = (*engine.driver_errors, errors.MnemologError)
+        self.connection: LogConnection | None = None
         self._transaction = Transaction(clock, codec)
         self._knows_head = False
         self._in_doubt: Group | None = None
@@ -73,11 +62,11 @@ class LogWriter:
         self._on_commit = callback
 
     def close(self) -> None:
-        """Finish what is queued, refuse what comes after, let go of the file."""
+        """Finish what is queued, refuse later appends, let go of the connection."""
         self._queue.close()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = self._driver = None
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
     def _run_group(self, group: Group) -> None:
         if self._in_doubt is not None:
@@ -93,29 +82,25 @@ class LogWriter:
             self._on_commit(perf_counter() - began, len(group))
 
     def _recover(self, group: Group) -> None:
-        """Find out what an interrupt left: a group that is committed stands, what is half done is undone."""
-        if self._driver is not None:
-            if self._is_committed():
+        """Settle the group of an interrupted write if it is committed; otherwise roll it back."""
+        if self.connection is not None:
+            if self._is_committed(self.connection):
                 self._settle(group)
-            self._roll_back()
+            self._roll_back(self.connection)
         self._in_doubt = None
 
-    def _is_committed(self) -> bool:
-        """Whether what is staged is in the file: the chain's digest is there, and no transaction is open."""
-        rows, driver = self._transaction.rows, self._driver
-        if not rows or driver.in_transaction:
-            return False
-        last = rows[-1]
-        found = driver.execute(_SELECT_DIGEST, (last[0],)).fetchone()
-        return found is not None and found[0] == last[6]
+    def _is_committed(self, connection: LogConnection) -> bool:
+        """Whether the staged rows are in the log: it has the digest of the last one, and the chain covers the rest."""
+        rows = self._transaction.rows
+        return bool(rows) and connection.has_committed(rows[-1])
 
     def _run(self, group: Group) -> None:
         self._in_doubt = group
         try:
-            if not (self._knows_head and self._write_on_what_is_known(group)):
+            if not (self._knows_head and self._write_on_known_head(group)):
                 self._write_under_lock(group)
-        except (sa.exc.SQLAlchemyError, dbapi2.Error, errors.MnemologError) as error:
-            if len(group) > 1 and sqlite.is_constraint_violation(error):
+        except self._errors as error:
+            if len(group) > 1 and self._engine.is_conflict(error):
                 for request in group:  # One of them is to blame: find out which, spare the others.
                     self._run([request])
             else:
@@ -126,29 +111,24 @@ class LogWriter:
                     request.settled = True
         self._in_doubt = None
 
-    def _write_on_what_is_known(self, group: Group) -> bool:
-        """Stage on the head as we left it and insert at the position behind it. False: nothing was done.
+    def _write_on_known_head(self, group: Group) -> bool:
+        """Stage on the head as this process left it, and append if it has not moved. False: nothing was done.
 
-        The insert itself proves the staging right: had another process appended since, the position would
-        be taken. One INSERT is a transaction of its own that takes the write lock before it reads, just as
-        BEGIN IMMEDIATE does, with two statements less.
+        That the head has not moved also proves everything else that was remembered: versions, keys, states.
         """
-        driver, transaction = self._driver, self._transaction
+        connection, transaction = self.connection, self._transaction
+        if connection is None:
+            return False
+        head, head_digest = transaction.head, transaction.head_digest
         try:
             if not self._stage(group) or not transaction.rows:
-                self._roll_back()
-                return False  # An answer without an insert proves nothing: ask again under the lock.
-            if len(transaction.rows) <= ROWS_MAX:
-                _insert(driver, transaction.rows)
-            else:
-                driver.execute("BEGIN IMMEDIATE")
-                _insert(driver, transaction.rows)
-                driver.execute("COMMIT")
-        except dbapi2.IntegrityError:
-            self._roll_back()
-            return False
+                self._roll_back(connection)
+                return False  # An answer without an insert proves nothing: stage again under the lock.
+            if not connection.append(transaction.rows, head=head, head_digest=head_digest):
+                self._roll_back(connection)
+                return False
         except BaseException as error:
-            self._settle_interrupted(group, error)
+            self._settle_interrupted(connection, group, error)
             raise
         self._settle(group)
         return True
@@ -156,20 +136,19 @@ class LogWriter:
     def _write_under_lock(self, group: Group) -> None:
         if self._failed is not None:
             raise self._failed
-        driver = self._driver or self._connect()
+        connection = self.connection or self._connect()
         try:
-            driver.execute("BEGIN IMMEDIATE")
-            self._read_head()
+            self._begin(connection)
             self._stage(group)
-            _insert(driver, self._transaction.rows)
-            driver.execute("COMMIT")
+            connection.insert(self._transaction.rows)
+            connection.commit()
         except BaseException as error:
-            self._settle_interrupted(group, error)
+            self._settle_interrupted(connection, group, error)
             raise
         self._settle(group)
 
     def _stage(self, group: Group) -> bool:
-        """Run the group's work in order. What one of them raises undoes that one only, and says False."""
+        """Run the group's work in order. An error undoes the work that raised it, no other; then return False."""
         transaction, clean = self._transaction, True
         for request in group:
             count, head, head_digest = len(transaction.rows), transaction.head, transaction.head_digest
@@ -182,72 +161,48 @@ class LogWriter:
                 transaction.undo_to(count, head, head_digest)
         return clean
 
-    def _read_head(self) -> None:
-        transaction, execute = self._transaction, self._driver.execute
+    def _begin(self, connection: LogConnection) -> None:
+        transaction = self._transaction
         transaction.forget()
+        position, digest, last_given = connection.lock()
         transaction.codec.refresh()
-        position, transaction.head_digest = execute(_SELECT_HEAD).fetchone() or (0, self._genesis)
-        given = execute(_SELECT_LAST_GIVEN).fetchone()
         # A position once given is never given again, even if its row was cut off from outside.
-        transaction.head = Position(max(position, given[0] if given else 0))
+        transaction.head = Position(max(position, last_given))
+        transaction.head_digest = self._genesis if digest is None else digest
         self._knows_head = True
 
     def _settle(self, group: Group) -> None:
         for request in group:
             request.settled = True
-        # Last: what is staged tells `_recover` that a commit stands.
+        # Last: `_recover` needs the staged rows to see that a commit stands.
         if self._transaction.committed():
             self._committed()
 
-    def _settle_interrupted(self, group: Group, error: BaseException) -> None:
-        """Roll back; or, if an interrupt arrived between the commit and us, let the commit stand."""
-        if not isinstance(error, Exception) and self._is_committed():
+    def _settle_interrupted(self, connection: LogConnection, group: Group, error: BaseException) -> None:
+        """Roll back; or, if an interrupt arrived after the commit, let the commit stand."""
+        if not isinstance(error, Exception) and self._is_committed(connection):
             self._settle(group)
         else:
-            self._roll_back()
+            self._roll_back(connection)
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, connection: LogConnection) -> None:
         self._transaction.forget()
         self._knows_head = False
-        if self._driver.in_transaction:
-            self._driver.execute("ROLLBACK")
+        connection.roll_back()
 
     def _meaning_of(self, error: Exception) -> Exception:
-        if isinstance(error, errors.MnemologError) or sqlite.is_constraint_violation(error):
+        if self._engine.is_conflict(error):
             return error
-        meaning = sqlite.map_error(error, self._path, busy_timeout_s=self._busy_timeout_s)
+        meaning = error if isinstance(error, errors.MnemologError) else self._engine.error_of(error)
         if isinstance(meaning, errors.LogWriteFailed):
             # Never try again: the next sync may succeed although the kernel dropped our pages.
             self._failed = meaning
-        meaning.__cause__ = error
+        if meaning is not error:
+            meaning.__cause__ = error
         return meaning
 
-    def _connect(self) -> Any:
-        # Only the leader of a group comes here, so there is nobody to share the connection with.
-        self._connection = self._engine.connect()
-        driver: Any = self._connection.connection.driver_connection
-        if changed := altered_triggers(dict(driver.execute(SELECT_TRIGGERS))):
-            self._failed = errors.LogWriteFailed(f"the log's triggers are not as they were made: {changed}")
-            raise self._failed
-        self._driver, self._transaction.execute = driver, driver.execute
-        return driver
-
-
-def _insert(driver: Any, rows: Sequence[Row]) -> None:
-    if not rows:
-        return
-    if len(rows) > ROWS_MAX:
-        for start in range(0, len(rows), ROWS_MAX):
-            _insert(driver, rows[start : start + ROWS_MAX])
-        return
-    if len(rows) == 1:
-        values: Sequence[Any] = rows[0]
-        keyless = values[-1] is None
-        if keyless:
-            values = values[:-1]
-    else:
-        keyless = all(row[-1] is None for row in rows)
-        values = [*chain.from_iterable([row[:-1] for row in rows] if keyless else rows)]
-    statement = (INSERT_KEYLESS if keyless else INSERT_EVENTS)[len(rows)]
-    if driver.execute(statement, values).rowcount != len(rows):
-        raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
+    def _connect(self) -> LogConnection:
+        # Only the leader of a group comes here, so no other thread uses the connection.
+        connection = self._engine.connect()
+        self.connection, self._transaction.reads = connection, connection.reads
+        return connection

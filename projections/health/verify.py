@@ -14,7 +14,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.digest import link
 from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, why_invalid
-from mnemolog.domain.events import EVENT_TYPES, ContentErased, ForgetRequested, SessionStarted
+from mnemolog.domain.events import EVENT_TYPES, FOREIGN_STREAMS, ContentErased, ForgetRequested, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.ports import AuditableLog, Progress
@@ -26,6 +26,7 @@ FINDINGS_MAX: Final = 1_000
 
 _DECODERS: Final = {topic.encode(): msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 
+_FOREIGN: Final = FOREIGN_STREAMS.encode()
 _SEALED: Final = bytes((SEALED,))
 _SEALED_TOPICS: Final = frozenset(topic.encode() for topic in SEALED_TOPICS)
 _FORGETTING: Final = frozenset({ForgetRequested.topic.encode(), ContentErased.topic.encode()})
@@ -182,7 +183,7 @@ class _Chain:
                 self._report(Kind.VERSION, position, stream, f"version {version} follows {known}")
             versions[stream] = version
             try:
-                if state[:1] == _SEALED:
+                if state[:1] == _SEALED and topic in decoders:
                     self.sealed += 1
                     if contents or topic not in _SEALED_TOPICS or why_invalid(state) is not None:
                         self._look_into(position, stream, version, topic, state)
@@ -193,6 +194,9 @@ class _Chain:
                     elif isinstance(event, SessionStarted) and event.sealed_name:
                         self.sealed += 1
             except (KeyError, *UNDECODABLE) as error:
+                if isinstance(error, KeyError) and _is_foreign(stream):
+                    before, digest = position, stored
+                    continue
                 name = topic.decode(errors="replace")
                 why = f"topic {name!r} is unknown" if isinstance(error, KeyError) else f"{name}: {error}"
                 self._report(Kind.UNDECODABLE, position, stream, why)
@@ -238,6 +242,11 @@ class _Chain:
 
     def _report(self, kind: Kind, position: Position, stream: bytes | None, detail: str) -> None:
         self._findings.append(Finding(kind=kind, position=position, stream=_name(stream), detail=detail))
+
+
+def _is_foreign(stream: Any) -> bool:
+    """Whether a stream holds events of another library, whose topics mnemolog does not know."""
+    return isinstance(stream, bytes) and stream.startswith(_FOREIGN)
 
 
 def _bytes(stored: Any) -> bytes:

@@ -13,6 +13,7 @@ from mnemolog.domain.events import (
     CheckpointRestored,
     ContentErased,
     Event,
+    ForeignEvent,
     ForgetCompleted,
     ForgetRequested,
     Forgotten,
@@ -108,6 +109,8 @@ def _told_of_memory(event: Event) -> str | None:
 
 def _told_of_forgetting(event: Event) -> str | None:
     match event:
+        case ForeignEvent():
+            return f"event of another library ({event.was}, {len(event.state)} bytes)"
         case Forgotten():
             return f"forgotten ({event.was})"
         case ForgetRequested():

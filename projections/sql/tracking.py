@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import sqlalchemy as sa
-from eventsourcing.persistence import IntegrityError, Tracking, TrackingRecorder
 
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.sql.database import ProjectionDatabase, fetch
+from mnemolog.projections.sql.database import fetch
 
 METADATA: Final = sa.MetaData()
 
@@ -50,34 +49,8 @@ def tracked(connection: sa.Connection, name: str) -> Tracked:
 def track(connection: sa.Connection, name: str, to: Tracked) -> None:
     """Record, in the caller's transaction, that `name` has read up to `to`.
 
-    Raises the eventsourcing library's `IntegrityError` unless the position rises.
+    The position has to rise: the caller has looked.
     """
     values = {"name": name, "position": to.position, "log_id": to.log_id, "digest": to.digest}
     if connection.execute(_UPSERT, values).rowcount != 1:
-        raise IntegrityError(f"{name!r} is at or past position {to.position}")
-
-
-class SqliteTrackingRecorder(TrackingRecorder):
-    """The eventsourcing library's `TrackingRecorder`, for projections written against that library.
-
-    Subclass it, write the view's data with `recording(tracking)`: both are saved, or neither.
-    """
-
-    def __init__(self, database: ProjectionDatabase) -> None:
-        self.database = database
-        with database.writing() as connection:
-            METADATA.create_all(connection)
-
-    def insert_tracking(self, tracking: Tracking) -> None:
-        """Record a position. Raises `IntegrityError` unless it rises."""
-        with self.database.writing() as connection:
-            self.track(connection, tracking)
-
-    def track(self, connection: sa.Connection, tracking: Tracking) -> None:
-        """Record a position in the transaction of `connection`."""
-        track(connection, tracking.application_name, Tracked(Position(tracking.notification_id), "", b""))
-
-    def max_tracking_id(self, application_name: str) -> int | None:
-        """Return the recorded position, or None."""
-        with self.database.reading() as connection:
-            return tracked(connection, application_name).position or None
+        raise AssertionError(f"{name!r} is at or past position {to.position}")

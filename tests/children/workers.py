@@ -92,7 +92,7 @@ class Deadly:
 def die_between_commit_and_return(pipe: Connection, folder: str, label: str, size: int) -> None:
     """Append one keyed batch and be killed after its commit, before the call returns."""
     store = open_store(folder, "s")
-    log_of(store).recorder.listen(Deadly(pipe))  # type: ignore[arg-type]
+    log_of(store).listen(Deadly(pipe))  # type: ignore[arg-type]
     store.record_many(batch_of("s", label, size, keyed=True))
     pipe.send("returned")
 

@@ -1,42 +1,18 @@
-"""An eventsourcing persistence module over our recorders, for that library's own suites.
-
-`PERSISTENCE_MODULE=tests.contract.factory` selects it, `MNEMOLOG_FOLDER` says where the files lie.
-"""
+"""A view for the eventsourcing library's own suites."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
-from eventsourcing.persistence import (
-    AggregateRecorder,
-    ApplicationRecorder,
-    InfrastructureFactory,
-    ProcessRecorder,
-    Tracking,
-)
+from eventsourcing.persistence import Tracking
 from eventsourcing.tests.projection import EventCountersView
 
-from mnemolog.eventsourcing import SqliteRecorder
+from mnemolog.eventsourcing import SqliteTrackingRecorder
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.tracking import SqliteTrackingRecorder
-from tests.support import FakeClock
 
-FOLDER = "MNEMOLOG_FOLDER"
-
-
-def uuid_recorder(log: EventLog) -> SqliteRecorder:
-    """A recorder on the file of `log` that hands out UUIDs, as applications of the library expect."""
-    return SqliteRecorder(
-        log.recorder.engine,
-        path=log.path,
-        clock=FakeClock(),
-        genesis=log.genesis,
-        originator_id_type="uuid",
-    )
+_views: list[SqliteTrackingRecorder] = []
 
 
 def tracking_database(folder: Path) -> ProjectionDatabase:
@@ -45,46 +21,10 @@ def tracking_database(folder: Path) -> ProjectionDatabase:
     return ProjectionDatabase(sqlite.create_engine(path, synchronous="NORMAL", create=True), path)
 
 
-class Factory(InfrastructureFactory[SqliteTrackingRecorder]):
-    """Makes the recorders that `ProjectionRunner` asks for."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._folder = Path(str(self.env.get(FOLDER)))
-        self._log: EventLog | None = None
-        self._recorder: SqliteRecorder | None = None
-
-    def application_recorder(self) -> ApplicationRecorder:
-        self._log = EventLog.open(self._folder / "log", clock=FakeClock(), create=True)
-        self._recorder = uuid_recorder(self._log)
-        return self._recorder
-
-    def tracking_recorder(
-        self, tracking_recorder_class: type[SqliteTrackingRecorder] | None = None
-    ) -> SqliteTrackingRecorder:
-        made = (tracking_recorder_class or SqliteTrackingRecorder)(tracking_database(self._folder))
-        _views.append(made)
-        return made
-
-    def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
-        raise NotImplementedError
-
-    def process_recorder(self) -> ProcessRecorder:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        if self._recorder is not None and self._log is not None:
-            self._recorder.close()
-            self._log.close()
-
-
-_views: list[SqliteTrackingRecorder] = []
-
-
 def close_views() -> None:
-    """Close the files of the views that were made: the runner leaves that to who made them."""
+    """Close the files of the views that were made: the runner does not."""
     while _views:
-        _views.pop().database.engine.dispose()
+        _views.pop().close()
 
 
 class SqliteEventCounters(SqliteTrackingRecorder, EventCountersView):
@@ -92,6 +32,7 @@ class SqliteEventCounters(SqliteTrackingRecorder, EventCountersView):
 
     def __init__(self, database: ProjectionDatabase) -> None:
         super().__init__(database)
+        _views.append(self)
         with database.writing() as connection:
             connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, n INTEGER)")
 

@@ -98,7 +98,7 @@ def unchanged(log):
 @pytest.mark.parametrize("statement", (REWRITING | UNLOCKING).values(), ids=(REWRITING | UNLOCKING).keys())
 def test_our_connections_refuse(log, unchanged, statement):
     """Whatever SQL reaches a connection of the library, recorded history stays, and so does its guard."""
-    with log.recorder.engine.connect() as connection:
+    with log.engine.pool.connect() as connection:
         before = settings_of(connection.connection.driver_connection)
         with pytest.raises(Exception, match=r"append-only|not authorized|may not be modified") as caught:
             connection.exec_driver_sql(statement)
@@ -111,7 +111,7 @@ def test_our_connections_refuse(log, unchanged, statement):
 @pytest.mark.parametrize("statement", REWRITING.values(), ids=REWRITING.keys())
 def test_our_connections_refuse_through_the_driver_too(log, unchanged, statement):
     """The driver's own cursor is no way around."""
-    with log.recorder.engine.connect() as connection:
+    with log.engine.pool.connect() as connection:
         driver = connection.connection.driver_connection
         with pytest.raises(dbapi2.DatabaseError, match=r"append-only|not authorized"):
             driver.executescript(statement)
@@ -142,7 +142,7 @@ def test_the_file_refuses_a_foreign_connection_that_asks_for_nothing(log, unchan
 
 def test_an_event_put_in_by_hand_is_noticed(log):
     """An INSERT past the log is no change of history; it is not linked, so the audit names it."""
-    with log.recorder.engine.connect() as connection:
+    with log.engine.pool.connect() as connection:
         connection.exec_driver_sql("INSERT " + INSERT + FORGED.format(5, "session/s", 5, "NULL"))
     found = verify(log)
     assert not found.sound
@@ -151,7 +151,7 @@ def test_an_event_put_in_by_hand_is_noticed(log):
 
 def test_an_event_put_in_by_hand_without_a_whole_digest_is_refused(log, unchanged):
     """The schema asks for 32 bytes."""
-    with log.recorder.engine.connect() as connection, pytest.raises(Exception, match="CHECK"):
+    with log.engine.pool.connect() as connection, pytest.raises(Exception, match="CHECK"):
         connection.exec_driver_sql(
             "INSERT " + INSERT + FORGED.format(5, "session/s", 5, "NULL").replace("zeroblob(32)", "zeroblob(31)")
         )
@@ -175,7 +175,7 @@ def test_a_log_that_lost_its_triggers_takes_no_more_events(log, folder, clock):
 
 def test_our_connections_still_read_check_and_back_up(log, tmp_path, unchanged):
     """The guard is in nobody's way who reads."""
-    with log.recorder.engine.connect() as connection:
+    with log.engine.pool.connect() as connection:
         driver = connection.connection.driver_connection
         assert driver.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[0] == 0

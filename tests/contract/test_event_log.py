@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from eventsourcing.persistence import StoredEvent
 from pysqlite3 import dbapi2
 
 from mnemolog.application.commands import decide, record_turn, start_session
@@ -17,6 +18,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import SessionEnded
 from mnemolog.domain.session import end, session_stream
 from mnemolog.domain.stream_fold import nothing_known
+from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.projections.health.verify import verify
 from mnemolog.projections.history.states import evolve
@@ -404,7 +406,7 @@ class TestSqliteLog(EventLogContract):
     def test_every_connection_has_our_settings(self, folder, synchronous, value):
         """Settings are of a connection, not of a file: each of several open at once is asked."""
         log = EventLog.open(folder, clock=FakeClock(), create=True, synchronous=synchronous, busy_timeout_s=7)
-        connections = [log.recorder.engine.connect() for _ in range(8)]
+        connections = [log.engine.pool.connect() for _ in range(8)]
         try:
             drivers = [connection.connection.driver_connection for connection in connections]
             found = [settings_of(driver) for driver in drivers]
@@ -427,7 +429,7 @@ class TestSqliteLog(EventLogContract):
 
     def test_the_default_is_the_safe_setting(self, log):
         """Who asks for nothing gets every commit synced."""
-        with log.recorder.engine.connect() as connection:
+        with log.engine.pool.connect() as connection:
             assert settings_of(connection.connection.driver_connection)["synchronous"] == 2
 
     def test_a_lock_held_by_others_is_log_busy_and_nothing_is_written(self, folder):
@@ -507,13 +509,11 @@ class TestSqliteLog(EventLogContract):
 
     def test_a_fork_may_not_write_through_the_recorder(self, log):
         """The library's door is guarded like ours: its applications fork as well."""
-        from eventsourcing.persistence import StoredEvent
-
-        log.recorder.insert_events([StoredEvent("a", 1, "t", b"")])
+        recorder_of(log).insert_events([StoredEvent("a", 1, "t", b"")])
 
         def child():
             try:
-                log.recorder.insert_events([StoredEvent("a", 2, "t", b"")])
+                recorder_of(log).insert_events([StoredEvent("a", 2, "t", b"")])
             except errors.StoreForked:
                 return "forked"
             return "worked"
@@ -523,15 +523,13 @@ class TestSqliteLog(EventLogContract):
 
     def test_the_recorder_of_a_closed_log_refuses_everything(self, log):
         """The library's door closes with ours: a read after it does not open the file again."""
-        from eventsourcing.persistence import StoredEvent
-
-        log.recorder.insert_events([StoredEvent("a", 1, "t", b"")])
+        recorder_of(log).insert_events([StoredEvent("a", 1, "t", b"")])
         log.close()
         for call in (
-            lambda: log.recorder.insert_events([StoredEvent("a", 2, "t", b"")]),
-            lambda: log.recorder.select_events("a"),
-            lambda: log.recorder.select_notifications(1, 10),
-            log.recorder.max_notification_id,
+            lambda: recorder_of(log).insert_events([StoredEvent("a", 2, "t", b"")]),
+            lambda: recorder_of(log).select_events("a"),
+            lambda: recorder_of(log).select_notifications(1, 10),
+            recorder_of(log).max_notification_id,
         ):
             with pytest.raises(errors.StoreClosed):
                 call()
@@ -539,7 +537,7 @@ class TestSqliteLog(EventLogContract):
     def test_closing_the_log_ends_its_subscriptions(self, log):
         """A subscription that is read when the log closes ends, or says that it is closed; it reads no more."""
         log.transact(start("s"))
-        subscription = log.recorder.subscribe(gt=0)
+        subscription = recorder_of(log).subscribe(gt=0)
         try:
             assert next(subscription).id == 1
 
@@ -558,7 +556,7 @@ class TestSqliteLog(EventLogContract):
     def test_a_subscription_receives_what_another_process_appends(self, log, folder):
         """Nobody notifies us across processes, yet every event arrives, in order."""
         log.transact(start("s"))
-        with log.recorder.subscribe(gt=0) as subscription:
+        with recorder_of(log).subscribe(gt=0) as subscription:
             child = start_child(CHILD, folder, "s", 30)
             received = in_thread(lambda: [next(subscription) for _ in range(31)])
             assert [entry.id for entry in received.result()] == list(range(1, 32))
@@ -569,7 +567,7 @@ class TestSqliteLog(EventLogContract):
     def test_a_subscription_receives_what_this_process_appends(self, log):
         """Own appends wake the subscription; topics and the position asked for are kept."""
         log.transact(start("s"))
-        with log.recorder.subscribe(gt=1, topics=["turn.recorded.v1"]) as subscription:
+        with recorder_of(log).subscribe(gt=1, topics=["turn.recorded.v1"]) as subscription:
             log.transact(append("s", "one", "two"))
             log.transact(lambda tx: tx.append("session/s", SessionEnded(), expected=3))
             log.transact(append("s", "three"))
@@ -609,6 +607,11 @@ class TestSqliteLog(EventLogContract):
         assert verify(log).sound
         assert log.head().position == 4 * 6
         log.close()
+
+
+def recorder_of(log):
+    """The eventsourcing library's recorder, over all streams of the log."""
+    return LogApplicationRecorder(log, id_type="text")
 
 
 def in_fork(function):

@@ -13,8 +13,10 @@ from eventsourcing import persistence
 from eventsourcing.application import Application
 from eventsourcing.persistence import EventStore, StoredEvent
 from eventsourcing.tests.persistence import (
+    AggregateRecorderTestCase,
     ApplicationRecorderTestCase,
     NonInterleavingNotificationIDsBaseCase,
+    ProcessRecorderTestCase,
     TrackingRecorderTestCase,
 )
 from eventsourcing.tests.projection import (
@@ -24,10 +26,17 @@ from eventsourcing.tests.projection import (
 )
 
 from mnemolog.domain.events import SessionEnded
-from mnemolog.eventsourcing import SqliteRecorder
+from mnemolog.eventsourcing import (
+    EventMapper,
+    LogAggregateRecorder,
+    LogApplicationRecorder,
+    LogProcessRecorder,
+    SqliteTrackingRecorder,
+    StreamEvent,
+    stream_prefix,
+)
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.mapper import EventMapper, StreamEvent
-from mnemolog.projections.sql.tracking import SqliteTrackingRecorder
+from mnemolog.projections.health.verify import verify
 from tests.contract import factory
 from tests.support import FakeClock, append, in_thread, once, read_all, start, started, turn, wait_for_queue
 
@@ -40,23 +49,18 @@ class InFolder:
         self.folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def open_recorder(self) -> SqliteRecorder:
+    def open_log(self) -> EventLog:
         log = EventLog.open(self.folder / "log", clock=FakeClock(), create=True)
         self.addCleanup(log.close)
-        recorder = factory.uuid_recorder(log)
-        self.addCleanup(recorder.close)
-        self.addCleanup(self.assert_chain_is_whole, log)
-        return recorder
+        self.addCleanup(self.assert_sound, log)
+        return log
 
-    def assert_chain_is_whole(self, log: EventLog) -> None:
-        """Each link of the chain follows from the one before: events that are not ours are chained too."""
-        from mnemolog.domain.digest import link
+    def open_recorder(self) -> LogApplicationRecorder:
+        return LogApplicationRecorder(self.open_log(), prefix=stream_prefix("events", "Suite"))
 
-        before = log.genesis
-        for rows in log.stored_rows(after=0, upto=log.head().position, batch_max=1_000):
-            for position, stream, version, topic, state, key, recorded_at, stored in rows:
-                before = link(before, position, stream, version, topic, state, key, recorded_at)
-                assert before == stored, position
+    def assert_sound(self, log: EventLog) -> None:
+        """Events of another library are chained and verified like ours."""
+        assert verify(log).findings == ()
 
     def open_view(self) -> factory.SqliteEventCounters:
         database = factory.tracking_database(self.folder)
@@ -65,15 +69,25 @@ class InFolder:
 
 
 class TestRecorder(InFolder, ApplicationRecorderTestCase):
-    def create_recorder(self) -> SqliteRecorder:
+    def create_recorder(self) -> LogApplicationRecorder:
         return self.open_recorder()
 
     def test_insert_subscribe(self) -> None:
         self.optional_test_insert_subscribe()
 
 
+class TestAggregateRecorder(InFolder, AggregateRecorderTestCase):
+    def create_recorder(self) -> LogAggregateRecorder:
+        return LogAggregateRecorder(self.open_log(), prefix=stream_prefix("snapshots", "Suite"))
+
+
+class TestProcessRecorder(InFolder, ProcessRecorderTestCase):
+    def create_recorder(self) -> LogProcessRecorder:
+        return LogProcessRecorder(self.open_log(), application="Suite")
+
+
 class TestNoInterleaving(InFolder, NonInterleavingNotificationIDsBaseCase):
-    def create_recorder(self) -> SqliteRecorder:
+    def create_recorder(self) -> LogApplicationRecorder:
         return self.open_recorder()
 
 
@@ -93,12 +107,13 @@ class TestProjection(InFolder, AggregateEventCountersProjectionTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.env = {"PERSISTENCE_MODULE": factory.__name__, factory.FOLDER: str(self.folder)}
+        self.env = {"PERSISTENCE_MODULE": "mnemolog.eventsourcing", "MNEMOLOG_FOLDER": str(self.folder)}
         self.addCleanup(factory.close_views)
 
 
 # The base cases are abstract: pytest would collect what was imported by name.
 del ApplicationRecorderTestCase, NonInterleavingNotificationIDsBaseCase, TrackingRecorderTestCase
+del AggregateRecorderTestCase, ProcessRecorderTestCase
 del AggregateEventCountersProjectionTestCase, EventCountersViewTestCase
 
 
@@ -106,7 +121,7 @@ def test_an_application_of_the_library_finds_its_aggregates_again(tmp_path):
     """What the library saved through our recorder, a new application on the same file reads back."""
     from eventsourcing.tests.projection import Counter
 
-    env = {"PERSISTENCE_MODULE": factory.__name__, factory.FOLDER: str(tmp_path)}
+    env = {"PERSISTENCE_MODULE": "mnemolog.eventsourcing", "MNEMOLOG_FOLDER": str(tmp_path)}
     application = Application[UUID](env=env)
     counter = Counter("visits")
     counter.increment()
@@ -119,9 +134,14 @@ def test_an_application_of_the_library_finds_its_aggregates_again(tmp_path):
     assert (found.name, found.count, found.version) == ("visits", 1, 2)
 
 
+def recorder_of(log):
+    """A recorder over all streams of the log."""
+    return LogApplicationRecorder(log, id_type="text")
+
+
 def test_its_event_store_puts_and_gets_our_events(log):
     """`EventStore(EventMapper(), recorder)` round-trips our events under the topics we chose."""
-    store = EventStore(EventMapper(log), log.recorder)
+    store = EventStore(EventMapper(log), recorder_of(log))
     events = [
         StreamEvent("session/s", 1, started(scope="acme/support")),
         StreamEvent("session/s", 2, turn("grüße, 世界 🌍", metadata={"n": [1, None, 2.5]}, said_at=-1)),
@@ -130,7 +150,7 @@ def test_its_event_store_puts_and_gets_our_events(log):
     recordings = store.put(events)
     assert [recording.notification.id for recording in recordings] == [1, 2, 3]
     assert list(store.get("session/s")) == events
-    assert [stored.topic for stored in log.recorder.select_events("session/s")] == [
+    assert [stored.topic for stored in recorder_of(log).select_events("session/s")] == [
         "session.started.v1",
         "turn.recorded.v1",
         "session.ended.v1",
@@ -141,7 +161,7 @@ def test_its_event_store_sees_what_the_log_wrote_and_the_other_way_round(log):
     """There is one log: both doors show the same events."""
     log.transact(start("s"))
     log.transact(append("s", "through the log"))
-    store = EventStore(EventMapper(log), log.recorder)
+    store = EventStore(EventMapper(log), recorder_of(log))
     store.put([StreamEvent("session/s", 3, turn("through the library"))])
     log.transact(append("s", "through the log again"))
     expected = ["through the log", "through the library", "through the log again"]
@@ -151,7 +171,7 @@ def test_its_event_store_sees_what_the_log_wrote_and_the_other_way_round(log):
 
 def test_a_version_that_is_taken_is_the_librarys_integrity_error(log):
     """Applications of the library catch its own error, and nothing of the refused list is written."""
-    store = EventStore(EventMapper(log), log.recorder)
+    store = EventStore(EventMapper(log), recorder_of(log))
     store.put([StreamEvent("session/s", 1, started())])
     head = log.head()
     with pytest.raises(persistence.IntegrityError):
@@ -161,12 +181,12 @@ def test_a_version_that_is_taken_is_the_librarys_integrity_error(log):
 
 def test_a_refused_insert_spares_the_others_of_its_group(log):
     """A taken version is one caller's error, although the group shares one statement and one commit."""
-    log.recorder.insert_events([StoredEvent("a", 1, "t", b"")])
+    recorder_of(log).insert_events([StoredEvent("a", 1, "t", b"")])
     waiting = []
 
     def fill():
         for name in ("b", "a", "c"):
-            insert = lambda name=name: log.recorder.insert_events([StoredEvent(name, 1, "t", b"")])  # noqa: E731
+            insert = lambda name=name: recorder_of(log).insert_events([StoredEvent(name, 1, "t", b"")])  # noqa: E731
             waiting.append(in_thread(insert))
             wait_for_queue(log, 1 + len(waiting))
 
@@ -174,4 +194,4 @@ def test_a_refused_insert_spares_the_others_of_its_group(log):
     with pytest.raises(persistence.IntegrityError):
         waiting[1].result()
     assert sorted(waiting[0].result() + waiting[2].result()) == [2, 3]
-    assert [entry.originator_id for entry in log.recorder.select_notifications(1, 10)] == ["a", "b", "c"]
+    assert [entry.originator_id for entry in recorder_of(log).select_notifications(1, 10)] == ["a", "b", "c"]

@@ -163,7 +163,7 @@ def test_an_import_is_cut_short_between_steps_and_may_be_run_again(folder, tmp_p
     async def main():
         async with AsyncMemoryStore.open(folder, model=None) as store:
             committed = Committed()
-            log_of(in_lanes(store)[0]).recorder.listen(committed)
+            log_of(in_lanes(store)[0]).listen(committed)
             task = asyncio.create_task(store.import_files([tmp_path / "said.jsonl"]))
             await seen(committed.once)
             await cancelled(task)

@@ -315,7 +315,7 @@ def test_two_hundred_records_at_once_are_each_there_once(folder):
         async with AsyncMemoryStore.open(folder, model=None) as store:
             await trip(store)
             commits = Counted()
-            log_of(in_lanes(store)[0]).recorder.listen(commits)
+            log_of(in_lanes(store)[0]).listen(commits)
             held = Held(store)
             tasks = [asyncio.create_task(store.record("trip", "user", f"tea {n}")) for n in range(200)]
             await held.waiting(WRITERS_MAX)

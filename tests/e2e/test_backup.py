@@ -14,6 +14,8 @@ from pysqlite3 import dbapi2
 import mnemolog
 from mnemolog import MemoryStore, restore_backup
 from mnemolog.infra import copy_database as copying
+from mnemolog.infra.log.sqlite import engine as log_engine
+from mnemolog.infra.log.sqlite.log_file import head_of_copy
 from mnemolog.operations import backup, backup_keys, backup_manifest, restore
 from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
@@ -280,6 +282,7 @@ def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeyp
             real(source, target, **options)
 
         monkeypatch.setattr(backup, "copy_database", copy)
+        monkeypatch.setattr(log_engine, "copy_database", copy)
         monkeypatch.setattr(backup_keys, "copy_database", copy)
 
     for number in range(1, 5):
@@ -317,6 +320,7 @@ def test_no_index_in_a_backup_has_read_more_than_its_log(filled, tmp_path, monke
         real(source, target, **options)
 
     monkeypatch.setattr(backup, "copy_database", copy)
+    monkeypatch.setattr(log_engine, "copy_database", copy)
     filled.backup(tmp_path / "b", keys=tmp_path / "keys")
     restore_backup(tmp_path / "b", tmp_path / "r", check="quick", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
@@ -337,7 +341,7 @@ def test_commits_of_others_do_not_make_a_copy_begin_again(filled, tmp_path, monk
 
     copying.copy_database(filled.path / "log.db", tmp_path / "copy.db", moved=commit)
     assert len(steps) > 3
-    assert copying.look_at(tmp_path / "copy.db").head == before
+    assert head_of_copy(tmp_path / "copy.db").position == before
 
 
 def test_the_command_line_backs_up_and_restores(filled, tmp_path, run):

@@ -133,7 +133,7 @@ def test_a_failed_append_is_told_once_for_all_who_waited(store, caplog, monkeypa
     """With the class of the error and how many callers it met."""
     session = store.start_session("trip")
     caplog.set_level(logging.DEBUG, logger="mnemolog")
-    monkeypatch.setattr("mnemolog.infra.log.writer._insert", _full)
+    monkeypatch.setattr("mnemolog.infra.log.sqlite.engine.SqliteConnection.insert", _full)
     with pytest.raises(mnemolog.StorageFull):
         session.record("user", SECRET)
     (record,) = [record for record in caplog.records if record.event == "append.failed"]

@@ -14,7 +14,7 @@ from mnemolog import InvalidInput, MemoryStore, RecallAudit
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
-from mnemolog.infra.log.mapper import encode
+from mnemolog.infra.log.event_codec import encode
 from mnemolog.projections.recall import ranking
 from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky
 

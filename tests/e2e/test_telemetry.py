@@ -137,7 +137,7 @@ def test_who_does_not_ask_imports_nothing_and_wraps_nothing(folder):
         "import sys; from mnemolog import MemoryStore\n"
         f"with MemoryStore.open({str(folder)!r}, model=None) as store:\n"
         "    store.start_session('s').record('user', 'tea'); store.recall('tea', mode='text')\n"
-        "    assert store._log._around_append is store._log._writer._on_commit is None\n"
+        "    assert store._log._around_append is store._log.writer._on_commit is None\n"
         "print(sorted(name for name in sys.modules if name.startswith('opentelemetry')))"
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
@@ -155,7 +155,9 @@ def test_the_page_lists_every_instrument_as_the_code_has_it():
 def test_the_page_lists_every_event_that_is_logged():
     """Found in the source: what is told and not listed, or listed and not told."""
     root = Path(__file__).parents[2]
-    sources = [p for layer in ("api", "domain", "infra", "projections") for p in (root / layer).rglob("*.py")]
+    sources = [
+        p for layer in ("adapters", "api", "domain", "infra", "projections") for p in (root / layer).rglob("*.py")
+    ]
     told = {name for p in sources for name in re.findall(r'structured_log\.\w+\(\s*"([a-z_.]+)"', p.read_text())}
     listed = set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| (?:debug|info|warning|error)", _page(), re.MULTILINE))
     assert told == listed

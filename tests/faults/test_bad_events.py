@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from eventsourcing.persistence import StoredEvent
 
 from mnemolog import EncodingFailed, MemoryStore, UndecodableEvent
 from mnemolog.adapters.support.store_access import log_of
@@ -55,7 +54,7 @@ def test_an_event_that_nobody_can_read_stops_every_rebuild_and_names_itself(fold
     topic, state = STORED[what]
 
     def record_bad(store):
-        return log_of(store).recorder.insert_events([StoredEvent("session/other", 1, topic, state)])[0]
+        return log_of(store).transact(lambda tx: tx.append_stored("session/other", topic, state))
 
     with MemoryStore.open(folder, model=HashEncoder(dimension=16), background=False) as store:
         bad = fill(store, WHERE[where], record_bad)

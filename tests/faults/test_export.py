@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from eventsourcing.persistence import StoredEvent
 from pysqlite3 import dbapi2
 
 from mnemolog import (
@@ -398,8 +397,7 @@ def test_sealed_states_are_opaque(store, tmp_path, seed):
     """Export, import and script look at no state: bytes that nobody can decode go there and back."""
     random_bytes = random.Random(seed).randbytes
     states = [b"\xc1" + random_bytes(size) for size in range(50)]
-    stored = [StoredEvent("session/x", version, "turn.recorded.v1", state) for version, state in enumerate(states, 1)]
-    log_of(store).recorder.insert_events(stored)
+    log_of(store).transact(lambda tx: [tx.append_stored("session/x", "turn.recorded.v1", state) for state in states])
     store.export(tmp_path / "sealed.jsonl")
     assert script_says(tmp_path / "sealed.jsonl")[0] == 0
     import_log(tmp_path / "sealed.jsonl", tmp_path / "copy")

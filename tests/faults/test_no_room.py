@@ -47,8 +47,8 @@ def append_many(store, _):
 
 
 def checkpoint(store, _):
-    with sqlite.mapped_errors(store.path), log_of(store)._reading() as driver:
-        wal_checkpointer.checkpoint(driver, "TRUNCATE")
+    with sqlite.mapped_errors(store.path), log_of(store)._reading() as reads:
+        wal_checkpointer.checkpoint(reads.driver, "TRUNCATE")
 
 
 def vectors(store, _):

@@ -125,9 +125,9 @@ def test_a_sync_that_failed_is_never_tried_again_by_whatever_thread(folder, monk
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s", session_id="s")
         acknowledged = [session.record("user", f"turn {n}").position for n in range(3)]
-        writer = log_of(store).recorder.writer
-        failing = FailingDriver(writer._driver)
-        monkeypatch.setattr(writer, "_driver", failing)
+        connection = log_of(store).writer.connection
+        failing = FailingDriver(connection.driver)
+        monkeypatch.setattr(connection, "driver", failing)
         for _ in range(3):
             with pytest.raises(LogWriteFailed):
                 session.record("user", "lost")

@@ -9,6 +9,7 @@ import pytest
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import CheckpointCreated, TurnRecorded
+from mnemolog.eventsourcing import LogApplicationRecorder
 from tests.children.workers import append_batches, messages, race
 from tests.support import in_thread, read_all
 
@@ -42,7 +43,7 @@ def test_a_reader_misses_nothing_while_eight_processes_append(
     def subscribe():
         """Take from a live subscription until all turns have come."""
         seen, read = [], 0
-        with log.recorder.subscribe(gt=0) as subscription:
+        with LogApplicationRecorder(log, id_type="text").subscribe(gt=0) as subscription:
             while read < turns:
                 entry = next(subscription)
                 seen.append(

@@ -181,7 +181,7 @@ def test_a_full_disk_takes_no_snapshot_and_keeps_no_read_from_answering(folder, 
         with open_store() as store:
             fill(store, 4)
             session = store.session("s")
-            log_of(store).recorder.engine.dispose()
+            log_of(store).engine.pool.dispose()
             for n in range(4, 12):
                 session.set(f"k{n}", n)
             for room in (0, 512, 4_096, 8_192):

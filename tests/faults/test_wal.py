@@ -80,7 +80,7 @@ def keep_below(store, warn_bytes):
     """Have the store's write-ahead log emptied from another size on. Returns what does it."""
     store._wal_keeper.close()
     log = log_of(store)
-    store._wal_keeper = keeper = wal_checkpointer.WalKeeper(log.path, log.recorder, warn_bytes=warn_bytes)
+    store._wal_keeper = keeper = wal_checkpointer.WalKeeper(log.path, log, warn_bytes=warn_bytes)
     return keeper
 
 

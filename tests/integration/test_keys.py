@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import random
 import shutil
-import sqlite3
 
 import pytest
 
@@ -19,7 +18,6 @@ from mnemolog.infra.log.event_log import EventLog
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
 ROOT = Node(0, 0, bytes(range(32)))
-MEMORY = sqlite3.connect(":memory:", check_same_thread=False)
 """A tree to look at."""
 
 
@@ -75,14 +73,17 @@ def keyring(tmp_path):
     keyring.close()
 
 
-def never(_query, _parameters):
-    """A log that has no content of any stream."""
-    return MEMORY.execute("SELECT 0")
+class Contents:
+    """A log of which every stream has content, or none."""
+
+    def __init__(self, *, sealed):
+        self.sealed = sealed
+
+    def holds_sealed(self, _stream):
+        return self.sealed
 
 
-def always(_query, _parameters):
-    """A log that has content of every stream."""
-    return MEMORY.execute("SELECT 1")
+never, always = Contents(sealed=False), Contents(sealed=True)
 
 
 def erasure(number=1):

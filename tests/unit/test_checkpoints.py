@@ -18,7 +18,7 @@ from mnemolog.domain.notes import add_note, clear_notes
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.task import set_task, update_task
 from mnemolog.domain.values import MISSING, all_values, clear_values, delete_value, set_value, value_at
-from mnemolog.infra.log.mapper import encode
+from mnemolog.infra.log.event_codec import encode
 from tests.memory_log import MemoryLog
 
 SECOND = 1_000_000

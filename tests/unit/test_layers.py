@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "infra.runtime": {"domain"},
     "infra.keys": {"domain", "infra.runtime", "infra.sqlite"},
     "infra.embedding": {"domain", "infra.runtime"},
-    "infra.log": {"domain", "infra.runtime", "infra.sqlite", "infra.keys"},
+    "infra.log": {"domain", "infra.runtime", "infra.sqlite", "infra.copy_database", "infra.keys"},
     "infra": {"domain", "infra"},
     # The read side: it knows the write side by the ports that it declares.
     "projections": {"domain", "infra.runtime", "infra.sqlite", "projections"},
@@ -50,6 +50,7 @@ MAY_IMPORT = {
     },
     "results": {"domain", "infra", "projections", "forgetting"},
     "defaults": {"domain"},
+    "eventsourcing": {"domain", "infra", "projections"},
     "working_memory": {"domain", "infra", "projections", "application", "results", "defaults"},
     "session": {"domain", "infra", "projections", "application", "results", "working_memory", "defaults"},
     "composition": {
@@ -118,6 +119,8 @@ LIBRARIES_BANNED = {
     "infra": {"faiss"},
     "projections": {"torch", "pysqlite3", "sentence_transformers"},
 }
+ONLY_IN = {"eventsourcing": "mnemolog.eventsourcing"}
+"""Libraries that only one module may import."""
 SOURCES = sorted(path for folder in FOLDERS.values() for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -194,6 +197,12 @@ def test_a_package_does_without_libraries_of_other_layers(package):
     for name, path in MODULES_OF.items():
         if covers(package, name.removeprefix("mnemolog.")):
             assert not imports_of(path) & LIBRARIES_BANNED[package], path
+
+
+def test_a_library_with_an_adapter_is_imported_by_that_only():
+    """It sits over the log, not under it."""
+    for library, adapter in ONLY_IN.items():
+        assert {name for name, path in MODULES_OF.items() if library in imports_of(path)} == {adapter}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -16,7 +16,7 @@ import mnemolog
 from mnemolog.domain import errors
 from mnemolog.domain.events import EVENT_TYPES
 from mnemolog.infra import sqlite
-from mnemolog.infra.log.mapper import decode, encode
+from mnemolog.infra.log.event_codec import decode, encode
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "events.json").read_text())
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.MnemologError)]

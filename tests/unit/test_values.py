@@ -22,7 +22,7 @@ from mnemolog.domain.values import (
     set_value,
     value_at,
 )
-from mnemolog.infra.log.mapper import decode, encode
+from mnemolog.infra.log.event_codec import decode, encode
 from tests.memory_log import MemoryLog
 
 SECOND = 1_000_000

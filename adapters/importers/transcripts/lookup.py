@@ -14,16 +14,10 @@ from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.domain.state import SessionState
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.sql.database import listed
 from mnemolog.store import MemoryStore
 
 _PAGE: Final = 200
 _COPIES_PAGE: Final = 500
-_STARTED = "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ?"
-_WITH_KEY = (
-    "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = 'session/' || known.value "
-    "AND events.key = ? ORDER BY events.position LIMIT 1"
-)
 
 
 class KnownSessions:
@@ -38,7 +32,7 @@ class KnownSessions:
     def refresh(self) -> None:
         """Look for sessions that were started since the last time."""
         head = self.log.head().position
-        for (stream,) in self.log.ask(_STARTED, (self._read_to, head, SessionStarted.topic)):
+        for stream in self.log.streams_with(SessionStarted.topic, after=self._read_to, upto=head):
             session = session_of(stream) or ""
             self._all.append(session)
             if SIDE in session:
@@ -65,8 +59,8 @@ class KnownSessions:
 
     def anywhere(self, key: str) -> str | None:
         """Return the session that has a turn, the first one that had it."""
-        rows = self.log.ask(_WITH_KEY, (listed(self._all), key))
-        return session_of(rows[0][0]) if rows else None
+        found = self.log.first_stream_with(key, [session_stream(session) for session in self._all])
+        return session_of(found) if found is not None else None
 
     def inherited(self, session: str, key: str) -> str | None:
         """Return the ancestor that has a turn which came before a session left it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -12,26 +12,16 @@ from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.position import Micros
+from mnemolog.domain.digest import genesis
+from mnemolog.domain.head import Head
+from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, LOG_FORMAT, PLAIN_FORMAT, create_schema
+from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, Identity
+from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, create_schema
 from mnemolog.infra.runtime.atomic_files import sync
 
 LOG_FILE: Final = "log.db"
-
-
-class Identity(NamedTuple):
-    """What a log says of itself."""
-
-    log_id: str
-    log_format: int
-    created_at: Micros
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether its content is encrypted."""
-        return self.log_format > PLAIN_FORMAT
 
 
 def find_or_create(
@@ -125,3 +115,16 @@ def _sync_names(folder: Path) -> None:
     """Make the new file's name durable, as its content already is."""
     sync(folder)
     sync(folder.absolute().parent)
+
+
+def head_of_copy(path: Path) -> Head:
+    """Return the head of a copied log, with its log id. Nothing may have it open; it stays unchanged byte for byte."""
+    with sqlite.mapped_errors(path):
+        connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?immutable=1", uri=True, isolation_level=None)
+        try:
+            identity = Identity(*connection.execute("SELECT log_id, format, created_at FROM log").fetchone())
+            found = connection.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
+        finally:
+            connection.close()
+    position, end = found or (ORIGIN, genesis(**identity._asdict()))
+    return Head(position=Position(position), digest=bytes(end).hex(), log_id=identity.log_id)

@@ -6,10 +6,6 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-PLAIN_FORMAT: Final = 1
-"""Of a log whose content is stored as it is."""
-LOG_FORMAT: Final = 2
-"""Of a log whose content is sealed (`mnemolog.infra.keys.encryption`), the newest."""
 APPLICATION_ID: Final = 0x6D6E6C67  # "mnlg", in the header of every log file
 
 METADATA: Final = sa.MetaData()

@@ -80,7 +80,7 @@ def checkpoint(driver: Any, mode: str) -> tuple[bool, Checkpointed]:
 
 
 class Commits(Protocol):
-    """Who tells of commits: the recorder of a log."""
+    """A log that notifies of commits: `EventLog` is one."""
 
     def listen(self, listener: Any) -> None:
         """Have `listener.set()` called after every commit."""

@@ -1,0 +1,294 @@
+"""The port that a database under a log implements. SQLite does: `mnemolog.infra.log.sqlite.engine`.
+
+Shared by all engines and therefore not here: group commit, staging, the digest chain, the event codec, folding.
+
+An engine keeps one promise above all: positions are given and digests are linked under one lock per log, so that
+commit order is position order without gaps. An *event row* below has the columns position, stream, version, topic,
+state, key, recorded_at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.position import Micros
+
+PLAIN_FORMAT: Final = 1
+"""The format of a log whose content is stored as it is."""
+LOG_FORMAT: Final = 2
+"""The newest format: that of a log whose content is encrypted (`mnemolog.infra.keys.encryption`)."""
+
+Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
+"""A row to insert: position, stream, version, topic, state, recorded_at, digest, key.
+
+Blobs are bytearrays: pysqlite3 binds those directly, and looks for an adapter of bytes first.
+"""
+EventRow = Sequence[Any]
+"""An event row, as defined above."""
+
+
+class Identity(NamedTuple):
+    """The identity of a log, set when it is created."""
+
+    log_id: str
+    log_format: int
+    created_at: Micros
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether its content is encrypted."""
+        return self.log_format > PLAIN_FORMAT
+
+
+class Rows(Protocol):
+    """Rows that are fetched while they are read: close it after a partial read."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rows."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """Return the remaining rows."""
+        ...
+
+    def close(self) -> None:
+        """Stop fetching."""
+        ...
+
+
+class LogReader(Protocol):
+    """Queries on one connection. `after` is exclusive and `upto` inclusive throughout."""
+
+    def head(self) -> tuple[int, Any] | None:
+        """Return the last position and its digest as stored, None for an empty log."""
+        ...
+
+    def last_given(self) -> int:
+        """Return the highest position ever given, which outlives its row; 0 for none."""
+        ...
+
+    def digest_at(self, position: int) -> Any:
+        """Return the digest as stored at a position, None where there is no event."""
+        ...
+
+    def recorded_at(self, position: int) -> int | None:
+        """Return when the last event at or before a position was recorded, None if there is none."""
+        ...
+
+    def events(self, *, after: int, upto: int, limit: int) -> list[EventRow]:
+        """Return event rows in order."""
+        ...
+
+    def stored(self, *, after: int, upto: int, limit: int) -> list[tuple[Any, ...]]:
+        """Return every column as stored, texts as bytes: an event row with the digest as eighth column."""
+        ...
+
+    def stream(self, stream: str, *, after: int, upto: int, limit: int) -> list[EventRow]:
+        """Return event rows of a stream after a version, up to a position."""
+        ...
+
+    def event_at(self, position: int) -> EventRow | None:
+        """Return the event row at a position."""
+        ...
+
+    def first_event(self, stream: str) -> EventRow | None:
+        """Return the event row of version 1."""
+        ...
+
+    def last_event(self, stream: str) -> EventRow | None:
+        """Return the event row of the highest version."""
+        ...
+
+    def event_with_key(self, stream: str, key: str) -> tuple[int, int, str, bytes, int] | None:
+        """Return position, version, topic, state and recorded_at of the event with an idempotency key."""
+        ...
+
+    def position_of(self, stream: str, key: str) -> int | None:
+        """Return the position of the event with an idempotency key."""
+        ...
+
+    def version(self, stream: str) -> int:
+        """Return the highest version of a stream, 0 if it has no events."""
+        ...
+
+    def key_at(self, stream: str, version: int) -> str | None:
+        """Return the idempotency key of a version, None if it has none."""
+        ...
+
+    def keys(self, stream: str) -> list[tuple[int, str]]:
+        """Return version and idempotency key of the events of a stream that have one, in order."""
+        ...
+
+    def last_position(self, stream: str) -> int:
+        """Return the position of the last event of a stream, 0 if it has none."""
+        ...
+
+    def position_at(self, stream: str, version: int) -> int:
+        """Return the position of a version that exists."""
+        ...
+
+    def not_turns(self, stream: str, *, after: int) -> Rows:
+        """Return event rows of a stream after a version, without turns. Must not read the turns in between."""
+        ...
+
+    def turns_backward(self, stream: str, *, after: int, upto: int) -> Rows:
+        """Return event rows of the turns with versions in `(after, upto]`, newest first."""
+        ...
+
+    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> Rows:
+        """Return position, version and the first three bytes of the state of those turns, newest first."""
+        ...
+
+    def count(self, topic: str, *, after: int, upto: int) -> int:
+        """Return how many events of a topic lie between two positions."""
+        ...
+
+    def topics(self, stream: str, *, first: int, last: int, before: int) -> list[tuple[int, str]]:
+        """Return position and topic of the versions `first` to `last` that lie before a position."""
+        ...
+
+    def streams_with(self, topic: str, *, after: int, upto: int) -> list[str]:
+        """Return the stream of every event of a topic between two positions."""
+        ...
+
+    def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
+        """Return which of `streams` has the first event with an idempotency key."""
+        ...
+
+    def state_heads(self, stream: str) -> list[tuple[int, int, str, bytes]]:
+        """Return position, version, topic and the first three bytes of the state of every event of a stream."""
+        ...
+
+    def state_head_at(self, position: int) -> tuple[str, int, str, bytes] | None:
+        """Return stream, version, topic and the first three bytes of the state of an event."""
+        ...
+
+    def first_states(self, topic: str) -> list[tuple[str, int, str, bytes]]:
+        """Return stream, version, topic and state of every first event of a stream that has this topic."""
+        ...
+
+    def states_between(self, first: str, last: str, topic: str) -> list[tuple[str, int, str, bytes]]:
+        """Return the same of every event of a topic in the streams `first` to `last`, both included. No turns."""
+        ...
+
+    def states(
+        self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
+    ) -> list[tuple[int, str, bytes]]:
+        """Return version, topic and state of the events of a stream."""
+        ...
+
+    def selected(
+        self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int
+    ) -> list[EventRow]:
+        """Return event rows of the streams whose names begin with `prefix`; of all topics where none is named."""
+        ...
+
+    def last_selected(self, prefix: str) -> int | None:
+        """Return the last position in the streams whose names begin with `prefix`."""
+        ...
+
+    def holds_sealed(self, stream: str) -> bool:
+        """Whether a stream has encrypted content."""
+        ...
+
+
+class LogConnection(Protocol):
+    """The one connection that a process appends through. Used by one thread at a time."""
+
+    @property
+    def reads(self) -> LogReader:
+        """Queries on this connection, inside its transaction where one is open."""
+        ...
+
+    def append(self, rows: Sequence[Row], *, head: int, head_digest: bytes) -> bool:
+        """Commit rows that were staged after this head, all or none. False: the head has moved, nothing was written."""
+        ...
+
+    def lock(self) -> tuple[int, bytes | None, int]:
+        """Begin a transaction under the log's lock. Return the head and the last given position.
+
+        An empty log has position 0 and digest None.
+        """
+        ...
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Insert rows in the open transaction."""
+        ...
+
+    def commit(self) -> None:
+        """Commit, durably."""
+        ...
+
+    def roll_back(self) -> None:
+        """Undo what is not committed. Does nothing where no transaction is open."""
+        ...
+
+    def has_committed(self, row: Row) -> bool:
+        """Whether exactly this row is committed: asked after an interrupt, when the outcome is not known."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+class LogEngine(Protocol):
+    """The database of one log."""
+
+    @property
+    def driver_errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions of the driver, for `error_of`."""
+        ...
+
+    @property
+    def busy_timeout_s(self) -> float:
+        """How long to wait for a lock that another process holds, in seconds."""
+        ...
+
+    @property
+    def poll_interval_s(self) -> float:
+        """How often a follower has to look for appends of other processes, in seconds."""
+        ...
+
+    def reading(self) -> AbstractContextManager[LogReader]:
+        """Give a reader. Each query sees what is committed when it runs. Raises errors of mnemolog only."""
+        ...
+
+    def connect(self) -> LogConnection:
+        """Return the connection for appends. Raises `LogWriteFailed` where the log is no longer append-only."""
+        ...
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Whether a constraint refused one of the rows."""
+        ...
+
+    def error_of(self, error: BaseException) -> MnemologError:
+        """Return the error of mnemolog for an exception of the driver."""
+        ...
+
+    def missing_triggers(self) -> list[str]:
+        """Return which of the triggers that keep the log append-only are missing or altered."""
+        ...
+
+    def contradictions(self) -> list[str]:
+        """Return what is wrong with the database beside the content of its rows. Reads all of it."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return the size of the log on disk."""
+        ...
+
+    def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
+        """Copy the log of one moment into the new file `target`, durably, without holding up writers.
+
+        `moved` is called with the bytes copied by each step, and may raise to stop.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close every connection."""
+        ...

@@ -1,0 +1,393 @@
+"""The log on SQLite: the queries, the inserts and the errors of `mnemolog.infra.log.engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from pysqlite3 import dbapi2
+
+from mnemolog.domain import errors
+from mnemolog.infra import sqlite
+from mnemolog.infra.copy_database import copy_database
+from mnemolog.infra.log.engine import Row, Rows
+from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
+from mnemolog.infra.log.sqlite.schema import (
+    INSERT_EVENTS,
+    INSERT_KEYLESS,
+    NOT_A_TURN,
+    ROWS_MAX,
+    SELECT_TRIGGERS,
+    altered_triggers,
+    forbid_rewriting,
+)
+
+POLL_INTERVAL_S: Final = 0.05
+"""SQLite does not report commits of other processes: followers look this often."""
+
+_COLUMNS: Final = "position, stream, version, topic, state, key, recorded_at"
+_STATE: Final = "stream, version, topic, state"
+_SELECT: Final = f"SELECT {_COLUMNS} FROM events"
+_SELECT_HEAD: Final = "SELECT position, digest FROM events ORDER BY position DESC LIMIT 1"
+_SELECT_LAST_GIVEN: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
+_SELECT_DIGEST: Final = "SELECT digest FROM events WHERE position = ?"
+_SELECT_RECORDED_AT: Final = "SELECT recorded_at FROM events WHERE position <= ? ORDER BY position DESC LIMIT 1"
+_SELECT_RANGE: Final = f"{_SELECT} WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+_SELECT_BYTES: Final = (
+    "SELECT position, CAST(stream AS BLOB), version, CAST(topic AS BLOB), state, CAST(key AS BLOB), "
+    "recorded_at, digest FROM events WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
+)
+_SELECT_STREAM: Final = f"{_SELECT} WHERE stream = ? AND version > ? AND position <= ? ORDER BY version LIMIT ?"
+_SELECT_AT: Final = f"{_SELECT} WHERE position = ?"
+_SELECT_FIRST: Final = f"{_SELECT} WHERE stream = ? AND version = 1"
+_SELECT_LAST: Final = f"{_SELECT} WHERE stream = ? ORDER BY version DESC LIMIT 1"
+_SELECT_KEY: Final = "SELECT position, version, topic, state, recorded_at FROM events WHERE stream = ? AND key = ?"
+_SELECT_KEY_AT: Final = "SELECT key FROM events WHERE stream = ? AND version = ?"
+_SELECT_KEYS: Final = "SELECT version, key FROM events WHERE stream = ? AND key IS NOT NULL ORDER BY version"
+_SELECT_POSITION_OF: Final = "SELECT position FROM events WHERE stream = ? AND key = ?"
+_SELECT_VERSION: Final = "SELECT version FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
+_SELECT_LAST_POSITION: Final = "SELECT position FROM events WHERE stream = ? ORDER BY version DESC LIMIT 1"
+_SELECT_POSITION_AT: Final = "SELECT position FROM events WHERE stream = ? AND version = ?"
+_SELECT_SPARSE: Final = (
+    f"{_SELECT} INDEXED BY events_sparse WHERE stream = ? AND version > ? AND {NOT_A_TURN} ORDER BY version"
+)
+_OF_TURNS: Final = (
+    f"FROM events WHERE stream = ? AND version > ? AND version <= ? AND NOT ({NOT_A_TURN}) ORDER BY version DESC"
+)
+_SELECT_TURNS: Final = f"SELECT {_COLUMNS} {_OF_TURNS}"
+_SELECT_TURN_HEADS: Final = f"SELECT position, version, substr(state, 1, 3) {_OF_TURNS}"
+_COUNT: Final = "SELECT count(*) FROM events WHERE topic = ? AND position > ? AND position <= ?"
+_SELECT_TOPICS: Final = (
+    "SELECT position, topic FROM events WHERE stream = ? AND version BETWEEN ? AND ? AND position < ?"
+)
+_SELECT_STREAMS: Final = "SELECT stream FROM events WHERE position > ? AND position <= ? AND topic = ?"
+_SELECT_STREAM_WITH_KEY: Final = (
+    "SELECT events.stream FROM json_each(?) AS known JOIN events ON events.stream = known.value "
+    "AND events.key = ? ORDER BY events.position LIMIT 1"
+)
+_SELECT_HEADS: Final = "SELECT position, version, topic, substr(state, 1, 3) FROM events WHERE stream = ?"
+_SELECT_HEAD_AT: Final = "SELECT stream, version, topic, substr(state, 1, 3) FROM events WHERE position = ?"
+_SELECT_FIRST_STATES: Final = (
+    f"SELECT {_STATE} FROM events INDEXED BY events_sparse WHERE version = 1 AND {NOT_A_TURN} AND topic = ?"
+)
+_SELECT_STATES_BETWEEN: Final = (
+    f"SELECT {_STATE} FROM events INDEXED BY events_sparse "
+    f"WHERE stream >= ? AND stream <= ? AND {NOT_A_TURN} AND topic = ?"
+)
+_HOLDS_SEALED: Final = (
+    "SELECT EXISTS (SELECT 1 FROM events WHERE stream = ? AND (substr(state, 1, 1) = x'c1' "
+    "OR (version = 1 AND instr(state, CAST('sealed_name' AS BLOB)))))"
+)
+_HAS_PREFIX: Final = "substr(stream, 1, length(?)) = ?"
+
+
+class SqliteReader:
+    """Implements `LogReader` on a driver connection: past SQLAlchemy, which would cost more than the query (ADR 2)."""
+
+    __slots__ = ("driver",)
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def head(self) -> tuple[int, Any] | None:
+        """See `LogReader`."""
+        found: tuple[int, Any] | None = self.driver.execute(_SELECT_HEAD).fetchone()
+        return found
+
+    def last_given(self) -> int:
+        """See `LogReader`."""
+        return self._value(_SELECT_LAST_GIVEN, ()) or 0
+
+    def digest_at(self, position: int) -> Any:
+        """See `LogReader`."""
+        return self._value(_SELECT_DIGEST, (position,))
+
+    def recorded_at(self, position: int) -> int | None:
+        """See `LogReader`."""
+        found: int | None = self._value(_SELECT_RECORDED_AT, (position,))
+        return found
+
+    def events(self, *, after: int, upto: int, limit: int) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_RANGE, (after, upto, limit))
+
+    def stored(self, *, after: int, upto: int, limit: int) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_BYTES, (after, upto, limit))
+
+    def stream(self, stream: str, *, after: int, upto: int, limit: int) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_STREAM, (stream, after, upto, limit))
+
+    def event_at(self, position: int) -> Any:
+        """See `LogReader`."""
+        return self.driver.execute(_SELECT_AT, (position,)).fetchone()
+
+    def first_event(self, stream: str) -> Any:
+        """See `LogReader`."""
+        return self.driver.execute(_SELECT_FIRST, (stream,)).fetchone()
+
+    def last_event(self, stream: str) -> Any:
+        """See `LogReader`."""
+        return self.driver.execute(_SELECT_LAST, (stream,)).fetchone()
+
+    def event_with_key(self, stream: str, key: str) -> Any:
+        """See `LogReader`."""
+        return self.driver.execute(_SELECT_KEY, (stream, key)).fetchone()
+
+    def position_of(self, stream: str, key: str) -> int | None:
+        """See `LogReader`."""
+        found: int | None = self._value(_SELECT_POSITION_OF, (stream, key))
+        return found
+
+    def version(self, stream: str) -> int:
+        """See `LogReader`."""
+        return self._value(_SELECT_VERSION, (stream,)) or 0
+
+    def key_at(self, stream: str, version: int) -> str | None:
+        """See `LogReader`."""
+        found: str | None = self._value(_SELECT_KEY_AT, (stream, version))
+        return found
+
+    def keys(self, stream: str) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_KEYS, (stream,))
+
+    def last_position(self, stream: str) -> int:
+        """See `LogReader`."""
+        return self._value(_SELECT_LAST_POSITION, (stream,)) or 0
+
+    def position_at(self, stream: str, version: int) -> int:
+        """See `LogReader`."""
+        return int(self.driver.execute(_SELECT_POSITION_AT, (stream, version)).fetchone()[0])
+
+    def not_turns(self, stream: str, *, after: int) -> Rows:
+        """See `LogReader`. Reads an index that holds no turns."""
+        rows: Rows = self.driver.execute(_SELECT_SPARSE, (stream, after))
+        return rows
+
+    def turns_backward(self, stream: str, *, after: int, upto: int) -> Rows:
+        """See `LogReader`."""
+        rows: Rows = self.driver.execute(_SELECT_TURNS, (stream, after, upto))
+        return rows
+
+    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> Rows:
+        """See `LogReader`."""
+        rows: Rows = self.driver.execute(_SELECT_TURN_HEADS, (stream, after, upto))
+        return rows
+
+    def count(self, topic: str, *, after: int, upto: int) -> int:
+        """See `LogReader`."""
+        return int(self.driver.execute(_COUNT, (topic, after, upto)).fetchone()[0])
+
+    def topics(self, stream: str, *, first: int, last: int, before: int) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_TOPICS, (stream, first, last, before))
+
+    def streams_with(self, topic: str, *, after: int, upto: int) -> list[str]:
+        """See `LogReader`."""
+        return [stream for (stream,) in self._all(_SELECT_STREAMS, (after, upto, topic))]
+
+    def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
+        """See `LogReader`."""
+        found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (msgspec.json.encode(streams).decode(), key))
+        return found
+
+    def state_heads(self, stream: str) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_HEADS, (stream,))
+
+    def state_head_at(self, position: int) -> Any:
+        """See `LogReader`."""
+        return self.driver.execute(_SELECT_HEAD_AT, (position,)).fetchone()
+
+    def first_states(self, topic: str) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_FIRST_STATES, (topic,))
+
+    def states_between(self, first: str, last: str, topic: str) -> list[Any]:
+        """See `LogReader`."""
+        return self._all(_SELECT_STATES_BETWEEN, (first, last, topic))
+
+    def states(
+        self, stream: str, *, after: int | None, upto: int | None, descending: bool, limit: int | None
+    ) -> list[Any]:
+        """See `LogReader`."""
+        query, parameters = "SELECT version, topic, state FROM events WHERE stream = ?", [stream, after, upto, limit]
+        query += " AND version > ?" if after is not None else ""
+        query += " AND version <= ?" if upto is not None else ""
+        query += " ORDER BY version DESC" if descending else " ORDER BY version"
+        query += " LIMIT ?" if limit is not None else ""
+        return self._all(query, tuple(value for value in parameters if value is not None))
+
+    def selected(self, *, after: int, upto: int | None, prefix: str, topics: Sequence[str], limit: int) -> list[Any]:
+        """See `LogReader`."""
+        query, parameters = f"{_SELECT} WHERE position > ?", [after]
+        for condition, values in (
+            ("position <= ?", () if upto is None else (upto,)),
+            (_HAS_PREFIX, (prefix, prefix) if prefix else ()),
+            ("topic IN (SELECT value FROM json_each(?))", (msgspec.json.encode(topics).decode(),) if topics else ()),
+        ):
+            if values:
+                query, parameters = f"{query} AND {condition}", [*parameters, *values]
+        return self._all(f"{query} ORDER BY position LIMIT ?", (*parameters, limit))
+
+    def last_selected(self, prefix: str) -> int | None:
+        """See `LogReader`."""
+        query = f"SELECT position FROM events WHERE {_HAS_PREFIX} ORDER BY position DESC LIMIT 1"
+        found: int | None = self._value(query, (prefix, prefix))
+        return found
+
+    def holds_sealed(self, stream: str) -> bool:
+        """See `LogReader`."""
+        return bool(self._value(_HOLDS_SEALED, (stream,)))
+
+    def _value(self, query: str, parameters: tuple[Any, ...]) -> Any:
+        found = self.driver.execute(query, parameters).fetchone()
+        return None if found is None else found[0]
+
+    def _all(self, query: str, parameters: tuple[Any, ...]) -> list[Any]:
+        found: list[Any] = self.driver.execute(query, parameters).fetchall()
+        return found
+
+
+class SqliteConnection:
+    """Implements `LogConnection`."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        self.driver: Any = connection.connection.driver_connection
+        self.reads = SqliteReader(self.driver)
+
+    def append(self, rows: Sequence[Row], *, head: int, head_digest: bytes) -> bool:
+        """See `LogConnection`. The insert itself checks the head: had it moved, the next position would be taken.
+
+        One INSERT is a transaction of its own that takes the write lock before it reads, just as BEGIN IMMEDIATE
+        does, with two statements less.
+        """
+        driver = self.driver
+        try:
+            if len(rows) <= ROWS_MAX:
+                self.insert(rows)
+            else:
+                driver.execute("BEGIN IMMEDIATE")
+                self.insert(rows)
+                driver.execute("COMMIT")
+        except dbapi2.IntegrityError:
+            return False
+        return True
+
+    def lock(self) -> tuple[int, bytes | None, int]:
+        """See `LogConnection`."""
+        self.driver.execute("BEGIN IMMEDIATE")
+        position, digest = self.reads.head() or (0, None)
+        return position, digest, self.reads.last_given()
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """See `LogConnection`."""
+        if not rows:
+            return
+        if len(rows) > ROWS_MAX:
+            for start in range(0, len(rows), ROWS_MAX):
+                self.insert(rows[start : start + ROWS_MAX])
+            return
+        if len(rows) == 1:
+            values: Sequence[Any] = rows[0]
+            keyless = values[-1] is None
+            if keyless:
+                values = values[:-1]
+        else:
+            keyless = all(row[-1] is None for row in rows)
+            values = [*chain.from_iterable([row[:-1] for row in rows] if keyless else rows)]
+        statement = (INSERT_KEYLESS if keyless else INSERT_EVENTS)[len(rows)]
+        if self.driver.execute(statement, values).rowcount != len(rows):
+            raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
+
+    def commit(self) -> None:
+        """See `LogConnection`."""
+        self.driver.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """See `LogConnection`."""
+        if self.driver.in_transaction:
+            self.driver.execute("ROLLBACK")
+
+    def has_committed(self, row: Row) -> bool:
+        """See `LogConnection`."""
+        return not self.driver.in_transaction and self.reads.digest_at(row[0]) == row[6]
+
+    def close(self) -> None:
+        """See `LogConnection`."""
+        self._connection.close()
+
+
+class SqliteEngine:
+    """Implements `LogEngine` on one file."""
+
+    driver_errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, dbapi2.Error)
+    poll_interval_s = POLL_INTERVAL_S
+
+    def __init__(self, path: Path, *, synchronous: sqlite.Synchronous, busy_timeout_s: float) -> None:
+        self.path, self.busy_timeout_s = path, busy_timeout_s
+        self.pool = sqlite.create_engine(
+            path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
+        )
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteReader]:
+        """See `LogEngine`."""
+        with sqlite.mapped_errors(self.path), self.pool.connect() as connection:
+            yield SqliteReader(connection.connection.driver_connection)
+
+    def connect(self) -> SqliteConnection:
+        """See `LogEngine`."""
+        connection = SqliteConnection(self.pool.connect())
+        if changed := altered_triggers(dict(connection.driver.execute(SELECT_TRIGGERS))):
+            connection.close()
+            raise errors.LogWriteFailed(f"the log's triggers are not as they were made: {changed}")
+        return connection
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """See `LogEngine`."""
+        return sqlite.is_constraint_violation(error)
+
+    def error_of(self, error: BaseException) -> errors.MnemologError:
+        """See `LogEngine`."""
+        return sqlite.map_error(error, self.path, busy_timeout_s=self.busy_timeout_s)
+
+    def missing_triggers(self) -> list[str]:
+        """See `LogEngine`."""
+        with self.reading() as reads:
+            return altered_triggers(dict(reads.driver.execute(SELECT_TRIGGERS)))
+
+    def contradictions(self) -> list[str]:
+        """See `LogEngine`. Reads the file in one transaction."""
+        with self.reading() as reads:
+            found = integrity.contradictions(reads.driver)
+        if sqlite.is_marked_read_only(self.path):
+            found.append(f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}")
+        return found
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the log's pages, without the write-ahead log."""
+        with self.reading() as reads:
+            pages = reads.driver.execute("PRAGMA page_count").fetchone()[0]
+            return int(pages * reads.driver.execute("PRAGMA page_size").fetchone()[0])
+
+    def checkpointed(self) -> wal_checkpointer.Checkpointed:
+        """Return how much of the write-ahead log is in the database pages already. Changes nothing."""
+        with self.reading() as reads:
+            return wal_checkpointer.checkpoint(reads.driver, "NOOP")[1]
+
+    def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
+        """See `LogEngine`."""
+        copy_database(self.path, target, moved=moved)
+
+    def close(self) -> None:
+        """See `LogEngine`."""
+        self.pool.dispose()
