@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
+import types
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -19,7 +21,13 @@ def run_page(page: str) -> None:
     """
     source = _program(page)
     assert source.strip(), "no example"
-    exec(compile(source, ROOT / page, "exec"), {"__name__": "docs", "_shown": _shown})
+    module = types.ModuleType("docs")
+    module.__dict__["_shown"] = _shown
+    sys.modules["docs"] = module  # Classes that a page defines can be found by their name.
+    try:
+        exec(compile(source, ROOT / page, "exec"), module.__dict__)
+    finally:
+        del sys.modules["docs"]
 
 
 def shown_output(page: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -16,6 +17,7 @@ PAGES = [
     "docs/audit.md",
     "docs/format.md",
     "docs/backup.md",
+    "docs/eventsourcing.md",
     "docs/forgetting.md",
     "docs/frameworks.md",
     "docs/models.md",
@@ -46,6 +48,7 @@ WITHOUT_PYTHON = [
 def test_the_examples_of_a_page_run_in_order_and_give_what_they_show(page, tmp_path, monkeypatch):
     """Without a model, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.environ", os.environ.copy())
     run_page(page)
 
 
