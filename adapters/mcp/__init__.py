@@ -7,10 +7,15 @@ async with AsyncMemoryStore.open("memory/") as store:
     await serve_stdio(Memory(store))
 """
 
-from lazy_loader import attach_stub
-
 from mnemolog.adapters.extras import require
 
 require("mcp", "mcp", "uvicorn")
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+from mnemolog.adapters.mcp.http import serve_http as serve_http  # noqa: E402
+from mnemolog.adapters.mcp.listen import BindConfig as BindConfig  # noqa: E402
+from mnemolog.adapters.mcp.opening import OpeningMemory as OpeningMemory  # noqa: E402
+from mnemolog.adapters.mcp.server import make_server as make_server  # noqa: E402
+from mnemolog.adapters.mcp.server import serve_stdio as serve_stdio  # noqa: E402
+from mnemolog.adapters.support.agent_tools import Memory as Memory  # noqa: E402
+
+__all__ = ["BindConfig", "Memory", "OpeningMemory", "make_server", "serve_http", "serve_stdio"]

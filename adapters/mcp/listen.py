@@ -1,4 +1,4 @@
-"""Where a server of a store listens, and whom it lets in: this machine alone, unless it was said otherwise."""
+"""Where the server listens, and which requests it accepts: those of this machine only, by default."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 """The names of this machine, as they stand in a Host header."""
 
 
-class Door(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens, and whom it lets in.
+class BindConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server listens, and which requests it accepts.
 
-    Requests must name it by an address of this machine's own, by `host` or by one of `hosts`, else they are refused:
-    a web page that has its own name resolved to this machine does not get in. A request from a web page is refused
-    unless its origin is one of `origins`. Where there is a `token`, every request must bear it; beyond this machine
-    there must be one.
+    The Host header of a request must be a loopback name, `host` or one of `hosts`: this stops web pages whose own name
+    resolves to this machine (DNS rebinding). A request with an Origin header is refused unless it is one of `origins`.
+    With a `token`, every request must carry it; an address that is not loopback requires one.
     """
 
     host: str = "127.0.0.1"
     port: int = 8765
-    """0 for any that is free."""
+    """0 for any free port."""
     token: str | None = None
     hosts: Sequence[str] = ()
     """As in the Host header: `memory.example.org:8765`, or with any port `memory.example.org:*`."""
@@ -35,19 +34,22 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     """As in the Origin header: `https://app.example.org`."""
 
     def check(self) -> None:
-        """Raise `InvalidInput` for a door that would stand open."""
+        """Raise `InvalidInput` for a weak token, or for a non-loopback address without a token."""
         if self.token is not None and (len(self.token) < TOKEN_CHARS_MIN or not self.token.isascii()):
-            raise InvalidInput("token", f"too easy to guess: at least {TOKEN_CHARS_MIN} ASCII characters, please")
+            raise InvalidInput("token", f"too easy to guess: use at least {TOKEN_CHARS_MIN} ASCII characters")
         if self.token is None and not _is_loopback(self.host):
-            raise InvalidInput("token", f"{self.host} is reached from other machines: a token is needed")
+            raise InvalidInput(
+                "token",
+                f"{self.host} is not a loopback address, so a token is needed: pass --token or set MNEMOLOG_MCP_TOKEN",
+            )
 
     def names(self) -> list[str]:
-        """Return the Host headers that are let in."""
+        """Return the Host headers that are accepted."""
         own = (*LOOPBACK, bracketed(self.host))
         return [*own, *(f"{name}:*" for name in own), *self.hosts]
 
     def listen(self) -> socket.socket:
-        """Return a socket that listens. Raises `InvalidInput` for an address that cannot be had."""
+        """Return a listening socket. Raises `InvalidInput` for an address that is not available."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
             return socket.create_server(found[4][:2], family=found[0])

@@ -1,22 +1,24 @@
-"""The server: the tools and the resources of a memory, said in the words of the protocol."""
+"""The MCP server: the tools and the resources of a memory."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
+import mcp_types as types
 import msgspec
 from anyio import BrokenResourceError, ClosedResourceError
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
 
-from mnemolog.adapters.mcp.offer import OfferedTool, read_offer
-from mnemolog.adapters.mcp.pending import PendingMemory
-from mnemolog.adapters.mcp.sdk import MCPError, Server, stdio_server, types
+from mnemolog.adapters.mcp.opening import OpeningMemory
+from mnemolog.adapters.support.agent_tools import INSTRUCTIONS, TOOLS, Memory, Refusal, Tool
+from mnemolog.adapters.support.agent_tools.answers import TURNS_MAX, session_whole
 from mnemolog.domain.errors import MnemologError, SessionError
 from mnemolog.domain.limits import INTEGER_MAX
-
-if TYPE_CHECKING:  # They bring the store along, for which the greeting does not wait.
-    from mnemolog.adapters.support.agent_tools import Memory
 
 RESOURCES: Final = "mnemolog://sessions"
 RESOURCES_PER_PAGE: Final = 100
@@ -24,71 +26,62 @@ RESOURCES_PER_PAGE: Final = 100
 _log = logging.getLogger(__name__)
 
 
-def make_server(memory: Memory | PendingMemory) -> Any:
+def make_server(memory: Memory | OpeningMemory) -> Any:
     """Return a server of the SDK (`mcp.server.lowlevel.Server`) for any of its transports."""
-    speaker = _Speaker(memory if isinstance(memory, PendingMemory) else _Present(memory))
+    requests = _Requests(memory)
     return Server(
         "mnemolog",
         title="mnemolog memory",
-        instructions=speaker.instructions,
-        on_list_tools=speaker.list_tools,
-        on_call_tool=speaker.call_tool,
-        on_list_resources=speaker.list_resources,
-        on_list_resource_templates=speaker.list_templates,
-        on_read_resource=speaker.read_resource,
-        get_tool_input_schema=speaker.input_schema,
+        instructions=INSTRUCTIONS,
+        on_list_tools=requests.list_tools,
+        on_call_tool=requests.call_tool,
+        on_list_resources=requests.list_resources,
+        on_list_resource_templates=requests.list_templates,
+        on_read_resource=requests.read_resource,
+        get_tool_input_schema=requests.input_schema,
     )
 
 
-async def serve_stdio(memory: Memory | PendingMemory) -> None:
-    """Serve one client over standard input and output until it hangs up. All else that prints goes to stderr.
+async def serve_stdio(memory: Memory | OpeningMemory) -> None:
+    """Serve one client over standard input and output until it disconnects. Everything else printed goes to stderr.
 
-    What keeps a pending memory from being opened is an error of every call, which tries again. It is raised when the
-    client has hung up.
+    An error at opening the memory is the answer to every call, which tries again. It is raised after the client has
+    disconnected.
     """
     server = make_server(memory)
     try:
-        present = memory if isinstance(memory, PendingMemory) else memory.loading()
-        async with present, stdio_server() as (incoming, outgoing):
+        service = memory if isinstance(memory, OpeningMemory) else memory.loading()
+        async with service, stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
     except* (ConnectionError, BrokenResourceError, ClosedResourceError):
-        _log.info("the client has gone before it read its answer")
+        _log.info("the client disconnected before it read its answer")
 
 
-class _Present:
-    """A memory that is there, as a `PendingMemory` is asked for it."""
+class _Requests:
+    """Answers requests; those that need the memory wait until it is open."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory, self.read_only = memory, memory.read_only
+    def __init__(self, memory: Memory | OpeningMemory) -> None:
+        self._memory: Callable[[], Awaitable[Memory]]
+        if isinstance(memory, OpeningMemory):
+            self._memory = memory.memory
+        else:
 
-    def greeted(self) -> None:
-        pass
+            async def present() -> Memory:
+                return memory
 
-    async def memory(self) -> Memory:
-        return self._memory
-
-
-class _Speaker:
-    """Answers requests, those that need the memory when it is there."""
-
-    def __init__(self, memory: PendingMemory | _Present) -> None:
-        self._memory = memory
-        offer = read_offer()
-        self.instructions = offer.instructions
-        self._all = {tool.name for tool in offer.tools}
-        self._tools = {tool.name: tool for tool in offer.tools if tool.effect == "reads" or not memory.read_only}
+            self._memory = present
+        self._tools = {name: tool for name, tool in TOOLS.items() if tool.effect == "reads" or not memory.read_only}
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return self._tools[name].input_schema if name in self._tools else None
 
     async def list_tools(self, _ctx: Any, _params: Any) -> Any:
-        self._memory.greeted()
         return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
 
     async def call_tool(self, _ctx: Any, params: Any) -> Any:
         if params.name not in self._tools:
-            why = "this server is read-only" if params.name in self._all else "there is no such tool"
-            raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; tools/list shows what there is")
+            why = "this server is read-only" if params.name in TOOLS else "there is no such tool"
+            raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; tools/list lists them")
         text, structured = await self._ask(params.name, params.arguments or {})
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)],
@@ -97,15 +90,11 @@ class _Speaker:
         )
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """Return an answer as text and structured, or the text of a refusal and None."""
+        """Return an answer as text and as data; of a refusal its text and None."""
         try:
-            memory = await self._memory.memory()
+            memory = await self._memory()
         except MnemologError as error:
-            from mnemolog.adapters.support.agent_tools import Refusal
-
             return str(Refusal.of(error)), None
-        from mnemolog.adapters.support.agent_tools import TOOLS, Refusal
-
         answer = await TOOLS[tool].ask(memory, arguments)
         if isinstance(answer, Refusal):
             return str(answer), None
@@ -113,7 +102,7 @@ class _Speaker:
 
     async def list_resources(self, _ctx: Any, params: Any) -> Any:
         after = _position(params.cursor) if params is not None and params.cursor is not None else 0
-        memory = await self._there()
+        memory = await self._opened()
         found = [item for item in await memory.store.sessions() if item.started_position > after]
         page = found[:RESOURCES_PER_PAGE]
         return types.ListResourcesResult(
@@ -129,16 +118,13 @@ class _Speaker:
             next_cursor=str(page[-1].started_position) if len(found) > len(page) else None,
         )
 
-    async def _there(self) -> Memory:
+    async def _opened(self) -> Memory:
         try:
-            return await self._memory.memory()
+            return await self._memory()
         except MnemologError as error:
             raise MCPError(code=types.INTERNAL_ERROR, message=f"{error}; {error.hint}") from error
 
     async def list_templates(self, _ctx: Any, _params: Any) -> Any:
-        await self._there()
-        from mnemolog.adapters.support.agent_tools.answers import TURNS_MAX
-
         about = f"A session: what it sees of its turns (the newest {TURNS_MAX}), and its working memory"
         shapes = {"session": ("{session}", about), "session_at": ("{session}/at/{position}", f"{about}, at a position")}
         return types.ListResourceTemplatesResult(
@@ -169,15 +155,13 @@ class _Speaker:
             case [name, "at", at] if uri.startswith(f"{RESOURCES}/"):
                 as_of = _position(at)
             case _:
-                why = f"there is no resource {uri}; resources/list shows what there is"
+                why = f"there is no resource {uri}; resources/list lists them"
                 raise MCPError(code=types.INVALID_PARAMS, message=why)
-        memory = await self._memory.memory()
-        from mnemolog.adapters.support.agent_tools.answers import session_whole
-
+        memory = await self._memory()
         return await session_whole(memory, unquote(name), as_of)
 
 
-def _described(tool: OfferedTool) -> Any:
+def _described(tool: Tool) -> Any:
     return types.Tool(
         name=tool.name,
         description=tool.description,

@@ -59,26 +59,20 @@ def mcp(
 
     Example: claude mcp add memory -- mnemolog mcp memory/
     """
-    from mnemolog.adapters.mcp.listen import Door
-    from mnemolog.adapters.mcp.pending import PendingMemory
-    from mnemolog.adapters.mcp.server import serve_stdio
+    from mnemolog.adapters.mcp import BindConfig, OpeningMemory, serve_http, serve_stdio
+    from mnemolog.adapters.support.agent_tools.memory import opened
 
     def memory() -> AbstractAsyncContextManager[Memory]:
-        from mnemolog.adapters.support.agent_tools.memory import opened
-
-        asked = chosen_model(model)
-        return opened(store, agent=agent, read_only=read_only, model=asked)
+        return opened(store, agent=agent, read_only=read_only, model=chosen_model(model))
 
     async def serve() -> None:
         if not http:
-            return await serve_stdio(PendingMemory(memory, read_only=read_only))
-        from mnemolog.adapters.mcp.http import serve_http
-
+            return await serve_stdio(OpeningMemory(memory, read_only=read_only))
         async with memory() as served:
-            return await serve_http(served, door)
+            return await serve_http(served, bind)
 
-    door = Door(host=host, port=port, token=token, hosts=allow_host or (), origins=allow_origin or ())
+    bind = BindConfig(host=host, port=port, token=token, hosts=allow_host or (), origins=allow_origin or ())
     if http:
-        door.check()
+        bind.check()
     logging.basicConfig(level=logging.WARNING)  # To stderr: stdout is the protocol's.
     asyncio.run(serve())

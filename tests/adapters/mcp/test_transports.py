@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore
-from mnemolog.adapters.mcp import Door
+from mnemolog.adapters.mcp import BindConfig
 from tests.adapters.mcp.serving import MODES, answer, command, http_server, over_http, over_stdio, refusal
 from tests.support import WAIT_S
 
@@ -229,15 +229,15 @@ def test_http_beyond_this_machine_wants_a_token(folder):
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_loopback_needs_no_token(host):
     """By address or by name."""
-    Door(host=host).check()
+    BindConfig(host=host).check()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "", "localhost.example.org", "127.0.0.1.example.org"])
 def test_any_other_address_needs_one(host):
     """What cannot be told from its name is taken for the world."""
-    with pytest.raises(InvalidInput, match="a token is needed"):
-        Door(host=host).check()
-    Door(host=host, token=TOKEN).check()
+    with pytest.raises(InvalidInput, match="so a token is needed"):
+        BindConfig(host=host).check()
+    BindConfig(host=host, token=TOKEN).check()
 
 
 def test_a_store_that_is_not_there_is_not_read_only_but_an_error(folder):

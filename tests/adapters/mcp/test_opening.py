@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import threading
 from contextlib import asynccontextmanager
 
 import pytest
 from mcp import Client, MCPError
 
 from mnemolog import MemoryStore, NotAStore
-from mnemolog.adapters.mcp import Memory, PendingMemory, make_server
+from mnemolog.adapters.mcp import Memory, OpeningMemory, make_server
 from mnemolog.adapters.support.agent_tools.memory import opened
 from tests.adapters.mcp.serving import MODES, answer, command, over_stdio, refusal
 from tests.support import WAIT_S
@@ -19,7 +18,7 @@ from tests.support import WAIT_S
 
 @asynccontextmanager
 async def client_of(prepare, mode="auto"):
-    async with PendingMemory(prepare, read_only=False) as pending, Client(make_server(pending), mode=mode) as client:
+    async with OpeningMemory(prepare, read_only=False) as opening, Client(make_server(opening), mode=mode) as client:
         yield client
 
 
@@ -30,12 +29,16 @@ def ready(folder):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_client_is_greeted_and_told_the_tools_before_there_is_a_store_and_calls_wait_for_it(folder, mode):
     """Several that wait are answered by one store."""
-    opens, asked = threading.Event(), []
+    asked = []
 
-    def prepare():
-        asked.append(threading.current_thread())
-        assert opens.wait(WAIT_S)
-        return ready(folder)
+    @asynccontextmanager
+    async def prepare():
+        asked.append(True)
+        await opens.wait()
+        async with ready(folder) as memory:
+            yield memory
+
+    opens = asyncio.Event()
 
     async def main():
         async with client_of(prepare, mode) as client:
@@ -50,7 +53,6 @@ def test_a_client_is_greeted_and_told_the_tools_before_there_is_a_store_and_call
 
     asyncio.run(main())
     assert len(asked) == 1
-    assert asked[0] is not threading.main_thread()
 
 
 def test_a_store_is_opened_and_closed_though_nobody_asks_for_it(folder):
