@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from contextlib import suppress
 
 import pytest
+from hypothesis import settings
 
 from mnemolog import MemoryStore
 from mnemolog.infra.log.event_log import EventLog
@@ -13,11 +13,9 @@ from tests.faults.promises import SCALES
 from tests.faults.report import commit
 from tests.support import FakeClock, HashEncoder
 
-with suppress(ImportError):  # The environments of the adapters do without it.
-    from hypothesis import settings
-
-    settings.register_profile("untimed", deadline=None)
-    settings.load_profile("untimed")
+# No test is timed: on a busy machine an example may take as long as it likes.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser):
