@@ -1,7 +1,8 @@
 """What `mnemolog` offers, and where it lies: read by type checkers, and by `__init__.py` as names are asked for."""
 
+from .aio.services import AsyncQuarantine
 from .aio.session import AsyncSession, AsyncSessionAt
-from .aio.store import AsyncMemoryStore, AsyncQuarantine
+from .aio.store import AsyncMemoryStore
 from .aio.ticket import AsyncTicket
 from .audit.log_copies import import_log
 from .audit.receipt_audit import AuditedRecall, RecallAudit, Verdict

@@ -1,11 +1,148 @@
-"""The one place where the parts are joined: infra fitted to the ports that projections name."""
+"""The composition root: builds the parts of a store and fits infra to the ports that projections declare."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mnemolog.application.session_service import Sessions
+from mnemolog.audit.service import AuditService
+from mnemolog.domain import structured_log
+from mnemolog.domain.clock import Clock
+from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.forgetting.service import Forgetting
+from mnemolog.infra.clock import SystemClock
+from mnemolog.infra.embedding.reranker import make_reranker
+from mnemolog.infra.filesystems import require_local
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
+from mnemolog.infra.sqlite import Synchronous
+from mnemolog.models.service import ModelService
+from mnemolog.observability.instrumentation import gauges_of, measure_appends
+from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
+from mnemolog.operations.service import AdminService
+from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Encoder
+from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.recall.prefetch import Prefetcher
+from mnemolog.projections.recall.prefetch_ticket import Moment
+from mnemolog.projections.recall.service import Recalls
+from mnemolog.projections.sql.opening import open_snapshots
+from mnemolog.projections.sql.snapshots import SnapshotStore
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """What a store is made of. Built by `build`; `start` and `close` frame its life."""
+
+    layout: StoreLayout
+    log: EventLog
+    snapshots: SnapshotStore
+    sessions: Sessions
+    projections: OpenedProjections
+    recalls: Recalls
+    prefetcher: Prefetcher
+    forgetting: Forgetting
+    wal_keeper: WalKeeper
+    telemetry: Telemetry
+    gauges: Gauges
+    audit: AuditService
+    models: ModelService
+    admin: AdminService
+
+    def start(self) -> None:
+        """Start what runs in the background, and resume requests to forget that were interrupted."""
+        self.telemetry.watch(self.gauges)
+        self.projections.start()
+        background = self.projections.projector is not None
+        structured_log.info("store.opened", path=self.layout.folder, log_id=self.log.log_id, background=background)
+        self.forgetting.resume()
+
+    def close(self) -> None:
+        """Stop the threads, finish queued appends and close all files."""
+        self.telemetry.unwatch(self.gauges)
+        self.projections.stop()
+        self.prefetcher.close()
+        self.wal_keeper.close()
+        self.log.close()
+        self.snapshots.close()
+        self.projections.close()
+        structured_log.info("store.closed", path=self.layout.folder)
+
+
+def build(
+    folder: Path,
+    *,
+    model: Any,
+    models: Sequence[Any],
+    create: bool,
+    synchronous: Synchronous,
+    busy_timeout_s: float,
+    clock: Clock | None,
+    limits: MemoryLimits,
+    encrypt: bool | None,
+    background: bool,
+    reranker: Any,
+    allow_network_filesystem: bool,
+    telemetry: Telemetry | None,
+) -> StoreParts:
+    """Open the log in `folder` and build the parts of its store; nothing runs before `StoreParts.start`.
+
+    Options and errors are those of `MemoryStore.open`.
+    """
+    loaded_reranker = make_reranker(reranker)
+    clock, layout = clock or SystemClock(), StoreLayout(folder)
+    require_local(folder, allowed=allow_network_filesystem)
+    log = EventLog.open(
+        folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s, encrypt=encrypt
+    )
+    projections = OpenedProjections(
+        layout,
+        log,
+        model,
+        make_encoder=make_encoder,
+        models=models,
+        background=background,
+        reranker=loaded_reranker,
+    )
+    snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
+    sessions = Sessions(log, SessionStates(log, snapshots), clock=clock, limits=limits)
+    if telemetry is not None:
+        measure_appends(log, telemetry)
+    recalls = Recalls(log, sessions, projections, telemetry or NO_TELEMETRY)
+    forgetting = Forgetting(folder, log, projections, snapshots)
+    return StoreParts(
+        layout=layout,
+        log=log,
+        snapshots=snapshots,
+        sessions=sessions,
+        projections=projections,
+        recalls=recalls,
+        prefetcher=_prefetcher(log, sessions, projections, recalls),
+        forgetting=forgetting,
+        wal_keeper=WalKeeper(log.path, log),
+        telemetry=telemetry or NO_TELEMETRY,
+        gauges=gauges_of(folder, log, projections),
+        audit=AuditService(log, sessions, recalls, forgetting),
+        models=ModelService(folder, log, projections),
+        admin=AdminService(folder, log, projections, snapshots, forgetting),
+    )
+
+
+def _prefetcher(log: EventLog, sessions: Sessions, projections: OpenedProjections, recalls: Recalls) -> Prefetcher:
+    def moment(session_id: str) -> Moment:
+        """Return what the stamp of a prefetch is compared with: any switch, rewind or restore of the session."""
+        return Moment(
+            generation=sessions.generation(session_id),
+            epoch=log.epoch(),
+            head=log.head().position,
+            model=projections.known_fingerprint(),
+        )
+
+    return Prefetcher(lambda request: recalls.ask(request.question()), moment)
 
 
 def make_encoder(model: Any, *, recipe: str, download: bool = True) -> Encoder:

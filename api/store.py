@@ -1,87 +1,61 @@
-"""The store: the library's face."""
+"""The store: what most callers import first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from mnemolog import composition
 from mnemolog.application import previews
 from mnemolog.application.commands import Switched
-from mnemolog.application.session_service import Sessions, SwitchHow
-from mnemolog.audit.service import Auditing
-from mnemolog.composition import make_encoder
+from mnemolog.application.session_service import SwitchHow
+from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
-from mnemolog.domain import errors, structured_log
+from mnemolog.domain import errors
 from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.events import RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import MEMORY_LIMITS, TURNS_PER_CALL_MAX, MemoryLimits
+from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, TURNS_PER_CALL_MAX, MemoryLimits, checked_text
+from mnemolog.domain.lineage import checked_position
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
-from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.switching import SwitchReason
-from mnemolog.forgetting.forget_face import Forgets
-from mnemolog.forgetting.service import Forgetting
-from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.embedding.reranker import make_reranker
-from mnemolog.infra.filesystems import require_local
-from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
+from mnemolog.forgetting.plan import Wish
+from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
-from mnemolog.models.service import ModelChange
-from mnemolog.observability.instrumentation import gauges_of, measure_appends
-from mnemolog.observability.telemetry import NO_TELEMETRY, Telemetry
-from mnemolog.operations.service import Operations
+from mnemolog.observability.telemetry import Telemetry
+from mnemolog.operations import maintenance
+from mnemolog.operations.backup import BackupReport, make_backup
+from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
-from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.prefetch import Prefetcher
-from mnemolog.projections.recall.prefetch_ticket import Moment, Request
-from mnemolog.projections.recall.service import Recalls
+from mnemolog.projections.recall.question import Mode, question
+from mnemolog.projections.recall.service import TIMEOUT_S
+from mnemolog.projections.recall.weights import Weights
 from mnemolog.projections.sql import queries
-from mnemolog.projections.sql.opening import open_snapshots
-from mnemolog.projections.vectors.leg import Vectors
-from mnemolog.recall_face import Recalling
-from mnemolog.results import ImportReport, NewTurn, SwitchPreview
+from mnemolog.results import ImportReport, NewTurn, RebuildReport, Status, SwitchPreview
 from mnemolog.session import Session
 
 
-class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
-    """An agent's memory: an append-only log in a folder, and what is read from it.
+class MemoryStore:
+    """An agent's memory: an append-only log in a folder, and what is derived from it.
 
+    `audit` shows and checks the history, `models` changes the embedding model, `admin` maintains the store.
     Safe for many threads and many processes at once. Not to be carried across a fork.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        log: EventLog,
-        projections: OpenedProjections,
-        *,
-        clock: Clock,
-        limits: MemoryLimits,
-        telemetry: Telemetry | None = None,
-    ) -> None:
-        self.path, self._log, self._projections = folder, log, projections
-        self._snapshots = open_snapshots(StoreLayout(folder), log, busy_timeout_s=log.busy_timeout_s)
-        self._sessions = Sessions(log, SessionStates(log, self._snapshots), clock=clock, limits=limits)
-        self._telemetry = telemetry or NO_TELEMETRY
-        self._recalls = Recalls(log, self._sessions, projections, self._telemetry)
-        self._gauges = gauges_of(folder, log, projections)
-        if telemetry is not None:
-            measure_appends(log, telemetry)
-            telemetry.watch(self._gauges)
-        self._wal_keeper = WalKeeper(log.path, log)
-        self._prefetcher = Prefetcher(self._recall_in_background, self._moment)
-        self._forgetting = Forgetting(folder, log, projections, self._snapshots)
+    def __init__(self, parts: composition.StoreParts) -> None:
+        self.parts = parts
+        """What the store is made of, for adapters (`mnemolog.adapters.support.store_access`)."""
+        self.path = parts.layout.folder
+        self.audit, self.models, self.admin = parts.audit, parts.models, parts.admin
 
     @classmethod
     def open(
@@ -124,29 +98,23 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
         `FormatTooNew`, `InvalidInput`.
         """
-        second_look = make_reranker(reranker)
-        folder, clock = Path(path), clock or SystemClock()
-        require_local(folder, allowed=allow_network_filesystem)
-        log = EventLog.open(
-            folder,
-            clock=clock,
+        parts = composition.build(
+            Path(path),
+            model=model,
+            models=models,
             create=create,
             synchronous=synchronous,
             busy_timeout_s=busy_timeout_s,
+            clock=clock,
+            limits=limits,
             encrypt=encrypt,
-        )
-        projections = OpenedProjections(
-            StoreLayout(folder),
-            log,
-            model,
-            make_encoder=make_encoder,
-            models=models,
             background=background,
-            reranker=second_look,
+            reranker=reranker,
+            allow_network_filesystem=allow_network_filesystem,
+            telemetry=telemetry,
         )
-        structured_log.info("store.opened", path=folder, log_id=log.log_id, background=background)
-        store = cls(folder, log, projections, clock=clock, limits=limits, telemetry=telemetry)
-        store._forgetting.resume()
+        store = cls(parts)
+        parts.start()
         return store
 
     def close(self) -> None:
@@ -155,14 +123,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         The projector stops between two calls of the model. It and a prefetch that still runs are waited for up
         to a second, and then abandoned.
         """
-        self._telemetry.unwatch(self._gauges)
-        self._projections.stop()
-        self._prefetcher.close()
-        self._wal_keeper.close()
-        self._log.close()
-        self._snapshots.close()
-        self._projections.close()
-        structured_log.info("store.closed", path=self.path)
+        self.parts.close()
 
     def __enter__(self) -> Self:
         return self
@@ -190,16 +151,16 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         Raises `InvalidInput`, `UnknownSession` for a parent that is none: nothing was written.
         """
         started = domain.new_session(name=name, agent=agent, scope=scope, parent=parent)
-        chosen = self._sessions.start(session_id, started)
+        chosen = self.parts.sessions.start(session_id, started)
         return self._handle(chosen, started)
 
     def session(self, session_id: str) -> Session:
         """Return a handle on a session that was started before. Raises `UnknownSession`."""
-        return self._handle(session_id, self._sessions.state(session_id).started)
+        return self._handle(session_id, self.parts.sessions.state(session_id).started)
 
     def end_session(self, session_id: str, *, reason: str = "ended") -> None:
         """End a session. Raises `UnknownSession`."""
-        self._sessions.end(session_id, reason=reason)
+        self.parts.sessions.end(session_id, reason=reason)
 
     def record(
         self,
@@ -217,11 +178,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         turn = domain.new_turn(
             role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
         )
-        return self.append_turn(session_id, turn, key=key)
-
-    def append_turn(self, session_id: str, turn: TurnRecorded, *, key: str | None = None) -> Turn:
-        """Record a turn that is checked already (`mnemolog.domain.session.new_turn`)."""
-        return self._sessions.record(session_id, turn, key=key).turn()
+        return self.parts.sessions.record(session_id, turn, key=key).turn()
 
     def record_many(self, turns: Sequence[NewTurn], *, late: bool = False) -> list[Turn]:
         """Record turns in the order given, in one transaction: all of them or none.
@@ -231,7 +188,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         """
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        return [recorded.turn() for recorded in self._sessions.record_many(turns, late=late)]
+        return [recorded.turn() for recorded in self.parts.sessions.record_many(turns, late=late)]
 
     def import_files(
         self,
@@ -254,8 +211,8 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         from mnemolog.adapters.importers.import_files import import_files
 
         return import_files(
-            self._log,
-            self._sessions.states,
+            self.parts.log,
+            self.parts.sessions.states,
             [Path(path) for path in paths],
             format=format,
             fields=parse_field_map(fields) if fields else None,
@@ -267,12 +224,12 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
 
     def sessions(self, *, scope: str = "") -> list[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
-        with self._projections.current_views().database.reading() as connection:
+        with self.parts.projections.current_views().database.reading() as connection:
             return queries.sessions(connection, scope=parse_scope(scope))
 
     def find_session(self, id_or_name: str) -> SessionSummary:
         """Return the session of that id or name. Raises `UnknownSession`, `AmbiguousSession`."""
-        with self._projections.current_views().database.reading() as connection:
+        with self.parts.projections.current_views().database.reading() as connection:
             found = queries.sessions_called(connection, id_or_name)
         if not found:
             raise errors.UnknownSession(id_or_name)
@@ -285,9 +242,9 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
 
         What the session itself sees is in `Session.turns`. Raises `UnknownSession`.
         """
-        self._sessions.state(session_id)
+        self.parts.sessions.state(session_id)
         own = (Span(session_id, ORIGIN),)
-        return self._projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False)
+        return self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False)
 
     def switch(
         self,
@@ -317,7 +274,7 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         nothing was written.
         """
         left = session.id if isinstance(session, Session) else session
-        switched = self._sessions.switch(
+        switched = self.parts.sessions.switch(
             to, reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope, key=key
         )
         return self._entered(switched)
@@ -337,33 +294,33 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
         for `reason` if `left` is there (`resume` means `new` then); where nothing is left, no agent moves.
         Raises as `switch` does: nothing was written.
         """
-        return self._entered(self._sessions.enter(session_id, reason=reason, left=left, agent=agent, scope=scope))
+        return self._entered(self.parts.sessions.enter(session_id, reason=reason, left=left, agent=agent, scope=scope))
 
     def _entered(self, switched: Switched) -> Session:
         if switched.left is not None:
-            self._prefetcher.discard(switched.left)
+            self.parts.prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)
 
     def preview_switch(self, to: str | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
         """Return what `switch` would append, without appending it; `session` is an id. Raises as that does."""
-        return previews.switch_preview(self._sessions.preview_switch(to, **how))
+        return previews.switch_preview(self.parts.sessions.preview_switch(to, **how))
 
     def current(self, agent: str = DEFAULT_AGENT) -> Session | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.
 
         Raises `InvalidInput` for what cannot name an agent.
         """
-        state = self._sessions.agent(agent)
+        state = self.parts.sessions.agent(agent)
         return None if state is None else self.session(state.current)
 
     def head(self) -> Head:
         """Return how far the log goes, with its digest there."""
-        return self._log.head()
+        return self.parts.log.head()
 
     def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> Iterator[RecordedEvent]:
         """Yield the events of `(after, upto]` in order; up to the head when `upto` is None."""
-        end = self._log.head().position if upto is None else upto
-        for batch in self._log.read(after=after, upto=end):
+        end = self.parts.log.head().position if upto is None else upto
+        for batch in self.parts.log.read(after=after, upto=end):
             yield from batch
 
     def replay(self, *, to: int | None = None, session: str | None = None, progress: Progress | None = None) -> Replay:
@@ -371,29 +328,210 @@ class MemoryStore(Recalling, ModelChange, Operations, Auditing, Forgets):
 
         Raises `InvalidInput` for a position past the head, `UnknownSession`, `UndecodableEvent`.
         """
-        head = self._log.head().position
+        head = self.parts.log.head().position
         end = head if to is None else Position(to)
         if not 0 <= end <= head:
             raise errors.InvalidInput("to", f"position {end} is not in this log, which ends at {head}")
         if session is not None:
-            self._sessions.state(session)
-        return replay(self._log, to=end, session=session, progress=progress)
+            self.parts.sessions.state(session)
+        return replay(self.parts.log, to=end, session=session, progress=progress)
 
-    def vectors(self) -> Vectors:
-        """Return the vectors of the model that answers now. Raises `ModelUnavailable`, `ModelMismatch`."""
-        return self._projections.vectors()
+    def recall(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        scope: str = "",
+        session: str | None = None,
+        lineage: bool = False,
+        roles: Sequence[str] = (),
+        speakers: Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        mode: Mode = "hybrid",
+        neighbours: int = 0,
+        weights: Weights | None = None,
+        after: str | None = None,
+        as_of: int | None = None,
+        at_least: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+        receipt: bool = False,
+        wait_for_model: bool = True,
+    ) -> Recall:
+        """Return up to `k` turns (at most 1,000) that answer `query`, best first; ties by position.
 
-    def _recall_in_background(self, request: Request) -> Recall:
-        return self._recalls.ask(request.question())
+        Filters: `scope` and all below it; the own turns of `session`, or with `lineage` all that it sees; any of
+        `roles`; any of `speakers`; said at `since` or later and before `until`; every key of `metadata` with
+        exactly that JSON value. `neighbours` (0 to 20) gives each hit the turns around it.
+        `weights` says how much each ingredient of the order counts (docs/recall.md).
 
-    def _moment(self, session_id: str) -> Moment:
-        """Return what the stamp of a prefetch must hold against: any switch, rewind or restore of the session."""
-        return Moment(
-            generation=self._sessions.generation(session_id),
-            epoch=self._log.epoch(),
-            head=self._log.head().position,
-            model=self._projections.known_fingerprint(),
+        `after` is `Recall.next` of the page before: the order goes on as it was when the first was asked.
+        `as_of` is an offset: the answer is what it would have been when the log ended there (docs/recall.md).
+        `receipt` appends what was asked and answered to the log (`store.audit.recalls`).
+
+        The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
+        by itself; how far it goes is in `Recall.vectors_to`. In `hybrid` mode a vector leg that cannot
+        answer leaves the text answer and its reason in `Recall.not_answering`; in `vector` mode it raises.
+        With `at_least` the vectors cover that position, embedding here what is missing: else it raises
+        `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.
+        Without `wait_for_model` a `hybrid` recall is answered by text alone as long as the model is not loaded, and
+        says so in `Recall.not_answering`; `store.models.load` loads it.
+
+        Raises `InvalidInput` for an empty query, a filter that is none, a position past the head or a cursor of
+        another question, `UnknownSession`, and `OutsideSession` for a session that was not there at `as_of`.
+        """
+        asked = question(
+            query,
+            k=k,
+            mode=mode,
+            scope=scope,
+            session=session,
+            lineage=lineage,
+            roles=roles,
+            speakers=speakers,
+            since=since,
+            until=until,
+            metadata=metadata,
+            neighbours=neighbours,
+            weights=weights,
+        )
+        return self.parts.recalls.ask(
+            asked,
+            as_of=as_of,
+            at_least=at_least,
+            timeout_s=timeout_s,
+            after=after,
+            receipt=receipt,
+            wait_for_model=wait_for_model,
         )
 
+    def forget(
+        self,
+        *,
+        session: Session | str | Sequence[Session | str] = (),
+        positions: Iterable[int] = (),
+        scope: str | Sequence[str] = (),
+        reason: str = "",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> ForgetReport:
+        """Forget content for ever: of sessions, of all sessions in scopes, or of single events by their positions.
+
+        Text, speakers, metadata, values, tasks, notes, checkpoints' names and sessions' names cannot be read any more,
+        by nobody and in no file of the store; of sessions and scopes also the receipts of recalls that were asked in
+        them. What happened stays countable, and `verify` finds the history whole. Hidden turns are included, and
+        branches do not see forgotten turns of their ancestors either. What is recorded afterwards stays.
+
+        Ids, scopes, agents, idempotency keys and times are labels, no content: they stay (docs/forgetting.md). So
+        does `reason`. With `dry_run` nothing is written. Where something is in the way, `pending` says what: keys are
+        destroyed first, the rest is done when the store is opened next, or by the next `forget`.
+
+        Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, `LogBusy` where
+        another process forgets for long: nothing was written.
+        """
+        given = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
+        wish = Wish(
+            sessions=frozenset(item if isinstance(item, str) else item.id for item in given),
+            scopes=tuple(parse_scope(item) for item in ([scope] if isinstance(scope, str) else scope)),
+            positions=frozenset(checked_position("positions", position) for position in positions),
+        )
+        if reason:
+            checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
+        return self.parts.forgetting.forget(wish, reason=reason, dry_run=dry_run, progress=progress)
+
+    def verify(
+        self,
+        *,
+        expect_head: str | None = None,
+        heads: str | Path | None = None,
+        contents: bool = False,
+        progress: Progress | None = None,
+    ) -> Verification:
+        """Check the whole history. `expect_head` is a `position:digest` that was noted down before, `heads` a
+        file of such heads (`store.audit.append_head`), each of which is asked.
+
+        The chain is over what is stored, and needs no keys. With `contents` everything encrypted is opened as well,
+        which takes longer. What is wrong is in `Verification.findings`; nothing raises for it, unless the file cannot
+        be read at all (`LogDamaged`) or keys are missing (`KeysMissing`). Raises `InvalidInput` or
+        `WitnessUnreadable` (naming the line) for what is no head.
+        """
+        return verify_store(
+            self.path,
+            self.parts.log,
+            expect_head=expect_head,
+            heads=None if heads is None else Path(heads),
+            contents=contents,
+            progress=progress,
+        )
+
+    def status(self) -> Status:
+        """Return the state of log, projections and projector. Quick, and changes nothing."""
+        return maintenance.status(
+            self.path,
+            self.parts.log,
+            projector=self.parts.projections.projector_status(),
+            active=self.parts.projections.active_fingerprint(),
+        )
+
+    def backup(
+        self,
+        target: str | Path,
+        *,
+        keys: str | Path | None = None,
+        projections: bool = True,
+        replace: bool = False,
+        progress: Progress | None = None,
+    ) -> BackupReport:
+        """Copy the store, as it is in this moment, into the new folder `target`, while any process goes on writing.
+
+        With `replace` an earlier backup of this log there is replaced, once the new one is whole.
+
+        Without `projections` the log alone: what is read from it is made anew after a restore, vectors by the
+        model. The content keys, if the store has any, are never in `target`; with `keys` they are copied to that
+        folder, over the copy of an earlier backup. `restore_backup` is the way back (docs/backup.md).
+
+        Raises `BackupRefused`, `BackupUnusable` (what is to be replaced), `StorageFull`, `StoreNotWritable`,
+        `LogDamaged`: no backup was made.
+        """
+        with self.parts.telemetry.span("mnemolog.backup", {}):
+            return make_backup(
+                self.path,
+                self.parts.log,
+                Path(target),
+                keys=None if keys is None else Path(keys),
+                projections=projections,
+                replace=replace,
+                progress=progress,
+            )
+
+    def rebuild(
+        self,
+        projection: maintenance.Rebuildable = "all",
+        *,
+        dry_run: bool = False,
+        from_scratch: bool = False,
+        skip_bad: bool = False,
+        progress: Progress | None = None,
+    ) -> list[RebuildReport]:
+        """Make `vectors`, `views` or `all` anew from the log. The old ones answer until the new are done.
+
+        Vectors come from the embedding cache where it knows the text, else from the model; a rebuild that was
+        cut off is gone on with. `from_scratch` does without both. A text that the model refuses stops the
+        rebuild, or with `skip_bad` is set aside and listed in `status`. Raises `ModelUnavailable`,
+        `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
+        """
+        with self.parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
+            return maintenance.rebuild(
+                projection,
+                log=self.parts.log,
+                projections=self.parts.projections,
+                dry_run=dry_run,
+                from_scratch=from_scratch,
+                skip_bad=skip_bad,
+                progress=progress,
+            )
+
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
-        return Session(self._sessions, self._projections, self._recalls, self._prefetcher, session_id, started)
+        parts = self.parts
+        return Session(parts.sessions, parts.projections, parts.recalls, parts.prefetcher, session_id, started)

@@ -128,7 +128,7 @@ async def gaps(folder: Path) -> dict[str, tuple[float, float]]:
         return {
             "nothing": await longest_gap(lambda: asyncio.sleep(2)),
             "importing 50,000 turns": await longest_gap(lambda: store.import_files([said])),
-            "catching up with them": await longest_gap(store.catch_up_views),
+            "catching up with them": await longest_gap(store.admin.catch_up_views),
             "a recall, 2 s of Python in the model": await longest_gap(lambda: store.recall("hello", mode="vector")),
         }
 

@@ -49,8 +49,8 @@ def measure(folder: Path, turns: int) -> str:
                     for n in range(start, min(turns, start + 5_000))
                 ]
             )
-        store.catch_up_vectors()
-        store.catch_up_views()
+        store.admin.catch_up_vectors()
+        store.admin.catch_up_views()
         one_s, one = timed(store, positions=[store.turns("s7", limit=1)[0].position])
         many_s, many = timed(store, session="s9")
         assert one.complete

@@ -143,9 +143,9 @@ def measure(
     with MemoryStore.open(folder / "store", **options) as store, bare_index(messages) as bare:
         with bar("import") as progress:
             store.import_files([source], fields=[FIELDS], progress=progress)
-        store.catch_up_views()
+        store.admin.catch_up_views()
         with bar("embed") as progress:
-            store.catch_up_vectors(progress=progress)
+            store.admin.catch_up_vectors(progress=progress)
         encoder.ask()
         ways: dict[str, Callable[[str], Any]] = {
             "hybrid": lambda query: store.recall(query, k=K),

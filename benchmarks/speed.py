@@ -238,7 +238,7 @@ def filled_store(folder: Path, turns: int, *, encrypt: bool = True) -> MemorySto
         store.record_many(
             [NewTurn(session=sessions[n % 100], role="user", text=f"{TEXT} {n}") for n in range(start, start + 10_000)]
         )
-    store.catch_up_views()
+    store.admin.catch_up_views()
     return store
 
 

@@ -158,13 +158,13 @@ def measure_synthetic(root: Path, rows_many: int, rows_few: int) -> list[Figure]
     rows, queries = clustered(rows_many)
     with store_of(root / "few", rows[:rows_few], queries, "few") as store:
         store.rebuild("vectors")
-        few = searched(store.vectors().projection(), rows[:rows_few], queries, first=SESSIONS + 1)
+        few = searched(store.parts.projections.vectors().projection(), rows[:rows_few], queries, first=SESSIONS + 1)
     with store_of(root / "many", rows, queries, "many") as store:
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         start = time.perf_counter()
         store.rebuild("vectors")
         rate = rows_many / (time.perf_counter() - start)
-        many = searched(store.vectors().projection(), rows, queries, first=SESSIONS + 1)
+        many = searched(store.parts.projections.vectors().projection(), rows, queries, first=SESSIONS + 1)
         indexed = _bare_build_rate(rows)
     np.save(root / "queries.npy", queries)
     opened = [_opened(root) for _ in range(OPENINGS)]
@@ -206,7 +206,7 @@ def measure_real(root: Path, messages: Path, count: int) -> list[Figure]:
     rows, queries = made[: len(texts) - QUERIES], made[len(texts) - QUERIES :]
     with store_of(root / "real", rows, queries, "real") as store:
         store.rebuild("vectors")
-        real = searched(store.vectors().projection(), rows, queries, first=SESSIONS + 1)
+        real = searched(store.parts.projections.vectors().projection(), rows, queries, first=SESSIONS + 1)
     n = f"{len(rows):,} messages"
     return [
         Figure(f"search {n}, p50", real.p50_ms, "ms", real.bare_p50_ms, "", True),
@@ -240,7 +240,7 @@ def open_and_search(root: Path) -> None:
     encoder = Known(queries, queries, fingerprint="bench/many")
     start = time.perf_counter()
     with MemoryStore.open(root / "many", model=encoder, background=False) as store:
-        leg = store.vectors().projection()
+        leg = store.parts.projections.vectors().projection()
         leg.answer("query 0", k=K, allowed=None)
         first_ms = 1e3 * (time.perf_counter() - start)
         for number in range(len(queries)):

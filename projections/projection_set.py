@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
@@ -125,6 +125,11 @@ class OpenedProjections:
         """Have the projector look now: what kept it from its work may be gone."""
         if self.projector is not None:
             self.projector.poke()
+
+    def start(self) -> None:
+        """Start the projector where the log has events; otherwise the first append starts it."""
+        if self.projector is not None and self._log.head().position > ORIGIN:
+            self.projector.start()
 
     def stop(self) -> None:
         """End the projector. To be called while the log is still open."""

@@ -49,7 +49,7 @@ def retry_delay_s(failures: int) -> float:
 
 
 class Projector:
-    """Embeds what is recorded, whoever records it. Started by the first append, or at once where there are turns.
+    """Embeds what is recorded, whoever records it. The first append starts it, or `start`.
 
     Safe for many threads. After a fork the child has none.
     """
@@ -80,8 +80,6 @@ class Projector:
         self._listener = _Listener(self)
         log.listen(self._listener)
         indexing.trouble = lambda: self.status().trouble
-        if log.head().position > ORIGIN:
-            self.start()
 
     def status(self) -> ProjectorStatus:
         """Return what it is doing."""

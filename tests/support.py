@@ -270,7 +270,7 @@ def once(effect: Callable[[], Any]) -> Callable[[Transaction], None]:
 
 def projections_of(store: MemoryStore) -> Any:
     """The projections of a store."""
-    return store._projections
+    return store.parts.projections
 
 
 def decided_on(store: MemoryStore, *sessions: str) -> list[dict[str, str]]:

@@ -25,7 +25,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from mnemolog.adapters.support.graph_checkpoints import Checkpoint as StoredCheckpoint
 from mnemolog.adapters.support.graph_checkpoints import Threads, Typed
-from mnemolog.aio.worker_pools import Lanes
+from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain import errors
 from mnemolog.domain.threads import checked_thread_id
 from mnemolog.store import MemoryStore
@@ -48,7 +48,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
     def __init__(self, store: MemoryStore, *, serde: SerializerProtocol | None = None) -> None:
         super().__init__(serde=serde)
         self.threads = Threads(store)
-        self._lanes = Lanes()
+        self._pools = WorkerPools()
         self._own: MemoryStore | None = None
 
     @classmethod
@@ -68,7 +68,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
 
     def close(self) -> None:
         """Let go of the files. A store that was handed in stays open."""
-        self._lanes.end()
+        self._pools.end()
         self._let_go()
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._lanes.close(self._let_go)
+        await self._pools.close(self._let_go)
 
     def put(
         self,
@@ -206,17 +206,17 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """See `put`."""
-        return await self._lanes.write(partial(self.put, config, checkpoint, metadata, new_versions))
+        return await self._pools.write(partial(self.put, config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """See `put_writes`."""
-        await self._lanes.write(partial(self.put_writes, config, writes, task_id, task_path))
+        await self._pools.write(partial(self.put_writes, config, writes, task_id, task_path))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See `get_tuple`."""
-        return await self._lanes.read(partial(self.get_tuple, config))
+        return await self._pools.read(partial(self.get_tuple, config))
 
     async def alist(
         self,
@@ -228,31 +228,31 @@ class MnemologSaver(BaseCheckpointSaver[int]):
     ) -> AsyncIterator[CheckpointTuple]:
         """See `list`."""
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while page := await self._lanes.read(lambda: [*islice(found, LISTED_TOGETHER)]):
+        while page := await self._pools.read(lambda: [*islice(found, LISTED_TOGETHER)]):
             for item in page:
                 yield item
 
     async def adelete_thread(self, thread_id: str) -> None:
         """See `delete_thread`."""
-        await self._lanes.write(partial(self.delete_thread, thread_id))
+        await self._pools.write(partial(self.delete_thread, thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """See `delete_for_runs`."""
-        await self._lanes.write(partial(self.delete_for_runs, run_ids))
+        await self._pools.write(partial(self.delete_for_runs, run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """See `copy_thread`."""
-        await self._lanes.write(partial(self.copy_thread, source_thread_id, target_thread_id))
+        await self._pools.write(partial(self.copy_thread, source_thread_id, target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """See `prune`."""
-        await self._lanes.write(partial(self.prune, thread_ids, strategy=strategy))
+        await self._pools.write(partial(self.prune, thread_ids, strategy=strategy))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """See `get_delta_channel_history`."""
-        return await self._lanes.read(partial(self.get_delta_channel_history, config=config, channels=channels))
+        return await self._pools.read(partial(self.get_delta_channel_history, config=config, channels=channels))
 
     def _tuple(self, found: StoredCheckpoint) -> CheckpointTuple:
         loads = self.serde.loads_typed

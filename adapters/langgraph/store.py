@@ -23,7 +23,7 @@ from langgraph.store.base import (
 
 from mnemolog.adapters.support.documents import Batch, Items, Pattern
 from mnemolog.adapters.support.documents import Item as StoredItem
-from mnemolog.aio.worker_pools import Lanes
+from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
 
@@ -47,11 +47,11 @@ class MnemologStore(BaseStore):
         self.ttl_config = ttl
         self._fields = list(fields)
         self.items = Items(store, texts=self._texts)
-        self._lanes = Lanes()
+        self._pools = WorkerPools()
 
     def close(self) -> None:
         """Let go of the files. The store stays open."""
-        self._lanes.end()
+        self._pools.end()
         self.items.close()
 
     def __enter__(self) -> MnemologStore:
@@ -75,7 +75,7 @@ class MnemologStore(BaseStore):
             await self.abatch([op for op in asked if isinstance(op, PutOp)])
             left = iter(found)
             return [None if isinstance(op, PutOp) else next(left) for op in asked]
-        do = self._lanes.write if writes else self._lanes.recall if searches else self._lanes.read
+        do = self._pools.write if writes else self._pools.recall if searches else self._pools.read
         return await do(partial(self.batch, asked))
 
     def positions(self, namespace: Sequence[str]) -> Sequence[int]:

@@ -12,7 +12,7 @@ from agents import TResponseInputItem
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
 from mnemolog.adapters.openai_agents.items import item_of, turn_of
-from mnemolog.adapters.support.store_access import in_lanes, sessions_of
+from mnemolog.adapters.support.store_access import sessions_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import SessionExists, UnknownSession
@@ -51,7 +51,7 @@ class MnemologSession:
         self.session_id = checked_session_id(session_id)
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self._started = new_session(name=session_id, agent=agent, scope=scope)
-        self._store, self._lanes = in_lanes(store)
+        self._store, self._pools = with_pools(store)
         self._sessions = sessions_of(self._store)
         self._own: MemoryStore | None = None
 
@@ -90,23 +90,25 @@ class MnemologSession:
         0 is none; below 0, and without any limit, it is all of them.
         """
         most = resolve_session_limit(limit, self.session_settings)
-        return await self._lanes.read(partial(self._items, None if most is None or most < 0 else most))
+        return await self._pools.read(partial(self._items, None if most is None or most < 0 else most))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Put items at the end: all of them or none."""
-        await self._lanes.settle(partial(self._add, list(items), self._store.record_many))
+        await self._pools.write_to_completion(partial(self._add, list(items), self._store.record_many))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the last item away and return it; None where there is none. No two callers get the same."""
-        return await self._lanes.settle(self._pop)
+        return await self._pools.write_to_completion(self._pop)
 
     async def clear_session(self) -> None:
         """Take all items away. The session goes on, empty."""
-        await self._lanes.settle(self._clear)
+        await self._pools.write_to_completion(self._clear)
 
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
         """Put items in place of all there are, in one append: what the SDK's compaction asks a session for."""
-        await self._lanes.settle(partial(self._add, list(items), partial(self._sessions.rewrite, self.session_id)))
+        await self._pools.write_to_completion(
+            partial(self._add, list(items), partial(self._sessions.rewrite, self.session_id))
+        )
         return True
 
     def _items(self, limit: int | None) -> list[TResponseInputItem]:

@@ -9,7 +9,7 @@ import msgspec
 from agents import FunctionTool, function_tool
 
 from mnemolog.adapters.support.agent_tools import Memory, Refusal, Tool, offered
-from mnemolog.adapters.support.store_access import in_lanes
+from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.projections.recall.answer import Hit
@@ -27,7 +27,7 @@ def recall_tool(
     `filters` are further ones of `MemoryStore.recall`. Only messages are found, of users and assistants, unless
     `roles` says otherwise: what tools gave out, this one included, would come back as if it had been said.
     """
-    recalled, lanes = in_lanes(store)
+    recalled, pools = with_pools(store)
     ask = partial(recalled.recall, k=k, scope=scope, **{"roles": ("user", "assistant"), **filters})
 
     async def recall(query: str) -> str:
@@ -36,7 +36,7 @@ def recall_tool(
         Args:
             query: What to look for: a question, or words that were used.
         """
-        found = await lanes.recall(partial(ask, query))
+        found = await pools.recall(partial(ask, query))
         return "\n".join(map(_line, found.hits)) or "Nothing was found."
 
     return function_tool(recall, name_override=name)

@@ -6,10 +6,9 @@ from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from mnemolog.aio.store import AsyncMemoryStore
-from mnemolog.aio.worker_pools import Lanes
+from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.sql import opening
@@ -18,29 +17,29 @@ from mnemolog.store import MemoryStore
 
 Followed = TypeVar("Followed", bound=SqlProjection)
 
-_LANES: Final[WeakKeyDictionary[MemoryStore, Lanes]] = WeakKeyDictionary()
+_POOLS: Final[WeakKeyDictionary[MemoryStore, WorkerPools]] = WeakKeyDictionary()
 
 
 def log_of(store: MemoryStore) -> EventLog:
     """Return the log of a store, to append to streams of the adapter's own, and to read them."""
-    return store._log
+    return store.parts.log
 
 
 def sessions_of(store: MemoryStore) -> Sessions:
     """Return the sessions of a store: what they see as it is in the log, originals of turns included."""
-    return store._sessions
+    return store.parts.sessions
 
 
-def in_lanes(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, Lanes]:
+def with_pools(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, WorkerPools]:
     """Return a store, and the threads in which event loops have its work done: one set, however many ask for it."""
     if isinstance(store, AsyncMemoryStore):
-        return store._of, store._lanes
-    return store, _LANES.get(store) or _LANES.setdefault(store, Lanes())
+        return store._of, store._pools
+    return store, _POOLS.get(store) or _POOLS.setdefault(store, WorkerPools())
 
 
 def clock_of(store: MemoryStore) -> Clock:
     """Return what says the time in a store."""
-    return store._sessions.clock
+    return store.parts.sessions.clock
 
 
 def encoder_of(store: MemoryStore) -> Encoder | None:
@@ -48,11 +47,11 @@ def encoder_of(store: MemoryStore) -> Encoder | None:
 
     Raises `ModelMismatch` where one was activated that this process does not have.
     """
-    return store._projections.vectors().encoder if store._projections.has_model else None
+    return store.parts.projections.vectors().encoder if store.parts.projections.has_model else None
 
 
 def open_tables(store: MemoryStore, file_name: str, kind: type[Followed]) -> Followed:
     """Open tables in a file of their own among the projections of a store. To be closed before the store."""
     return opening.open_tables(
-        StoreLayout(store.path), log_of(store), file_name, kind, busy_timeout_s=log_of(store).busy_timeout_s
+        store.parts.layout, log_of(store), file_name, kind, busy_timeout_s=log_of(store).busy_timeout_s
     )

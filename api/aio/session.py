@@ -6,7 +6,7 @@ import asyncio
 from typing import TypeVar
 
 from mnemolog.aio.ticket import AsyncTicket
-from mnemolog.aio.wrappers import Face, gives, reads, recalls, writes
+from mnemolog.aio.wrappers import AsyncWrapper, in_read_pool, in_recall_pool, in_write_pool, wrapped
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Taken
 from mnemolog.session import Session, SessionAt
@@ -15,7 +15,7 @@ from mnemolog.working_memory import MemoryView
 View_co = TypeVar("View_co", bound=MemoryView, covariant=True)
 
 
-class AsyncMemoryView(Face[View_co]):
+class AsyncMemoryView(AsyncWrapper[View_co]):
     """Working memory to be read. Methods are those of `MemoryView`."""
 
     @property
@@ -26,15 +26,15 @@ class AsyncMemoryView(Face[View_co]):
     def __repr__(self) -> str:
         return f"Async{self._of!r}"
 
-    get = reads(MemoryView.get)
-    exists = reads(MemoryView.exists)
-    keys = reads(MemoryView.keys)
-    all = reads(MemoryView.all)
-    task = reads(MemoryView.task)
-    notes = reads(MemoryView.notes)
-    checkpoints = reads(MemoryView.checkpoints)
-    lineage = reads(MemoryView.lineage)
-    stats = reads(MemoryView.stats)
+    get = in_read_pool(MemoryView.get)
+    exists = in_read_pool(MemoryView.exists)
+    keys = in_read_pool(MemoryView.keys)
+    all = in_read_pool(MemoryView.all)
+    task = in_read_pool(MemoryView.task)
+    notes = in_read_pool(MemoryView.notes)
+    checkpoints = in_read_pool(MemoryView.checkpoints)
+    lineage = in_read_pool(MemoryView.lineage)
+    stats = in_read_pool(MemoryView.stats)
 
 
 class AsyncSessionAt(AsyncMemoryView[SessionAt]):
@@ -50,7 +50,7 @@ class AsyncSessionAt(AsyncMemoryView[SessionAt]):
         """Whether the session had ended."""
         return self._of.ended
 
-    turns = reads(SessionAt.turns)
+    turns = in_read_pool(SessionAt.turns)
 
 
 class AsyncSession(AsyncMemoryView[Session]):
@@ -71,32 +71,32 @@ class AsyncSession(AsyncMemoryView[Session]):
         """The scope that it was started in."""
         return self._of.scope
 
-    record = writes(Session.record)
-    reconcile = writes(Session.reconcile)
-    recall = recalls(Session.recall)
-    context_for = recalls(Session.context_for)
-    turns = reads(Session.turns)
-    rewind = writes(Session.rewind)
-    undone = reads(Session.undone)
-    mark_undone = writes(Session.mark_undone)
-    rewind_to_transcript = writes(Session.rewind_to_transcript)
-    preview_rewind = writes(Session.preview_rewind)
-    preview_restore = writes(Session.preview_restore)
-    branch = gives(lambda of, lanes: AsyncSession(of, lanes), writes(Session.branch))
-    end = writes(Session.end)
-    at = gives(AsyncSessionAt, reads(Session.at))
-    prefetch = gives(AsyncTicket, reads(Session.prefetch))
+    record = in_write_pool(Session.record)
+    reconcile = in_write_pool(Session.reconcile)
+    recall = in_recall_pool(Session.recall)
+    context_for = in_recall_pool(Session.context_for)
+    turns = in_read_pool(Session.turns)
+    rewind = in_write_pool(Session.rewind)
+    undone = in_read_pool(Session.undone)
+    mark_undone = in_write_pool(Session.mark_undone)
+    rewind_to_transcript = in_write_pool(Session.rewind_to_transcript)
+    preview_rewind = in_write_pool(Session.preview_rewind)
+    preview_restore = in_write_pool(Session.preview_restore)
+    branch = wrapped(lambda of, pools: AsyncSession(of, pools), in_write_pool(Session.branch))
+    end = in_write_pool(Session.end)
+    at = wrapped(AsyncSessionAt, in_read_pool(Session.at))
+    prefetch = wrapped(AsyncTicket, in_read_pool(Session.prefetch))
 
-    set = writes(Session.set)
-    delete = writes(Session.delete)
-    clear = writes(Session.clear)
-    set_task = writes(Session.set_task)
-    update_task = writes(Session.update_task)
-    note = writes(Session.note)
-    clear_notes = writes(Session.clear_notes)
-    checkpoint = writes(Session.checkpoint)
-    restore = writes(Session.restore)
-    delete_checkpoint = writes(Session.delete_checkpoint)
+    set = in_write_pool(Session.set)
+    delete = in_write_pool(Session.delete)
+    clear = in_write_pool(Session.clear)
+    set_task = in_write_pool(Session.set_task)
+    update_task = in_write_pool(Session.update_task)
+    note = in_write_pool(Session.note)
+    clear_notes = in_write_pool(Session.clear_notes)
+    checkpoint = in_write_pool(Session.checkpoint)
+    restore = in_write_pool(Session.restore)
+    delete_checkpoint = in_write_pool(Session.delete_checkpoint)
 
     async def take_prefetch(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> Taken:
         """Return the answer to this session's newest prefetch, once, or why there is none. See `Session`.
@@ -110,6 +110,6 @@ class AsyncSession(AsyncMemoryView[Session]):
             left_s = end - loop.time()
             if taken.reason is not PrefetchReason.NOT_READY or taken.ticket is None or left_s <= 0:
                 return taken
-            await AsyncTicket(taken.ticket, self._lanes).wait(left_s)
+            await AsyncTicket(taken.ticket, self._pools).wait(left_s)
 
-    _take = reads(Session.take_prefetch)
+    _take = in_read_pool(Session.take_prefetch)

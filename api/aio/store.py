@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial, update_wrapper
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self
 
+from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService
 from mnemolog.aio.session import AsyncSession
-from mnemolog.aio.worker_pools import Lanes
-from mnemolog.aio.wrappers import Face, chores, gives, reads, recalls, writes
+from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.aio.wrappers import (
+    AsyncWrapper,
+    in_background_pool,
+    in_read_pool,
+    in_recall_pool,
+    in_write_pool,
+    pages,
+    wrapped,
+)
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.switching import SwitchReason
-from mnemolog.projections.history.timeline import Moment
-from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import Quarantine
 from mnemolog.store import MemoryStore
 
-EVENTS_PER_CALL: Final = 500
-"""As many as the log reads at once."""
-
 P = ParamSpec("P")
-Item = TypeVar("Item")
-
-
-class AsyncQuarantine(Face[Quarantine]):
-    """The quarantine of a store. See `Quarantine`."""
-
-    @property
-    def folder(self) -> Path:
-        """Where it is."""
-        return self._of.folder
-
-    items = reads(Quarantine.items)
-    status = reads(Quarantine.status)
-    add = chores(Quarantine.add)
-    purge = chores(Quarantine.purge)
 
 
 class Opening:
@@ -64,8 +50,8 @@ class Opening:
             await self._store.close()
 
     async def _opened(self) -> AsyncMemoryStore:
-        lanes = Lanes()
-        return AsyncMemoryStore(await lanes.open(self._open, MemoryStore.close), lanes)
+        pools = WorkerPools()
+        return AsyncMemoryStore(await pools.startup(self._open, MemoryStore.close), pools)
 
 
 def _opening(open_: Callable[P, MemoryStore]) -> Callable[P, Opening]:
@@ -75,30 +61,36 @@ def _opening(open_: Callable[P, MemoryStore]) -> Callable[P, Opening]:
     return update_wrapper(opening, open_)
 
 
-class AsyncMemoryStore(Face[MemoryStore]):
+class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     """An agent's memory, for asyncio. See `MemoryStore`: methods, arguments and errors are the same, to be awaited.
 
-    No call blocks the event loop. Calls go to threads of the store's own, those that write, read, recall and do
-    chores apart, in the context (`contextvars`) of the caller. What is given to be called (an encoder, a clock,
-    `progress`, `told`) is called there, not in the loop.
+    No call blocks the event loop. Calls run in threads of the store's own, in one pool each for writes, reads, recalls
+    and background work, in the context (`contextvars`) of the caller. Callbacks (an encoder, a clock, `progress`) are
+    called there, not in the loop.
 
     A call that is cancelled before it has begun never begins. One that has begun goes on unheard: a write is then
-    whole, and whether it was made is unknown, unless a retry with the same `key` asks. A recall or a chore stops
-    at its next step. docs/async.md has the rules.
+    whole, and whether it was made is unknown, unless a retry with the same `key` asks. A recall or background work
+    stops at its next step. docs/async.md has the rules.
 
     Safe for several event loops, also in several threads. Calls made at the same time are done in no given order.
     """
+
+    def __init__(self, of: MemoryStore, pools: WorkerPools) -> None:
+        super().__init__(of, pools)
+        self.audit = AsyncAuditService(of.audit, pools)
+        self.models = AsyncModelService(of.models, pools)
+        self.admin = AsyncAdminService(of.admin, pools)
 
     open = staticmethod(_opening(MemoryStore.open))
 
     async def close(self) -> None:
         """Wait for calls in flight and close all files. What is called after this raises `StoreClosed`.
 
-        Writes and reads are done first, however long they take. Recalls and chores stop at their next step and
+        Writes and reads are done first, however long they take. Recalls and background work stop at their next step and
         raise `StoreClosed`; those that have not stopped after a second are abandoned, as what `MemoryStore.close`
         waits for is. Cancelled meanwhile, it closes all the same and is cancelled then.
         """
-        await self._lanes.close(self._of.close)
+        await self._pools.close(self._of.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -113,48 +105,25 @@ class AsyncMemoryStore(Face[MemoryStore]):
         """The folder of the store."""
         return self._of.path
 
-    start_session = gives(AsyncSession, writes(MemoryStore.start_session))
-    session = gives(AsyncSession, reads(MemoryStore.session))
-    end_session = writes(MemoryStore.end_session)
-    record = writes(MemoryStore.record)
-    append_turn = writes(MemoryStore.append_turn)
-    record_many = writes(MemoryStore.record_many)
-    import_files = chores(MemoryStore.import_files)
-    recall = recalls(MemoryStore.recall)
-    load_model = recalls(MemoryStore.load_model)
-    audit_recalls = chores(MemoryStore.audit_recalls)
-    sessions = reads(MemoryStore.sessions)
-    find_session = reads(MemoryStore.find_session)
-    turns = reads(MemoryStore.turns)
-    enter = gives(AsyncSession, writes(MemoryStore.enter))
-    preview_switch = writes(MemoryStore.preview_switch)
-    head = reads(MemoryStore.head)
-    note_head = chores(MemoryStore.note_head)
-    event = reads(MemoryStore.event)
-    diff = chores(MemoryStore.diff)
-    export = chores(MemoryStore.export)
-    replay = chores(MemoryStore.replay)
-    vectors = recalls(MemoryStore.vectors)
-
-    models = reads(MemoryStore.models)
-    add_model = chores(MemoryStore.add_model)
-    activate_model = chores(MemoryStore.activate_model)
-    drop_model = chores(MemoryStore.drop_model)
-
-    forget = chores(MemoryStore.forget)
-    forgotten = chores(MemoryStore.forgotten)
-    erasures = reads(MemoryStore.erasures)
-    reapply_erasures = chores(MemoryStore.reapply_erasures)
-
-    backup = chores(MemoryStore.backup)
-    verify = chores(MemoryStore.verify)
-    status = reads(MemoryStore.status)
-    watch_projector = reads(MemoryStore.watch_projector)
-    doctor = chores(MemoryStore.doctor)
-    quarantine = gives(AsyncQuarantine, reads(MemoryStore.quarantine))
-    catch_up_views = chores(MemoryStore.catch_up_views)
-    catch_up_vectors = chores(MemoryStore.catch_up_vectors)
-    rebuild = chores(MemoryStore.rebuild)
+    start_session = wrapped(AsyncSession, in_write_pool(MemoryStore.start_session))
+    session = wrapped(AsyncSession, in_read_pool(MemoryStore.session))
+    end_session = in_write_pool(MemoryStore.end_session)
+    record = in_write_pool(MemoryStore.record)
+    record_many = in_write_pool(MemoryStore.record_many)
+    import_files = in_background_pool(MemoryStore.import_files)
+    recall = in_recall_pool(MemoryStore.recall)
+    sessions = in_read_pool(MemoryStore.sessions)
+    find_session = in_read_pool(MemoryStore.find_session)
+    turns = in_read_pool(MemoryStore.turns)
+    enter = wrapped(AsyncSession, in_write_pool(MemoryStore.enter))
+    preview_switch = in_write_pool(MemoryStore.preview_switch)
+    head = in_read_pool(MemoryStore.head)
+    replay = in_background_pool(MemoryStore.replay)
+    forget = in_background_pool(MemoryStore.forget)
+    backup = in_background_pool(MemoryStore.backup)
+    verify = in_background_pool(MemoryStore.verify)
+    status = in_read_pool(MemoryStore.status)
+    rebuild = in_background_pool(MemoryStore.rebuild)
 
     async def switch(
         self,
@@ -171,7 +140,7 @@ class AsyncMemoryStore(Face[MemoryStore]):
     ) -> AsyncSession:
         """Switch an agent to the session `to`, as one append. See `MemoryStore.switch`; raises as that does."""
         left = session.id if isinstance(session, AsyncSession) else session
-        switched = await self._lanes.write(
+        switched = await self._pools.write(
             partial(
                 self._of.switch,
                 to,
@@ -185,46 +154,17 @@ class AsyncMemoryStore(Face[MemoryStore]):
                 key=key,
             )
         )
-        return AsyncSession(switched, self._lanes)
+        return AsyncSession(switched, self._pools)
 
     async def current(self, agent: str = DEFAULT_AGENT) -> AsyncSession | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.
 
         Raises `InvalidInput` for what cannot name an agent.
         """
-        found = await self._lanes.read(partial(self._of.current, agent))
-        return None if found is None else AsyncSession(found, self._lanes)
+        found = await self._pools.read(partial(self._of.current, agent))
+        return None if found is None else AsyncSession(found, self._pools)
 
     async def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> AsyncIterator[RecordedEvent]:
         """Yield the events of `(after, upto]` in order; up to the head when `upto` is None."""
-        async for event in self._pages(lambda: self._of.events(after=after, upto=upto)):
+        async for event in pages(self._pools, lambda: self._of.events(after=after, upto=upto)):
             yield event
-
-    async def timeline(
-        self,
-        *,
-        after: int = ORIGIN,
-        upto: int | None = None,
-        session: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        progress: Progress | None = None,
-    ) -> AsyncIterator[Moment]:
-        """Yield what happened, event by event, in words. See `MemoryStore.timeline`; raises as that does."""
-        asked = partial(
-            self._of.timeline,
-            after=after,
-            upto=upto,
-            session=session,
-            since=since,
-            until=until,
-            progress=progress,
-        )
-        async for moment in self._pages(asked):
-            yield moment
-
-    async def _pages(self, begin: Callable[[], Iterator[Item]]) -> AsyncIterator[Item]:
-        items = await self._lanes.read(begin)
-        while page := await self._lanes.read(lambda: list(islice(items, EVENTS_PER_CALL))):
-            for item in page:
-                yield item

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from mnemolog.aio.wrappers import Face
+from mnemolog.aio.wrappers import AsyncWrapper
 from mnemolog.projections.recall.prefetch_ticket import Outcome, PrefetchReason, Request, Stamp, Ticket
 
 
-class AsyncTicket(Face[Ticket]):
+class AsyncTicket(AsyncWrapper[Ticket]):
     """A recall that was asked for in the background. See `Ticket`."""
 
     def __repr__(self) -> str:

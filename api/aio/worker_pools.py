@@ -1,6 +1,6 @@
 """Threads of a store's own in which event loops have work done, so that no loop is ever blocked.
 
-Work goes by lanes, each with threads and a queue of its own: slow work never holds up quick work, and a model that
+Work goes by pools, each with threads and a queue of its own: slow work never holds up quick work, and a model that
 is stuck holds up nobody who records. Nothing here belongs to one loop: calls may come from several, in any thread.
 """
 
@@ -23,7 +23,7 @@ WRITERS_MAX: Final = 32
 """Appends that can wait for one commit together. More threads gain next to nothing (ADR 13)."""
 READERS_MAX: Final = 4
 RECALLERS_MAX: Final = 4
-CHORES_MAX: Final = 2
+BACKGROUND_MAX: Final = 2
 LINGER_S: Final = 5.0
 """How long a thread waits for more work before it ends."""
 CLOSE_TIMEOUT_S: Final = 1.0
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 class Job(Generic[Result]):
-    """Work on its way through a lane, and the future that waits for it, if anybody does."""
+    """Work on its way through a pool, and the future that waits for it, if anybody does."""
 
     __slots__ = ("_context", "_future", "_work", "given_up")
 
@@ -74,10 +74,10 @@ class Job(Generic[Result]):
                 self._future.get_loop().call_soon_threadsafe(settle, self._future)
 
 
-class Lane:
+class WorkerPool:
     """Up to `threads_max` threads that do what comes in, first come, first begun. They start when needed.
 
-    With `stops`, work is told to stop (`infra.runtime.cancellation`) when it is given up or the lane is shut. The
+    With `stops`, work is told to stop (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
     queue has no limit of its own: each job in it has a task that waits.
     """
 
@@ -108,7 +108,7 @@ class Lane:
             self._give_up(job)
             raise
 
-    async def call_to_the_end(self, work: Callable[[], Result]) -> Result:
+    async def call_to_completion(self, work: Callable[[], Result]) -> Result:
         """Return what `work` returns. A cancellation meanwhile is raised when it is done, and not before."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.put(Job(work, future))
@@ -134,7 +134,7 @@ class Lane:
                 self._start_thread(job)
 
     def shut(self) -> None:
-        """Take nothing more. What was taken is done, or where the lane `stops` is told to stop, or turned away."""
+        """Take nothing more. What was taken is done, or where the pool `stops` is told to stop, or turned away."""
         with self._mutex:
             self._shut = True
             turned_away = list(self._queue) if self._stops else []
@@ -146,7 +146,7 @@ class Lane:
             job.fail(errors.StoreClosed())
 
     def join(self, timeout_s: float | None = None) -> list[threading.Thread]:
-        """Wait for the threads of a lane that is shut. Return those that still work; nobody waits for them now."""
+        """Wait for the threads of a pool that is shut. Return those that still work; nobody waits for them now."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with self._mutex:
             threads = list(self._threads)
@@ -212,15 +212,15 @@ class Lane:
         return job.given_up or self._shut
 
 
-class Lanes:
-    """The lanes of one store. After a fork the child gets `StoreForked`."""
+class WorkerPools:
+    """The pools of one store. After a fork the child gets `StoreForked`."""
 
     def __init__(self) -> None:
-        self._writes = Lane("writes", threads_max=WRITERS_MAX)
-        self._reads = Lane("reads", threads_max=READERS_MAX)
-        self._recalls = Lane("recalls", threads_max=RECALLERS_MAX, stops=True)
-        self._chores = Lane("chores", threads_max=CHORES_MAX, stops=True)
-        self._door = Lane("door", threads_max=1, linger_s=0.0)
+        self._writes = WorkerPool("writes", threads_max=WRITERS_MAX)
+        self._reads = WorkerPool("reads", threads_max=READERS_MAX)
+        self._recalls = WorkerPool("recalls", threads_max=RECALLERS_MAX, stops=True)
+        self._background = WorkerPool("background", threads_max=BACKGROUND_MAX, stops=True)
+        self._startup = WorkerPool("startup", threads_max=1, linger_s=0.0)
         self._origin = fork_guard.Origin()
         fork_guard.watch(self)
         shutdown.watch(self)
@@ -230,10 +230,10 @@ class Lanes:
         self._origin.require_here()
         return await self._writes.call(work)
 
-    async def settle(self, work: Callable[[], Result]) -> Result:
+    async def write_to_completion(self, work: Callable[[], Result]) -> Result:
         """Do what appends to the log, and know the outcome: a cancellation meanwhile is raised when it is done."""
         self._origin.require_here()
-        return await self._writes.call_to_the_end(work)
+        return await self._writes.call_to_completion(work)
 
     async def read(self, work: Callable[[], Result]) -> Result:
         """Do what reads, and calls no model."""
@@ -245,12 +245,12 @@ class Lanes:
         self._origin.require_here()
         return await self._recalls.call(work)
 
-    async def chore(self, work: Callable[[], Result]) -> Result:
+    async def background(self, work: Callable[[], Result]) -> Result:
         """Do what may take minutes."""
         self._origin.require_here()
-        return await self._chores.call(work)
+        return await self._background.call(work)
 
-    async def open(self, work: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
+    async def startup(self, work: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
         """Do what comes before all else. Where nobody waits for its result any more, it is undone."""
         made: list[Result] = []
 
@@ -262,9 +262,9 @@ class Lanes:
                 undo(result)
 
         try:
-            await self._door.call(do)
+            await self._startup.call(do)
         except BaseException:
-            self._door.put(Job(take_back))  # Behind the other, for there is one thread: it sees what that made.
+            self._startup.put(Job(take_back))  # Behind the other, for there is one thread: it sees what that made.
             raise
         return made[0]
 
@@ -274,12 +274,12 @@ class Lanes:
         What stops is told to. After `CLOSE_TIMEOUT_S` it is abandoned: who waits for it gets `StoreClosed`.
         """
         self._shut()
-        await self._door.call_to_the_end(partial(self._finish, last))
+        await self._startup.call_to_completion(partial(self._finish, last))
 
     def forked(self) -> None:
         """Leave everything to the parent."""
-        for lane in (*self._all, self._door):
-            lane.forked()
+        for pool in (*self._all, self._startup):
+            pool.forked()
 
     def end(self) -> None:
         """Stop, or else interrupt what still runs: the process ends."""
@@ -291,12 +291,12 @@ class Lanes:
                 thread.join(EXIT_TIMEOUT_S)
 
     @property
-    def _all(self) -> tuple[Lane, ...]:
-        return self._writes, self._reads, self._recalls, self._chores
+    def _all(self) -> tuple[WorkerPool, ...]:
+        return self._writes, self._reads, self._recalls, self._background
 
     def _shut(self) -> None:
-        for lane in self._all:
-            lane.shut()
+        for pool in self._all:
+            pool.shut()
 
     def _finish(self, last: Callable[[], None]) -> None:
         self._join(None, CLOSE_TIMEOUT_S)
@@ -305,8 +305,8 @@ class Lanes:
     def _join(self, timeout_s: float | None, stopping_timeout_s: float) -> list[threading.Thread]:
         end = time.monotonic() + stopping_timeout_s
         left = self._writes.join(timeout_s) + self._reads.join(timeout_s)
-        for lane in (self._recalls, self._chores):
-            left += lane.join(max(0.0, end - time.monotonic()))
+        for pool in (self._recalls, self._background):
+            left += pool.join(max(0.0, end - time.monotonic()))
         return left
 
 

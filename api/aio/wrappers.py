@@ -1,83 +1,90 @@
-"""Methods of the store made into coroutines, one line each: names, parameters and types are those of the original.
+"""Coroutines derived from blocking methods, one line each: names, parameters and types are those of the original.
 
-The decorator says in which lane the call is made. Type checkers see the exact signature, `help` the docstring.
+The decorator names the worker pool that runs the call. Type checkers see the exact signature, `help` the docstring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial, update_wrapper
 from inspect import signature
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from itertools import islice
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
-from mnemolog.aio.worker_pools import Lanes
+from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.ports import Progress
 
+ITEMS_PER_CALL: Final = 500
+"""As many events as the log reads at once."""
+
+Item = TypeVar("Item")
 Of_co = TypeVar("Of_co", covariant=True)
 Self = TypeVar("Self")
 Result = TypeVar("Result")
-Face_ = TypeVar("Face_")
+Wrapper = TypeVar("Wrapper")
 P = ParamSpec("P")
 
 
-class Face(Generic[Of_co]):
-    """The asyncio side of an object whose methods block."""
+class AsyncWrapper(Generic[Of_co]):
+    """The asyncio version of an object whose methods block."""
 
-    def __init__(self, of: Of_co, lanes: Lanes) -> None:
-        self._of, self._lanes = of, lanes
+    def __init__(self, of: Of_co, pools: WorkerPools) -> None:
+        self._of, self._pools = of, pools
 
 
 Method = Callable[Concatenate[Self, P], Result]
-AsyncMethod = Callable[Concatenate[Face[Self], P], Coroutine[Any, Any, Result]]
+AsyncMethod = Callable[Concatenate[AsyncWrapper[Self], P], Coroutine[Any, Any, Result]]
 
 
-def writes(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
+def in_write_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
     """Make a coroutine of a method that appends."""
 
-    async def call(self: Face[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await self._lanes.write(partial(method, self._of, *args, **kwargs))
+    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._pools.write(partial(method, self._of, *args, **kwargs))
 
     return _named(call, method)
 
 
-def reads(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
+def in_read_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
     """Make a coroutine of a method that reads and calls no model."""
 
-    async def call(self: Face[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await self._lanes.read(partial(method, self._of, *args, **kwargs))
+    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._pools.read(partial(method, self._of, *args, **kwargs))
 
     return _named(call, method)
 
 
-def recalls(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
+def in_recall_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
     """Make a coroutine of a method that may call a model. With `mode="text"` it does not."""
 
-    async def call(self: Face[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        lane = self._lanes.read if kwargs.get("mode") == "text" else self._lanes.recall
-        return await lane(partial(method, self._of, *args, **kwargs))
+    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        pool = self._pools.read if kwargs.get("mode") == "text" else self._pools.recall
+        return await pool(partial(method, self._of, *args, **kwargs))
 
     return _named(call, method)
 
 
-def chores(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
-    """Make a coroutine of a method that may take minutes. What tells its progress can be stopped wherever it does."""
-    tells = "progress" in signature(method).parameters
+def in_background_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
+    """Make a coroutine of a method that may take minutes. One that reports progress can be stopped wherever it does."""
+    reports = "progress" in signature(method).parameters
 
-    async def call(self: Face[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         work = partial(method, self._of, *args, **kwargs)
-        if tells:
+        if reports:
             work.keywords["progress"] = _stopping(work.keywords.get("progress"))
-        return await self._lanes.chore(work)
+        return await self._pools.background(work)
 
     return _named(call, method)
 
 
-def gives(face: Callable[[Result, Lanes], Face_], call: AsyncMethod[Self, P, Result]) -> AsyncMethod[Self, P, Face_]:
-    """Have a coroutine return the asyncio side of its result."""
+def wrapped(
+    wrapper: Callable[[Result, WorkerPools], Wrapper], call: AsyncMethod[Self, P, Result]
+) -> AsyncMethod[Self, P, Wrapper]:
+    """Make a coroutine return its result wrapped for asyncio."""
 
-    async def given(self: Face[Self], /, *args: P.args, **kwargs: P.kwargs) -> Face_:
-        return face(await call(self, *args, **kwargs), self._lanes)
+    async def given(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Wrapper:
+        return wrapper(await call(self, *args, **kwargs), self._pools)
 
     return _named(given, call)
 
@@ -89,9 +96,17 @@ def _named(call: AsyncMethod[Self, P, Result], method: Callable[..., Any]) -> As
 
 
 def _stopping(progress: Progress | None) -> Progress:
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         cancellation.check()
         if progress is not None:
             progress(done, total)
 
-    return told
+    return report
+
+
+async def pages(pools: WorkerPools, begin: Callable[[], Iterator[Item]]) -> AsyncIterator[Item]:
+    """Yield the items of a blocking iterator, which `begin` returns, fetched `ITEMS_PER_CALL` at a time."""
+    items = await pools.read(begin)
+    while page := await pools.read(lambda: list(islice(items, ITEMS_PER_CALL))):
+        for item in page:
+            yield item

@@ -1,4 +1,4 @@
-"""What an auditor asks of a store beside `verify` and `replay`: its events one by one, what changed, copies to keep."""
+"""Auditing a store: its history event by event, what changed, receipts asked again, exports."""
 
 from __future__ import annotations
 
@@ -11,36 +11,40 @@ from mnemolog.application.session_service import Sessions
 from mnemolog.audit.diff import diff
 from mnemolog.audit.event_lookup import event_at
 from mnemolog.audit.log_export import export_log
+from mnemolog.audit.receipt_audit import LIMIT, RecallAudit, audit_recalls
 from mnemolog.audit.results import Diff, EventAt, LogExport
+from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.head import Head
 from mnemolog.domain.lineage import checked_position
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.forgetting import history as forgetting_history
+from mnemolog.forgetting.results import Erasure, ForgottenEvent
+from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.operations import maintenance
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.recall.service import Recalls
 
 DIFF_TURNS_MAX: Final = 1_000
 
 
-class Auditing:
-    """The part of a store's face that shows its history, compares it and hands it on."""
+class AuditService:
+    """Shows the history of a store, compares it and exports it: `store.audit`."""
 
-    path: Path
-    _log: EventLog
-    _sessions: Sessions
+    def __init__(self, log: EventLog, sessions: Sessions, recalls: Recalls, forgetting: Forgetting) -> None:
+        self._log, self._sessions, self._recalls, self._forgetting = log, sessions, recalls, forgetting
 
-    def note_head(self, file: str | Path) -> Head:
-        """Append the head of the log to a file of heads (JSON Lines), for `verify(heads=file)` to ask each of them.
+    def append_head(self, file: str | Path) -> Head:
+        """Append the head of the log to a file of heads (JSON Lines), which `verify(heads=file)` checks.
 
         Keep the file where those who may write the store may not write. It is durable on return. Raises
-        `LogDamaged` where the last head in it contradicts the log, `WitnessUnreadable` for a line that is no head,
+        `LogDamaged` where the last head in the file contradicts the log, `WitnessUnreadable` for an invalid line,
         `StoreNotWritable`: nothing was written.
         """
-        noted = maintenance.note_head(self._log, Path(file), now=self._sessions.clock.now())
-        return Head(position=noted.position, digest=noted.digest)
+        appended = append_head(self._log, Path(file), now=self._sessions.clock.now())
+        return Head(position=appended.position, digest=appended.digest)
 
     def timeline(
         self,
@@ -116,6 +120,31 @@ class Auditing:
         first, last = self._range("after", after, "upto", upto)
         target = Path(file) if isinstance(file, str | Path) else file
         return export_log(self._log, target, after=first, upto=last, overwrite=overwrite, progress=progress)
+
+    def recalls(
+        self,
+        *,
+        since: datetime | None = None,
+        after: int = 0,
+        limit: int = LIMIT,
+        progress: Progress | None = None,
+    ) -> RecallAudit:
+        """Ask the question of every receipt again, as of its head and now.
+
+        Takes the receipts after position `after` that were made at `since` or later. Reports of each whether its
+        answer reproduces, and which turns it would gain and lose today. Where the model that answered is not
+        available, the report says so. Raises `InvalidInput`; never for what is found.
+        """
+        moment = None if since is None else to_micros("since", since)
+        return audit_recalls(self._log, self._recalls, since=moment, after=after, limit=limit, progress=progress)
+
+    def forgotten(self) -> list[ForgottenEvent]:
+        """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""
+        return list(forgetting_history.forgotten(self._log))
+
+    def erasures(self) -> list[Erasure]:
+        """Return all requests to forget, to be kept apart from backups of log and keys. They hold no content."""
+        return self._forgetting.erasures()
 
     def _range(self, first: str, after: int, last: str, upto: int | None) -> tuple[Position, Position]:
         head = self._log.head().position

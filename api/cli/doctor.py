@@ -44,7 +44,7 @@ def doctor(
     """
     opened = MemoryStore.open(store, model=chosen_model(model or "none"), create=False)
     with opened, bar("examining") as progress:
-        found = opened.doctor(deep=deep, fix=fix and not dry_run, progress=progress)
+        found = opened.admin.doctor(deep=deep, fix=fix and not dry_run, progress=progress)
     answer(found, lambda found: show.show_diagnosis(found, dry_run=dry_run), as_json=as_json)
     if not found.healthy:
         raise typer.Exit(EXIT_DAMAGED if found.log_damaged else EXIT_FAILED)
@@ -57,7 +57,7 @@ def list_(store: Store, as_json: AsJson = False) -> None:
     Example: mnemolog quarantine list memory/
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        answer(opened.quarantine().items(), show.show_quarantine, as_json=as_json)
+        answer(opened.admin.quarantine().items(), show.show_quarantine, as_json=as_json)
 
 
 @quarantine.command("purge", cls=StoreCommand)
@@ -80,7 +80,7 @@ def purge(
         raise errors.InvalidInput("names", "say what to delete: names, --all or --older-than")
     looking, age = dry_run or not yes, None if older_than is None else timedelta(days=older_than)
     with MemoryStore.open(store, model=None, create=False) as opened:
-        chosen = opened.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
+        chosen = opened.admin.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
     answer(show.Purged(dry_run=looking, items=tuple(chosen)), show.show_purged, as_json=as_json)
     if not yes and not dry_run:
         refuse("nothing was deleted", hint="say --yes to delete, --dry-run to only look")

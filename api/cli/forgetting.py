@@ -68,7 +68,7 @@ def forgotten(
     Example: mnemolog forgotten memory/ --erasures > /mnt/elsewhere/erasures.json
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        requests, found = opened.erasures(), opened.forgotten()
+        requests, found = opened.audit.erasures(), opened.audit.forgotten()
     if erasures:
         output.print_json(requests)
     elif as_json:

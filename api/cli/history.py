@@ -52,7 +52,7 @@ def replay(
     with MemoryStore.open(store, model=None, create=False) as opened:
         chosen = None if session is None else opened.find_session(session).session
         if not as_json:
-            moments = opened.timeline(after=first - 1, upto=to, session=chosen, since=begin, until=end)
+            moments = opened.audit.timeline(after=first - 1, upto=to, session=chosen, since=begin, until=end)
             (out.print_lines if as_lines else out.show_timeline)(moments)
         if not as_lines:
             with bar("replaying") as progress:
@@ -75,7 +75,7 @@ def diff(
     Example: mnemolog diff memory/ 1200 1350
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("comparing") as progress:
-        answer = opened.diff(before, after, turns_max=limit, progress=progress)
+        answer = opened.audit.diff(before, after, turns_max=limit, progress=progress)
     if as_json:
         output.print_json(answer)
     else:
@@ -97,7 +97,7 @@ def export(
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("exporting") as progress:
         target = sys.stdout.buffer if file == STANDARD_OUTPUT else file
-        answer = opened.export(target, after=first - 1, upto=to, overwrite=force, progress=progress)
+        answer = opened.audit.export(target, after=first - 1, upto=to, overwrite=force, progress=progress)
     if file == STANDARD_OUTPUT:
         return
     if as_json:

@@ -31,7 +31,7 @@ def list_(store: Store, as_json: AsJson = False) -> None:
     Example: mnemolog model list memory/
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        found = opened.models()
+        found = opened.models.list()
     answer(found, show.show_models, as_json=as_json)
 
 
@@ -42,7 +42,7 @@ def add(store: Store, model: Added, dry_run: DryRun = False, as_json: AsJson = F
     Example: mnemolog model add memory/ BAAI/bge-small-en-v1.5
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("embedding") as progress:
-        report = opened.add_model(model, dry_run=dry_run, progress=progress)
+        report = opened.models.add(model, dry_run=dry_run, progress=progress)
     answer(report, show.show_added, as_json=as_json)
     if not report.complete:
         raise typer.Exit(EXIT_FAILED)
@@ -55,7 +55,7 @@ def activate(store: Store, model: Known, as_json: AsJson = False) -> None:
     Example: mnemolog model activate memory/ BAAI/bge-small-en-v1.5
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("catching up") as progress:
-        activated = opened.activate_model(model, progress=progress)
+        activated = opened.models.activate(model, progress=progress)
     answer(activated, show.show_activated, as_json=as_json)
 
 
@@ -76,7 +76,7 @@ def drop(
     Example: mnemolog model drop memory/ 7f3a90c1 --yes
     """
     with MemoryStore.open(store, model=chosen_model(own), create=False) as opened:
-        dropped = opened.drop_model(model, dry_run=dry_run or not yes, keep_embeddings=keep_embeddings)
+        dropped = opened.models.drop(model, dry_run=dry_run or not yes, keep_embeddings=keep_embeddings)
     answer(dropped, show.show_dropped, as_json=as_json)
     if not (yes or dry_run):
         refuse("nothing was removed", hint="say --yes to remove it, or --dry-run to only look")

@@ -39,7 +39,7 @@ def project(
         _follow(store, model, as_json=as_json)
         return
     with store_with_model(store, model) as opened, bar("embedding") as progress:
-        report = opened.catch_up_vectors(progress=progress)
+        report = opened.admin.catch_up_vectors(progress=progress)
     if as_json:
         output.print_json(report)
     else:
@@ -62,7 +62,7 @@ def _follow(store: Path, model: str, *, as_json: bool) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         with store_with_model(store, model, background=True) as opened:
-            opened.watch_projector(tell)
+            opened.admin.on_projector_change(tell)
             signal.sigwait(_ENDING)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -125,7 +125,7 @@ def recalls(
     """
     moment_since = None if since is None else moment("since", since)
     with store_with_model(store, model) as opened, bar("auditing") as progress:
-        answer = opened.audit_recalls(since=moment_since, after=after, limit=limit, progress=progress)
+        answer = opened.audit.recalls(since=moment_since, after=after, limit=limit, progress=progress)
     output.print_json(answer) if as_json else recall_output.show_audit(answer)
     if not answer.sound:
         raise typer.Exit(EXIT_FAILED)

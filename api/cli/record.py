@@ -128,11 +128,11 @@ def _import_log(folder: Path, files: list[Path], *, as_json: bool) -> None:
 def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
     """Bring the projections up. The turns are safe already, so a missing model is only a note."""
     with bar("indexing") as progress:
-        store.catch_up_views(progress=progress)
+        store.admin.catch_up_views(progress=progress)
     if vectors:
         try:
             with bar("embedding") as progress:
-                store.catch_up_vectors(progress=progress)
+                store.admin.catch_up_vectors(progress=progress)
         except errors.ModelError as error:
             typer.echo(f"note: nothing was embedded: {error}; {error.hint}", err=True)
 

@@ -62,7 +62,7 @@ def head(
     Example: mnemolog head memory/ --append /mnt/elsewhere/heads.jsonl
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        answer = opened.head() if append is None else opened.note_head(append)
+        answer = opened.head() if append is None else opened.audit.append_head(append)
     if as_json:
         output.print_json(answer)
     else:

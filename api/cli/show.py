@@ -78,7 +78,7 @@ def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = 
 
 def _show_event(folder: Path, position: int, *, as_json: bool) -> None:
     with MemoryStore.open(folder, model=None, create=False) as store:
-        out.answer(store.event(position), show_event, as_json=as_json)
+        out.answer(store.audit.event(position), show_event, as_json=as_json)
 
 
 def _then(then: SessionAt, page: out.Page) -> out.SessionThen:

@@ -100,7 +100,7 @@ class Forgetting:
             return
 
     def reapply(self, erasures: Sequence[KnownErasure], *, progress: Progress | None = None) -> ReapplyReport:
-        """See `MemoryStore.reapply_erasures`."""
+        """See `AdminService.reapply_erasures`."""
         self._keys()
         with self._alone(wait_s=LOCK_WAIT_S):
             requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in erasures]
@@ -109,7 +109,7 @@ class Forgetting:
         return ReapplyReport(erasures=len(erasures), requested=count, pending=pending)
 
     def erasures(self) -> list[KnownErasure]:
-        """See `MemoryStore.erasures`."""
+        """See `AuditService.erasures`."""
         return [
             KnownErasure(
                 request=request.event.id,

@@ -1,4 +1,4 @@
-"""Changing the model under live readers: built beside the others, activated by one event, dropped when asked."""
+"""Changing the embedding model under live readers: built beside the others, then activated by one event."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ CATCH_UP_PASSES_MAX: Final = 10
 _FINGERPRINT: Final = re.compile(rf"[0-9a-f]{{{SHORT_DIGITS},{FINGERPRINT_DIGITS}}}")
 
 
-class ModelChange:
-    """What a store does about models. Everything but the activation itself may be repeated after a crash."""
+class ModelService:
+    """Lists, adds, activates and drops embedding models: `store.models`.
 
-    path: Path
-    _log: EventLog
-    _projections: OpenedProjections
+    Every call but the activation itself may be repeated after a crash.
+    """
 
-    def models(self) -> list[ModelAt]:
+    def __init__(self, folder: Path, log: EventLog, projections: OpenedProjections) -> None:
+        self._folder, self._log, self._projections = folder, log, projections
+
+    def list(self) -> list[ModelAt]:
         """Return every model that has vectors on disk or was ever activated. Reads the log and tags, no vectors."""
         return catalogue(self._root, self._log)
 
-    def add_model(
+    def add(
         self,
         model: Any,
         *,
@@ -62,7 +64,7 @@ class ModelChange:
         models.give(model)
         if not dry_run:
             self._begin_anew_if_gone(vectors)
-            return maintenance.catch_up_vectors(self._log, Indexing(self.path, lambda: vectors), progress=progress)
+            return maintenance.catch_up_vectors(self._log, Indexing(self._folder, lambda: vectors), progress=progress)
         head = self._log.head().position
         turns = self._log.count(topic=TurnRecorded.topic, after=vectors.projection().covers, upto=head)
         return RebuildReport(
@@ -75,7 +77,7 @@ class ModelChange:
             seconds=0.0,
         )
 
-    def activate_model(self, model: Any, *, progress: Progress | None = None) -> ModelActivation:
+    def activate(self, model: Any, *, progress: Progress | None = None) -> ModelActivation:
         """Have a model answer: bring its vectors up to the head, then append `model.activated`, in one append.
 
         `model` is a name, a folder, an object, or the beginning of a fingerprint (8 digits or more). Readers in
@@ -108,10 +110,10 @@ class ModelChange:
             encoded_texts=encoded,
         )
 
-    def drop_model(self, model: str, *, dry_run: bool = False, keep_embeddings: bool = False) -> ModelDrop:
+    def drop(self, model: str, *, dry_run: bool = False, keep_embeddings: bool = False) -> ModelDrop:
         """Remove a model's vectors, and unless `keep_embeddings` what the embedding cache holds of it.
 
-        `model` is a name as in `models()`, or the beginning of a fingerprint (8 digits or more). The log keeps
+        `model` is a name as `list` returns it, or the beginning of a fingerprint (8 digits or more). The log keeps
         its activations. Raises `ModelRefused` for the active model, before any activation for the one this
         store was opened with, and for one that is not clearly named; `IndexerBusy`, `ProjectionUnreadable`.
         """
@@ -134,9 +136,16 @@ class ModelChange:
             embeddings=forgotten,
         )
 
+    def load(self) -> None:
+        """Load the model that answers, and its vectors, so that no recall waits for them.
+
+        Raises `ModelUnavailable`, `ModelMismatch`.
+        """
+        self._projections.vectors().load()
+
     @property
     def _root(self) -> Path:
-        return StoreLayout(self.path).vectors
+        return StoreLayout(self._folder).vectors
 
     def _indexing(self, fingerprint: str) -> AbstractContextManager[None]:
         """Hold the right to write a model's vectors. Raises `IndexerBusy`."""
@@ -150,7 +159,7 @@ class ModelChange:
         self._begin_anew_if_gone(vectors)
         for _ in range(CATCH_UP_PASSES_MAX):
             encoded += maintenance.catch_up_vectors(
-                self._log, Indexing(self.path, lambda: vectors), progress=progress
+                self._log, Indexing(self._folder, lambda: vectors), progress=progress
             ).encoded_texts
             if vectors.projection().covers >= self._log.head().position:
                 break
@@ -201,7 +210,7 @@ class ModelChange:
 
     def _named(self, name: str) -> ModelAt:
         """Return the one model of that name or beginning of a fingerprint. Raises `ModelRefused`."""
-        known = self.models()
+        known = self.list()
         found = [item for item in known if item.name in (name, opened_from_anywhere(name))]
         if not found and _FINGERPRINT.fullmatch(name):
             found = [item for item in known if item.fingerprint.startswith(name)]
@@ -225,7 +234,7 @@ class ModelChange:
     def _forget(self, fingerprint: str, *, dry_run: bool) -> int:
         from mnemolog.projections.sql import embeddings
 
-        with _cache(StoreLayout(self.path).embeddings) as database:
+        with _cache(StoreLayout(self._folder).embeddings) as database:
             if database is None:
                 return 0
             if dry_run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, get_args
@@ -13,24 +12,19 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.head import Head, parse_head
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting.results import ForgettingStatus
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.infra.log.head_file import append_head, read_heads
 from mnemolog.operations.status import caches, tables, views_status, wal_status
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
-from mnemolog.projections.health.verify import Kind, Verification, Witness, quick_verify, verify
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import OpenedProjections
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import Quarantine, QuarantineStatus
-from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
-from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
 from mnemolog.results import RebuildReport, Status, ViewsStatus, WalStatus
 
 Rebuildable = Literal["vectors", "views", "all"]
@@ -73,40 +67,6 @@ def status(folder: Path, log: EventLog, *, projector: ProjectorStatus, active: s
         warnings=tuple(_warnings(views, vectors, quarantine, forgetting, wal, head=head.position)),
         sqlite_version=dbapi2.sqlite_version,
     )
-
-
-def verify_store(
-    folder: Path,
-    log: EventLog,
-    *,
-    expect_head: str | None = None,
-    heads: Path | None = None,
-    contents: bool = False,
-    progress: Progress | None,
-) -> Verification:
-    """Verify the log against every witness there is: the segments' manifests, and heads noted elsewhere."""
-    witnesses = list(witnesses_of(folder, log))
-    if expect_head is not None:
-        witnesses.append(Witness("the expected head", parse_head("expect_head", expect_head)))
-    if heads is not None:
-        witnesses += [Witness(f"{heads.name} line {line}", head) for line, head in read_heads(heads)]
-    return verify(log, witnesses=witnesses, contents=contents, progress=progress)
-
-
-def note_head(log: EventLog, file: Path, *, now: Micros) -> Head:
-    """Append the head of the log to a file of heads, unless its last one contradicts the log."""
-
-    def head_after(last: tuple[int, Head] | None) -> Head:
-        head = log.head()
-        if last is not None:
-            line, noted = last
-            for finding in quick_verify(log, [Witness(f"{file}:{line}", noted)]):
-                if finding.kind is Kind.WITNESS:
-                    raise errors.LogDamaged(f"{finding.detail}; nothing was noted", position=finding.position)
-        noted_at = to_datetime(now).isoformat()
-        return Head(position=head.position, digest=head.digest, log_id=log.log_id, noted_at=noted_at)
-
-    return append_head(file, head_after)
 
 
 def catch_up_vectors(log: EventLog, indexing: Indexing, *, progress: Progress | None = None) -> RebuildReport:
@@ -183,34 +143,6 @@ def rebuild(
 
 def _turns(log: EventLog, *, after: Position, upto: Position) -> int:
     return log.count(topic=TurnRecorded.topic, after=after, upto=upto)
-
-
-def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
-    """Yield what remembers the history of this log: the manifests of segments, those in quarantine included.
-
-    What was set aside remembers as well as before, and a segment that is ahead of the log is the one witness of
-    a tail that was lost. Purging the quarantine ends its testimony.
-    """
-    root = StoreLayout(folder).vectors
-    found: list[tuple[str, str, Position, str]] = []
-    for part in (part for generation in generation_folders(root) for part in segment_folders(generation.path)):
-        with suppress(errors.ProjectionUnreadable):  # A damaged manifest witnesses nothing; `status` reports it.
-            tag = read_manifest(part)
-            found.append((f"segment {part.parent.name}/{part.name}", tag.log_id, tag.upto, tag.digest_at_upto))
-    quarantine = Quarantine(StoreLayout(folder).quarantine)
-    for item in quarantine.items():
-        if item.upto is not None:
-            found.append((f"quarantined {item.name}", item.log_id, item.upto, item.digest))
-    for path in quarantine.paths():
-        for part in (path, *sorted(path.glob("[0-9]*-[0-9]*"))):  # A segment, or a generation with its segments.
-            with suppress(errors.ProjectionUnreadable):
-                tag = read_manifest(part)
-                found.append((f"quarantined {path.name}", tag.log_id, tag.upto, tag.digest_at_upto))
-    for name, log_id, upto, digest in dict.fromkeys(found):
-        with suppress(ValueError):
-            if log_id == log.log_id:
-                bytes.fromhex(digest)
-                yield Witness(name, Head(position=upto, digest=digest))
 
 
 def _warnings(

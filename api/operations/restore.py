@@ -13,6 +13,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from mnemolog.audit import verification
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
@@ -23,7 +24,6 @@ from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.operations import backup_manifest as manifests
-from mnemolog.operations import maintenance
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest
 from mnemolog.projections.health.verify import Finding, Witness, quick_verify, verify
@@ -155,7 +155,7 @@ def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: P
     try:
         if log.log_id != manifest.log_id:
             raise errors.BackupUnusable(folder, f"its log is {log.log_id}, backup.json says {manifest.log_id}")
-        witnesses = [*maintenance.witnesses_of(folder, log)]
+        witnesses = [*verification.witnesses_of(folder, log)]
         witnesses.append(Witness(manifests.BACKUP_FILE, Head(position=manifest.head, digest=manifest.digest)))
         if check == "full":
             findings = list(verify(log, witnesses=witnesses, progress=progress).findings)
@@ -172,7 +172,7 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
     if not erasures:
         return ReapplyReport(erasures=0, requested=0)
     with MemoryStore.open(folder, model=None, create=False, background=False) as store:
-        again = store.reapply_erasures(erasures)
+        again = store.admin.reapply_erasures(erasures)
     if again.pending is not None:
         raise errors.BackupUnusable(folder, f"what was forgotten since could not be forgotten again: {again.pending}")
     return again

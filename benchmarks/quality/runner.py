@@ -53,13 +53,13 @@ def run(
         started = perf_counter()
         with bar("import") as progress:
             store.import_files([corpus.path / "turns.jsonl"], fields=[FIELDS], agent=AGENT, progress=progress)
-        store.catch_up_views()
+        store.admin.catch_up_views()
         import_s = perf_counter() - started
         try:
             with bar("embed") as progress:
-                store.catch_up_vectors(progress=progress)
+                store.admin.catch_up_vectors(progress=progress)
         finally:
-            cost = add_to_ledger(folder / "encoder.json", store.vectors().fingerprint, encoder.corpus)
+            cost = add_to_ledger(folder / "encoder.json", store.parts.projections.vectors().fingerprint, encoder.corpus)
         encoder.ask()
         results: list[SettingResult] = []
         first: dict[str, np.ndarray[Any, Any]] = {}

@@ -51,7 +51,7 @@ def write(store: MemoryStore, what: str) -> None:
     if what == "rebuild":
         store.rebuild("vectors")
     else:
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
 
 
 def hindered(pipe: Connection, folder: str, what: str, at: int, for_ever: bool) -> None:
@@ -144,7 +144,7 @@ def _verdict(folder: Path, expected: Any, sound: set[bytes], parsed: list[bytes]
             return "other answers"
         if not set(parsed) <= sound:
             return "FAISS was given what was not written"
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         again, last = answers(store), store.recall(QUERIES[0], mode="vector")
     if last.vectors_to != last.head:
         return f"the vectors go to {last.vectors_to} of {last.head}"

@@ -250,7 +250,7 @@ def record_and_embed(pipe: Connection, folder: str, half: int, turns: int, toget
                 text = f"note number{n} of writer{half}"
                 found[text] = session.record("user", text).position
                 if n % 10 == 9:
-                    store.catch_up_vectors()
+                    store.admin.catch_up_vectors()
         pipe.send(found)
     except BaseException as error:
         together.abort()
@@ -275,7 +275,7 @@ def build_beside(pipe: Connection, folder: str, started: Any, go_on: Any) -> Non
     """Build the vectors of the second model, held at its first text; tell what was built."""
     try:
         with MemoryStore.open(folder, model=HalfEncoder(0)) as store:
-            pipe.send(store.add_model(HeldEncoder(1, started=started, go_on=go_on)).built_turns)
+            pipe.send(store.models.add(HeldEncoder(1, started=started, go_on=go_on)).built_turns)
     except BaseException as error:
         pipe.send(f"failed: {error!r}")
 
@@ -290,7 +290,7 @@ def activate_until_killed(pipe: Connection, folder: str, label: str) -> None:
     while True:
         active = projections_of(store).models.active()
         session.record("user", f"note of {label} number{number}")
-        activated = store.activate_model(both[1] if active is None or active.model == "half-0" else both[0])
+        activated = store.models.activate(both[1] if active is None or active.model == "half-0" else both[0])
         pipe.send((activated.fingerprint, activated.position))
         number += 1
 

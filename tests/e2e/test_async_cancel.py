@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, StoreClosed
-from mnemolog.adapters.support.store_access import in_lanes, log_of
+from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, until
 from tests.e2e.test_projector import PROMPT_S, Stuck, projector_threads
@@ -101,7 +101,7 @@ def test_cancelled_at_any_moment_a_write_is_there_once_after_its_retry(folder, r
 
 
 def said(store):
-    return [turn.text for turn in in_lanes(store)[0].turns("trip", limit=10_000)]
+    return [turn.text for turn in with_pools(store)[0].turns("trip", limit=10_000)]
 
 
 def test_a_recall_in_the_model_is_given_up_at_once_and_ends_before_the_next_batch(folder):
@@ -163,12 +163,12 @@ def test_an_import_is_cut_short_between_steps_and_may_be_run_again(folder, tmp_p
     async def main():
         async with AsyncMemoryStore.open(folder, model=None) as store:
             committed = Committed()
-            log_of(in_lanes(store)[0]).listen(committed)
+            log_of(with_pools(store)[0]).listen(committed)
             task = asyncio.create_task(store.import_files([tmp_path / "said.jsonl"]))
             await seen(committed.once)
             await cancelled(task)
             committed.go_on.set()
-            await until(lambda: not in_lanes(store)[1]._chores._running, what="the end of the import")
+            await until(lambda: not with_pools(store)[1]._background._running, what="the end of the import")
             there = len(await store.turns("trip", limit=10_000))
             assert 0 < there < 3_000
             report = await store.import_files([tmp_path / "said.jsonl"])
@@ -256,7 +256,7 @@ def test_a_close_waits_for_writes_however_often_it_is_cancelled(folder, times):
         assert (await record).text == "tea"
         await asyncio.wait([task])
         assert task.cancelled()
-        assert not own_threads("writes", "reads", "recalls", "chores")
+        assert not own_threads("writes", "reads", "recalls", "background")
 
     asyncio.run(main())
     assert texts(folder) == ["tea"]

@@ -23,7 +23,7 @@ from mnemolog import (
     StoreClosed,
     StoreForked,
 )
-from mnemolog.adapters.support.store_access import in_lanes, log_of
+from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_projector import PROMPT_S, Stuck
 from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
@@ -76,7 +76,7 @@ class Held:
     """The log's writer, held by somebody else until it is let go."""
 
     def __init__(self, store):
-        self.log = log_of(in_lanes(store)[0])
+        self.log = log_of(with_pools(store)[0])
         self.free, entered = threading.Event(), threading.Event()
         self._holder = in_thread(lambda: self.log.transact(once(lambda: (entered.set(), self.free.wait(WAIT_S)))))
         assert entered.wait(WAIT_S)
@@ -90,9 +90,9 @@ class Held:
         self._holder.result()
 
 
-def own_threads(*lanes):
-    """The threads that asyncio's side has, of these lanes if any are named."""
-    names = {f"mnemolog-{lane}" for lane in lanes or ("writes", "reads", "recalls", "chores", "door")}
+def own_threads(*pools):
+    """The threads that asyncio's side has, of these pools if any are named."""
+    names = {f"mnemolog-{pool}" for pool in pools or ("writes", "reads", "recalls", "background", "startup")}
     return [thread for thread in threading.enumerate() if thread.name in names]
 
 
@@ -140,7 +140,7 @@ def test_a_store_does_all_that_the_blocking_one_does(folder, encoder):
             assert events == list(range(1, head.position + 1))
             assert (await store.verify(expect_head=str(head))).sound
             assert (await store.status()).head == head.position
-            assert await (await store.quarantine()).items() == []
+            assert await (await store.admin.quarantine()).items() == []
             assert [report.complete for report in await store.rebuild()] == [True, True]
         return head
 
@@ -253,7 +253,7 @@ def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder
         assert request.get() == "recall"
 
     asyncio.run(main())
-    assert set(found) == {("import", "mnemolog-chores"), ("recall", "mnemolog-recalls")}
+    assert set(found) == {("import", "mnemolog-background"), ("recall", "mnemolog-recalls")}
 
 
 def test_recalls_that_are_stuck_in_the_model_hold_up_nobody_else(folder):
@@ -299,8 +299,8 @@ def test_a_loop_goes_on_during_an_import_and_a_long_catch_up(folder, tmp_path, e
         async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
             heart = Heart()
             assert (await store.import_files([tmp_path / "said.jsonl"], progress=ask)).recorded == 4_000
-            assert await store.catch_up_views(progress=ask) == 4_007
-            assert (await store.catch_up_vectors(progress=ask)).complete
+            assert await store.admin.catch_up_views(progress=ask) == 4_007
+            assert (await store.admin.catch_up_vectors(progress=ask)).complete
             assert answers > 20
             assert heart.gap_s < PROMPT_S
             heart.stop()
@@ -315,7 +315,7 @@ def test_two_hundred_records_at_once_are_each_there_once(folder):
         async with AsyncMemoryStore.open(folder, model=None) as store:
             await trip(store)
             commits = Counted()
-            log_of(in_lanes(store)[0]).listen(commits)
+            log_of(with_pools(store)[0]).listen(commits)
             held = Held(store)
             tasks = [asyncio.create_task(store.record("trip", "user", f"tea {n}")) for n in range(200)]
             await held.waiting(WRITERS_MAX)
@@ -456,7 +456,7 @@ def test_nothing_is_left_open_or_unheard_in_development_mode(tmp_path):
 LEFT_OPEN = """
 import asyncio, os, sys, threading
 from mnemolog import AsyncMemoryStore
-from mnemolog.adapters.support.store_access import in_lanes, log_of
+from mnemolog.adapters.support.store_access import with_pools, log_of
 from tests.support import HashEncoder
 
 class Stuck(HashEncoder):

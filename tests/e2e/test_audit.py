@@ -53,7 +53,7 @@ def of(diff, session="s"):
 
 def test_the_timeline_tells_every_event_in_order(store):
     """Each has its place, its time, its session and words of its own."""
-    moments = list(store.timeline())
+    moments = list(store.audit.timeline())
     assert [moment.position for moment in moments] == list(range(1, head(store) + 1))
     assert [moment.event for moment in moments] == [recorded.event for recorded in store.events()]
     assert all(moment.what and "\n" not in moment.what for moment in moments)
@@ -67,28 +67,28 @@ def test_the_timeline_tells_every_event_in_order(store):
 
 def test_every_kind_of_event_has_words_of_its_own(store):
     """No topic is told by its name and its fields."""
-    assert not [moment.topic for moment in store.timeline() if moment.what.startswith(moment.topic)]
+    assert not [moment.topic for moment in store.audit.timeline() if moment.what.startswith(moment.topic)]
 
 
 def test_a_part_of_the_timeline_is_the_same_part(store):
     """By position, session and time of recording; sessions keep their names though they began before."""
-    whole = list(store.timeline())
-    assert list(store.timeline(after=5, upto=9)) == whole[5:9]
-    assert list(store.timeline(session="trip-1")) == [moment for moment in whole if moment.session == "trip-1"]
+    whole = list(store.audit.timeline())
+    assert list(store.audit.timeline(after=5, upto=9)) == whole[5:9]
+    assert list(store.audit.timeline(session="trip-1")) == [moment for moment in whole if moment.session == "trip-1"]
     since, until = whole[10].at, whole[20].at
-    assert list(store.timeline(since=since, until=until)) == whole[10:20]
-    assert list(store.timeline(after=head(store))) == []
+    assert list(store.audit.timeline(since=since, until=until)) == whole[10:20]
+    assert list(store.audit.timeline(after=head(store))) == []
     for wrong in ({"after": head(store) + 1}, {"upto": 99}, {"after": 3, "upto": 2}, {"after": -1}, {"upto": True}):
         with pytest.raises(InvalidInput):
-            store.timeline(**wrong)
+            store.audit.timeline(**wrong)
     with pytest.raises(UnknownSession):
-        store.timeline(session="nobody")
+        store.audit.timeline(session="nobody")
 
 
 def test_a_line_of_the_timeline_cannot_steer_a_terminal(store, session):
     """What was said is one line, cut, without control characters: it hides no other line. The event has all of it."""
     session.record("user", HOSTILE)
-    moment = list(store.timeline())[-1]
+    moment = list(store.audit.timeline())[-1]
     assert moment.what.isprintable()
     assert len(moment.what) == 200
     assert moment.what.startswith("user: one two \ufffd[2Jthree long")
@@ -100,7 +100,7 @@ def test_a_line_of_the_timeline_cannot_steer_a_terminal(store, session):
 
 def test_an_event_is_shown_with_all_its_columns(store):
     """As they are stored; its link follows from the event before."""
-    found, before = store.event(2), store.event(1)
+    found, before = store.audit.event(2), store.audit.event(1)
     (row,) = [row for page in log_of(store).stored_rows(after=1, upto=2, batch_max=1) for row in page]
     columns = (found.position, found.stream.encode(), found.version, found.topic.encode(), found.state)
     assert (*columns, found.key.encode(), found.recorded_at, bytes.fromhex(found.digest)) == row
@@ -114,7 +114,7 @@ def test_only_what_is_there_is_shown(store):
     """From 1 to the head."""
     for position in (0, -1, head(store) + 1, 2**70, True, "3"):
         with pytest.raises(InvalidInput):
-            store.event(position)
+            store.audit.event(position)
 
 
 def test_a_damaged_event_is_shown_as_it_is(store, tmp_path):
@@ -124,13 +124,13 @@ def test_a_damaged_event_is_shown_as_it_is(store, tmp_path):
     tampering.execute("DELETE FROM events WHERE position = 5")
     tampering.put_triggers_back()
     with MemoryStore.open(tmp_path / "copy", model=None, create=False) as copy:
-        found = copy.event(2)
+        found = copy.audit.event(2)
         assert (found.link_holds, found.event, found.at, found.topic) == (False, None, None, "turn.\ufffd.v1")
         assert found.unreadable
-        assert copy.event(3).link_holds, "it follows from the digest that is stored"
-        assert (copy.event(6).previous_digest, copy.event(6).link_holds) == (None, False)
+        assert copy.audit.event(3).link_holds, "it follows from the digest that is stored"
+        assert (copy.audit.event(6).previous_digest, copy.audit.event(6).link_holds) == (None, False)
         with pytest.raises(LogDamaged, match="gone"):
-            copy.event(5)
+            copy.audit.event(5)
 
 
 # --- diff
@@ -139,7 +139,7 @@ def test_a_damaged_event_is_shown_as_it_is(store, tmp_path):
 def test_nothing_changed_between_a_position_and_itself(store):
     """Anywhere."""
     for position in (0, 7, head(store)):
-        found = store.diff(position, position)
+        found = store.audit.diff(position, position)
         assert (found.sessions, found.topics, found.switches, found.activations) == ((), {}, (), ())
         assert found.before == found.after
 
@@ -148,8 +148,8 @@ def test_recorded_turns_are_listed_up_to_a_limit(store, session):
     """Those beyond it are counted."""
     before = head(store)
     turns = [session.record("user", f"turn {n}") for n in range(5)]
-    assert of(store.diff(before)).turns == tuple(turns)
-    few = store.diff(before, turns_max=2)
+    assert of(store.audit.diff(before)).turns == tuple(turns)
+    few = store.audit.diff(before, turns_max=2)
     assert (of(few).turns, of(few).turns_recorded, few.turns_left_out) == (tuple(turns[:2]), 5, 3)
 
 
@@ -162,7 +162,7 @@ def test_values_tasks_notes_and_checkpoints_are_shown_before_and_after(store, se
     session.set("passing", 1), session.delete("passing")
     session.note("second"), session.update_task(status="done")
     session.delete_checkpoint("early"), session.checkpoint("late")
-    found = of(store.diff(before))
+    found = of(store.audit.diff(before))
     assert [(item.key, item.change, item.before, item.after) for item in found.values] == [
         ("added", "added", None, None),
         ("changed", "changed", "old", "new"),
@@ -180,7 +180,7 @@ def test_a_value_that_expired_in_between_was_removed(store, session):
     before = head(store)
     for _ in range(4):
         session.record("user", "a second passes")
-    assert [(item.key, item.change) for item in of(store.diff(before)).values] == [("short", "removed")]
+    assert [(item.key, item.change) for item in of(store.audit.diff(before)).values] == [("short", "removed")]
 
 
 def test_hidden_turns_are_named(store, session):
@@ -192,10 +192,10 @@ def test_hidden_turns_are_named(store, session):
     late = session.record("user", "comes and goes").position
     session.restore("c")
     after = session.record("user", "comes").position
-    found = of(store.diff(before))
+    found = of(store.audit.diff(before))
     assert (found.hidden, found.shown) == ((early, late), ())
     assert [turn.position for turn in found.turns] == [late, after]
-    assert of(store.diff(before, late)).hidden == ()
+    assert of(store.audit.diff(before, late)).hidden == ()
 
 
 def test_started_ended_resumed_switched_and_activated(store, session):
@@ -205,13 +205,13 @@ def test_started_ended_resumed_switched_and_activated(store, session):
     store.end_session("s")
     ended = head(store)
     store.switch("s", reason="resume", agent="ada")
-    found = store.diff(before, ended)
+    found = store.audit.diff(before, ended)
     assert (of(found).started, of(found).ended_before, of(found).ended_after) == (False, False, True)
     assert (of(found, "t").started, of(found, "t").parent, of(found, "t").branched_at) == (True, "s", before)
     assert [(switch.from_, switch.to, switch.reason) for switch in found.switches] == [("s", "t", "branch")]
-    back = store.diff(ended)
+    back = store.audit.diff(ended)
     assert (of(back).ended_before, of(back).ended_after) == (True, False)
-    whole = store.diff(0)
+    whole = store.audit.diff(0)
     assert len(whole.activations) == 1
     assert whole.sessions[0].started
     assert sum(whole.topics.values()) == head(store)
@@ -219,9 +219,9 @@ def test_started_ended_resumed_switched_and_activated(store, session):
 
 def test_two_diffs_in_a_row_tell_what_one_over_both_tells(store):
     """At every position: recorded turns add up, and each session ends as it is."""
-    whole = store.diff(0)
+    whole = store.audit.diff(0)
     for position in range(0, head(store) + 1, 5):
-        first, second = store.diff(0, position), store.diff(position)
+        first, second = store.audit.diff(0, position), store.audit.diff(position)
         for item in whole.sessions:
             parts = [found for part in (first, second) for found in part.sessions if found.session == item.session]
             assert sum((found.turns for found in parts), ()) == item.turns
@@ -233,7 +233,7 @@ def test_a_diff_that_cannot_be_is_refused(store):
     """Backwards, or past the head."""
     for before, after in ((5, 4), (0, head(store) + 1), (head(store) + 1, None), (-1, 3)):
         with pytest.raises(InvalidInput):
-            store.diff(before, after)
+            store.audit.diff(before, after)
 
 
 # --- while others write
@@ -251,7 +251,7 @@ def test_verify_and_export_hold_while_others_append(store, session, tmp_path):
     try:
         for n in range(20):
             sound.append(store.verify().sound)
-            store.export(tmp_path / f"{n}.jsonl")
+            store.audit.export(tmp_path / f"{n}.jsonl")
     finally:
         stop.append(True)
         writing.result()
@@ -263,9 +263,13 @@ def test_the_asyncio_side_tells_the_same(store, folder):
 
     async def ask():
         async with AsyncMemoryStore.open(folder, model=None) as other:
-            return [moment async for moment in other.timeline(after=3)], await other.diff(3), await other.event(3)
+            return (
+                [moment async for moment in other.audit.timeline(after=3)],
+                await other.audit.diff(3),
+                await other.audit.event(3),
+            )
 
-    assert asyncio.run(ask()) == (list(store.timeline(after=3)), store.diff(3), store.event(3))
+    assert asyncio.run(ask()) == (list(store.audit.timeline(after=3)), store.audit.diff(3), store.audit.event(3))
 
 
 # --- commands
@@ -289,7 +293,9 @@ def test_replay_prints_a_timeline_and_what_was_held(memory, run):
 
 def test_replay_as_json_lines_has_an_object_for_each_event(store, folder, run):
     """Filters included."""
-    since, until = (moment.at.replace(tzinfo=None).isoformat() for moment in list(store.timeline(after=4, upto=8))[::3])
+    since, until = (
+        moment.at.replace(tzinfo=None).isoformat() for moment in list(store.audit.timeline(after=4, upto=8))[::3]
+    )
     store.close()
     printed = run("replay", folder, "--jsonl", "--from", "3", "--to", "5").stdout
     lines = [json.loads(line) for line in printed.splitlines()]
@@ -342,7 +348,7 @@ def test_export_and_import_go_round(memory, tmp_path, run):
     file, new = tmp_path / "log.jsonl", tmp_path / "new"
     assert json.loads(run("export", memory, file, "--json").stdout)["events"] == 36
     assert run("export", memory).stdout == file.read_text() == run("export", store=memory).stdout
-    assert "there already" in refused(run("export", memory, file), 1)
+    assert "exists" in refused(run("export", memory, file), 1)
     assert run("export", memory, file, "--force").returncode == 0
     assert json.loads(run("import", new, file, "--json").stdout)["created"]
     assert run("verify", new, "--expect-head", run("head", memory).stdout.strip()).returncode == 0
@@ -368,5 +374,5 @@ def test_an_event_that_nobody_has_put_into_words_is_told_by_its_fields():
 def test_times_need_a_zone(store):
     """A time without one means another moment elsewhere."""
     with pytest.raises(InvalidInput):
-        store.timeline(since=datetime(2024, 1, 1))
-    assert list(store.timeline(since=datetime(2030, 1, 1, tzinfo=UTC))) == []
+        store.audit.timeline(since=datetime(2024, 1, 1))
+    assert list(store.audit.timeline(since=datetime(2030, 1, 1, tzinfo=UTC))) == []

@@ -30,7 +30,7 @@ def filled(folder):
             session.record("user", f"we saw lighthouse number {number}")
         session.checkpoint("there")
         store.recall("lighthouse")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         yield store
 
 
@@ -315,8 +315,8 @@ def test_no_index_in_a_backup_has_read_more_than_its_log(filled, tmp_path, monke
 
     def copy(source, target, **options):
         filled.record("trip", "user", f"recorded between copies {next(number)}")
-        filled.catch_up_views()
-        filled.catch_up_vectors()
+        filled.admin.catch_up_views()
+        filled.admin.catch_up_vectors()
         real(source, target, **options)
 
     monkeypatch.setattr(backup, "copy_database", copy)

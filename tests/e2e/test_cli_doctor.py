@@ -23,7 +23,7 @@ def memory(folder):
         for n in range(5):
             store.record("trip-1", "user", f"note number{n}")
         store.recall("number1")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
     return folder
 
 
@@ -97,7 +97,7 @@ def test_doctor_and_verify_exit_with_three_when_the_log_has_lost_history(memory,
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         older = copy_store(log_of(store), tmp_path / "older")
         store.record("trip-1", "user", "to be lost")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
     shutil.rmtree(older / "projections")
     shutil.copytree(memory / "projections" / "vectors", older / "projections" / "vectors")
     assert "WARNING: the log has lost history" in run("status", older).stdout

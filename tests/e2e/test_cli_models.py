@@ -123,8 +123,8 @@ def test_a_folder_is_named_by_its_whole_path(run, memory, mean, monkeypatch):
     monkeypatch.chdir(mean.parent)
     assert "is active" in run("model", "drop", memory, "mean", "--yes").stderr
     with MemoryStore.open(memory, model="mean", create=False) as store:
-        assert store.activate_model("./mean").appended is False
-        assert store.activate_model(mean).model == str(mean)
+        assert store.models.activate("./mean").appended is False
+        assert store.models.activate(mean).model == str(mean)
 
 
 def test_an_active_model_whose_folder_is_gone_leaves_the_text(run, memory, mean, largest, tmp_path):
@@ -141,4 +141,4 @@ def test_an_active_model_whose_folder_is_gone_leaves_the_text(run, memory, mean,
     assert recalled(run, memory, largest) == new
     # It can be gone back to by the fingerprint wherever its content is to be had.
     with MemoryStore.open(memory, model=None, models=[largest]) as store:
-        assert store.activate_model(new[:8]).appended is False
+        assert store.models.activate(new[:8]).appended is False

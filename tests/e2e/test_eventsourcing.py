@@ -93,9 +93,9 @@ def test_a_store_verifies_replays_and_tells_its_history_with_such_events_in_it(f
         assert store.recall("account", mode="text").hits[0].position == 2
         foreign = [item for item in store.events() if isinstance(item.event, ForeignEvent)]
         assert len(foreign) == head - 2
-        said = [moment.what for moment in store.timeline() if moment.position == foreign[0].position]
+        said = [moment.what for moment in store.audit.timeline() if moment.position == foreign[0].position]
         assert said[0].startswith("event of another library (tests.e2e.test_eventsourcing:Account.Opened, ")
-        assert store.doctor(deep=True).healthy
+        assert store.admin.doctor(deep=True).healthy
         assert store.session("s").record("user", "more").position == head + 1
 
 
@@ -119,7 +119,7 @@ def test_an_application_finds_its_aggregates_in_a_copy_of_the_store(folder, acco
         if way == "backup":
             store.backup(tmp_path / "b", keys=tmp_path / "keys")
         else:
-            store.export(tmp_path / "log.jsonl")
+            store.audit.export(tmp_path / "log.jsonl")
     if way == "backup":
         restore_backup(tmp_path / "b", tmp_path / "copy", keys=tmp_path / "keys")
     else:

@@ -68,16 +68,16 @@ def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told):
     assert (replayed["a"].name, replayed["a"].turns, len(replayed["a"].forgotten)) == ("", (), 6)
     assert told.verify(expect_head=str(before), contents=True).sound
     assert told.verify().forgotten == report.events
-    audit = told.audit_recalls()
+    audit = told.audit.recalls()
     assert (audit.forgotten, len(audit.recalls)) == (1, 1)
-    assert told.doctor(deep=True).healthy
+    assert told.admin.doctor(deep=True).healthy
 
 
 def test_what_was_forgotten_stays_countable(told):
     """Positions, kinds, when, why, by which request; each event once."""
     first = told.forget(positions=[positions(told, "a")[2]], reason="one")
     second = told.forget(session="a", reason="all")
-    found = told.forgotten()
+    found = told.audit.forgotten()
     assert [item.reason for item in found] == ["one"] + ["all"] * 6
     assert {item.request for item in found} == {first.request, second.request}
     assert sorted(item.position for item in found if item.topic == TURN) == [
@@ -193,8 +193,8 @@ def test_a_projection_whose_header_forbids_writing_holds_up_no_forgetting(folder
             session.set("k", f"quokka {n}")
             assert session.all() == {"k": f"quokka {n}"}
         session.checkpoint("quokka")
-        store.catch_up_views()
-        store.catch_up_vectors()
+        store.admin.catch_up_views()
+        store.admin.catch_up_vectors()
     forbid_writing(folder / "projections" / name)
     with MemoryStore.open(folder, model=HashEncoder()) as store:
         assert store.forget(session="a").pending is None
@@ -306,7 +306,7 @@ def test_a_receipt_whose_turns_are_forgotten_says_so(told):
     """It does not reproduce, and that is no fault of the log."""
     told.recall("quokka", scope="other", k=3, mode="text", receipt=True)
     told.forget(positions=[positions(told, "c")[0]])
-    audit = told.audit_recalls()
+    audit = told.audit.recalls()
     assert (audit.differing, audit.unknown) == (0, 1)
     assert audit.recalls[0].verdict is Verdict.UNKNOWN
     assert "forgotten since" in audit.recalls[0].why
@@ -319,7 +319,7 @@ def test_vectors_of_what_is_left_answer_as_before(folder, clock):
         session = store.start_session("s", session_id="s")
         for n in range(20):
             session.record("user", f"number{n} topic{n % 3}")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         session.record("user", "in the tail quokka")
         store.recall("quokka", mode="vector")
         gone = [turn.position for turn in session.turns() if turn.text.split()[0] in ("number4", "number9", "in")]
@@ -329,14 +329,14 @@ def test_vectors_of_what_is_left_answer_as_before(folder, clock):
         found = store.recall("number4 topic1", mode="vector", k=50)
         assert found.vectors_to == store.head().position
         assert not {hit.position for hit in found.hits} & set(gone)
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         assert encoder.texts_encoded == encoded + 1, "only the query"
         assert len(store.recall("number4", mode="vector", k=50).hits) == 18
         scores = {hit.position: round(hit.similarity, 5) for hit in store.recall("topic2", mode="vector", k=50).hits}
         store.rebuild("vectors", from_scratch=True)
         again = {hit.position: round(hit.similarity, 5) for hit in store.recall("topic2", mode="vector", k=50).hits}
         assert scores == again, "as a rebuild from the log alone has it"
-        assert store.doctor(deep=True).healthy
+        assert store.admin.doctor(deep=True).healthy
 
 
 def test_views_after_forgetting_are_those_of_a_rebuild(told):
@@ -346,7 +346,7 @@ def test_views_after_forgetting_are_those_of_a_rebuild(told):
     told.session("b").record("user", "b goes on, quokka")
     told.session("a").record("user", "a goes on, quokka")
     before = [told.recall("quokka goes on", k=50, mode="text"), told.sessions(), told.turns("a"), told.turns("b")]
-    assert told.doctor(deep=True).healthy
+    assert told.admin.doctor(deep=True).healthy
     told.rebuild("views")
     assert [
         told.recall("quokka goes on", k=50, mode="text"),
@@ -361,11 +361,11 @@ def test_views_after_forgetting_are_those_of_a_rebuild(told):
 def test_erasures_are_json_that_can_be_kept_elsewhere(told):
     """They hold no content, and come back as they were."""
     told.forget(session="a", reason="why")
-    kept = msgspec.json.encode(told.erasures())
+    kept = msgspec.json.encode(told.audit.erasures())
     assert b"quokka" not in kept
     assert b"name of" not in kept
-    assert msgspec.json.decode(kept, type=list[type(told.erasures()[0])]) == told.erasures()
-    assert told.reapply_erasures(told.erasures()).requested == 0
+    assert msgspec.json.decode(kept, type=list[type(told.audit.erasures()[0])]) == told.audit.erasures()
+    assert told.admin.reapply_erasures(told.audit.erasures()).requested == 0
 
 
 def run(*arguments):
@@ -395,7 +395,7 @@ def test_the_asyncio_side_forgets_as_well(told):
         async with AsyncMemoryStore.open(told.path, model=None) as store:
             session = await store.session("a")
             report = await store.forget(session=session)
-            return report, await store.forgotten()
+            return report, await store.audit.forgotten()
 
     report, listed = asyncio.run(forgets())
     assert report.events == len(listed) == 7

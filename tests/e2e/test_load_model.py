@@ -54,7 +54,7 @@ def test_a_hybrid_recall_that_does_not_wait_is_answered_by_text_until_the_model_
         assert answer.hits
     assert model.calls == []
     model.may.set()
-    store.load_model()
+    store.models.load()
     for answer in asked():
         assert answer.legs == ("text", "vector")
         assert answer.not_answering == {}
@@ -72,7 +72,7 @@ def test_pages_that_were_begun_without_the_model_go_on_without_it(store, model):
     """Loaded in between: no turn comes twice, none is left out."""
     pages = [store.recall("tea", k=2, wait_for_model=False)]
     model.may.set()
-    store.load_model()
+    store.models.load()
     while pages[-1].next is not None:
         pages.append(store.recall("tea", k=2, after=pages[-1].next))
     positions = [hit.position for page in pages for hit in page.hits]
@@ -84,8 +84,8 @@ def test_the_receipt_of_such_a_recall_reproduces(store, model):
     """An audit asks it without vectors too, though the model is there now."""
     store.recall("tea", k=2, wait_for_model=False, receipt=True)
     model.may.set()
-    store.load_model()
-    assert store.audit_recalls().sound
+    store.models.load()
+    assert store.audit.recalls().sound
 
 
 def test_a_model_that_is_not_there_or_fails_gives_its_own_reason(folder, store):
@@ -93,14 +93,14 @@ def test_a_model_that_is_not_there_or_fails_gives_its_own_reason(folder, store):
     with MemoryStore.open(folder, model=None) as other:
         assert "model=None" in other.recall("tea", wait_for_model=False).not_answering["vector"]
         with pytest.raises(ModelUnavailable):
-            other.load_model()
+            other.models.load()
 
     class Broken(NotLoaded):
         def encode(self, texts):
             raise RuntimeError("no weights")
 
     with MemoryStore.open(folder, model=Broken(), background=False) as other, pytest.raises(EncodingFailed):
-        other.load_model()
+        other.models.load()
 
 
 def test_asyncio_records_and_recalls_while_the_model_is_loading(folder, model):
@@ -108,7 +108,7 @@ def test_asyncio_records_and_recalls_while_the_model_is_loading(folder, model):
 
     async def main():
         async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
-            loading = asyncio.create_task(store.load_model())
+            loading = asyncio.create_task(store.models.load())
             session = await store.start_session("trip", session_id="trip")
             await session.record("user", "tea")
             early = await session.recall("tea", wait_for_model=False)

@@ -37,7 +37,7 @@ def store(folder, both, clock):
         session = store.start_session("s", session_id="s")
         for n in range(TURNS):
             session.record("user", f"note number{n}")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         yield store
 
 
@@ -56,7 +56,7 @@ def model_of(store):
 
 
 def named(store):
-    return {item.name: item for item in store.models()}
+    return {item.name: item for item in store.models.list()}
 
 
 def head(store):
@@ -66,14 +66,14 @@ def head(store):
 def test_a_model_is_built_beside_the_one_that_answers_and_answers_once_it_is_activated(store, both):
     """Nothing changes for readers before the event; what it takes is told before."""
     first = model_of(store)
-    planned = store.add_model(both[1], dry_run=True)
+    planned = store.models.add(both[1], dry_run=True)
     assert (planned.expected_turns, planned.encoded_texts, planned.dry_run) == (TURNS, TURNS, True)
     assert both[1].calls == []
-    report = store.add_model(both[1])
+    report = store.models.add(both[1])
     assert (report.built_turns, report.encoded_texts, report.complete) == (TURNS, TURNS, True)
     assert model_of(store) == first
     before = head(store)
-    activated = store.activate_model("half-1")
+    activated = store.models.activate("half-1")
     assert (activated.appended, activated.previous, activated.position) == (True, None, before + 1)
     assert (activated.encoded_texts, activated.model) == (0, "half-1")
     assert model_of(store) == activated.fingerprint != first
@@ -89,10 +89,10 @@ def test_a_model_is_built_beside_the_one_that_answers_and_answers_once_it_is_act
 
 def test_a_recall_after_activation_does_not_lose_what_was_recorded_around_it(store, both):
     """Turns before, between and after are all found by the model that answers then."""
-    store.add_model(both[1])
+    store.models.add(both[1])
     session = store.session("s")
     session.record("user", "note from between")
-    assert store.activate_model(both[1]).encoded_texts == 1
+    assert store.models.activate(both[1]).encoded_texts == 1
     session.record("user", "note from after")
     model_of(store)
     assert store.recall("note from after", mode="vector").vectors_to == head(store)
@@ -101,15 +101,15 @@ def test_a_recall_after_activation_does_not_lose_what_was_recorded_around_it(sto
 def test_going_back_builds_nothing_and_asks_no_model(store, both):
     """The old vectors are where they were, in this handle and in one that is opened now."""
     first = model_of(store)
-    store.add_model(both[1])
-    store.activate_model(both[1])
+    store.models.add(both[1])
+    store.models.activate(both[1])
     calls = len(both[0].calls)
-    back = store.activate_model(both[0])
+    back = store.models.activate(both[0])
     assert (back.fingerprint, back.encoded_texts, len(both[0].calls)) == (first, 0, calls)
     assert model_of(store) == first
-    store.activate_model(both[1])
+    store.models.activate(both[1])
     with MemoryStore.open(store.path, model=Unusable(), models=[both[1]]) as other:
-        assert other.activate_model("half-0").encoded_texts == 0
+        assert other.models.activate("half-0").encoded_texts == 0
     assert model_of(store) == first
 
 
@@ -119,40 +119,40 @@ def test_an_open_handle_switches_when_another_one_activates(store, folder, both)
         first = model_of(other)
         session = other.session("s")
         session.prefetch("note")
-        store.add_model(both[1])
-        second = store.activate_model(both[1]).fingerprint
+        store.models.add(both[1])
+        second = store.models.activate(both[1]).fingerprint
         assert model_of(other) == second != first
-        assert other.vectors().fingerprint == second
+        assert other.parts.projections.vectors().fingerprint == second
         taken = session.take_prefetch(wait_s=60)
         assert taken.reason is mnemolog.PrefetchReason.OTHER_MODEL
-        store.activate_model(both[0])
+        store.models.activate(both[0])
         assert model_of(other) == first
 
 
 def test_an_active_model_that_this_process_does_not_have_is_never_answered_for(store, folder, both):
     """Text answers and the reason is given; asked for vectors alone, it is an error that names both."""
-    store.add_model(both[1])
-    second = store.activate_model(both[1]).fingerprint
+    store.models.add(both[1])
+    second = store.models.activate(both[1]).fingerprint
     with MemoryStore.open(folder, model=HalfEncoder(0)) as other:
         answer = other.recall("note number7")
         assert (answer.legs, answer.vectors_to, answer.model) == (("text",), None, None)
         assert answer.hits[0].text == "note number7"
         assert second[:8] in answer.not_answering["vector"]
-        for call in (lambda: other.recall("note", mode="vector"), other.vectors, other.catch_up_vectors):
+        for call in (lambda: other.recall("note", mode="vector"), other.models.load, other.admin.catch_up_vectors):
             with pytest.raises(mnemolog.ModelMismatch) as caught:
                 call()
             assert caught.value.built_with == f"half-1 ({second[:8]})"
             assert "half-0 (" in caught.value.asked_with
             assert caught.value.hint
         # Given the model by whatever call, the same handle answers with it.
-        other.add_model(HalfEncoder(1))
+        other.models.add(HalfEncoder(1))
         assert model_of(other) == second
 
 
 def test_without_a_model_text_alone_answers_whatever_is_active(store, folder, both):
     """`model=None` means text only, also with further models."""
-    store.add_model(both[1])
-    store.activate_model(both[1])
+    store.models.add(both[1])
+    store.models.activate(both[1])
     with MemoryStore.open(folder, model=None, models=[both[1]]) as other:
         assert other.recall("number7").legs == ("text",)
         with pytest.raises(mnemolog.ModelUnavailable):
@@ -161,25 +161,25 @@ def test_without_a_model_text_alone_answers_whatever_is_active(store, folder, bo
 
 def test_activating_what_is_active_appends_nothing(store, both):
     """By name, by object, by fingerprint, from two threads at once."""
-    store.add_model(both[1])
-    first = store.activate_model(both[1])
+    store.models.add(both[1])
+    first = store.models.activate(both[1])
     before = head(store)
     for again in ("half-1", both[1], first.fingerprint, first.fingerprint[:8]):
-        activated = store.activate_model(again)
+        activated = store.models.activate(again)
         assert (activated.appended, activated.position) == (False, first.position)
     assert head(store) == before
-    outcomes = [in_thread(lambda: store.activate_model(both[0]).appended) for _ in range(4)]
+    outcomes = [in_thread(lambda: store.models.activate(both[0]).appended) for _ in range(4)]
     assert sorted(outcome.result() for outcome in outcomes) == [False, False, False, True]
     assert head(store) == before + 1
 
 
 def test_what_was_recorded_while_vectors_were_built_is_embedded_before_the_event(store, both):
     """The one who activates pays, not the readers behind it."""
-    store.add_model(both[1])
+    store.models.add(both[1])
     session = store.session("s")
     for n in range(100):
         session.record("user", f"note late{n}")
-    assert store.activate_model(both[1]).encoded_texts == 100
+    assert store.models.activate(both[1]).encoded_texts == 100
     assert store.recall("note", mode="vector").vectors_to == head(store)
     assert named(store)["half-1"].behind_events == 1  # The event itself.
 
@@ -187,48 +187,48 @@ def test_what_was_recorded_while_vectors_were_built_is_embedded_before_the_event
 def test_refusals_say_what_to_do_and_change_nothing(store, both):
     """A model without vectors, unknown names and fingerprints, the active one, and the store's own before any."""
     before = head(store)
-    own = store.models()[0]
+    own = store.models.list()[0]
     for call, said in (
-        (lambda: store.activate_model(both[1]), "add it first"),
-        (lambda: store.activate_model("half-1"), "add it first"),
-        (lambda: store.activate_model("0123456789abcdef"), "no model here"),
-        (lambda: store.drop_model("half-1"), "no model here"),
-        (lambda: store.drop_model("half-0"), "answers for this store"),
-        (lambda: store.drop_model(own.fingerprint[:8]), "answers for this store"),
+        (lambda: store.models.activate(both[1]), "add it first"),
+        (lambda: store.models.activate("half-1"), "add it first"),
+        (lambda: store.models.activate("0123456789abcdef"), "no model here"),
+        (lambda: store.models.drop("half-1"), "no model here"),
+        (lambda: store.models.drop("half-0"), "answers for this store"),
+        (lambda: store.models.drop(own.fingerprint[:8]), "answers for this store"),
     ):
         with pytest.raises(mnemolog.ModelRefused, match=said) as caught:
             call()
         assert caught.value.hint
     with pytest.raises(mnemolog.ModelUnavailable):
-        store.activate_model("no/such-model")
-    store.add_model(both[1])
-    store.activate_model(both[1])
+        store.models.activate("no/such-model")
+    store.models.add(both[1])
+    store.models.activate(both[1])
     with pytest.raises(mnemolog.ModelRefused, match="is active"):
-        store.drop_model("half-1")
+        store.models.drop("half-1")
     assert head(store) == before + 1
-    assert {item.vectors for item in store.models()} == {TURNS}
+    assert {item.vectors for item in store.models.list()} == {TURNS}
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_dropping_removes_the_vectors_and_unless_kept_the_embeddings(store, both, keep, monkeypatch):
     """The dry run says the same and removes nothing; building it again is free with what was kept."""
     monkeypatch.setattr("mnemolog.projections.sql.embeddings.DELETED_TOGETHER_MAX", 7)
-    store.add_model(both[1])
-    second = store.activate_model(both[1]).fingerprint
-    store.activate_model(both[0])
-    planned = store.drop_model("half-1", dry_run=True, keep_embeddings=keep)
+    store.models.add(both[1])
+    second = store.models.activate(both[1]).fingerprint
+    store.models.activate(both[0])
+    planned = store.models.drop("half-1", dry_run=True, keep_embeddings=keep)
     assert (len(planned.generations), planned.vectors, planned.embeddings) == (1, TURNS, 0 if keep else TURNS)
     assert named(store)["half-1"].vectors == TURNS
-    dropped = store.drop_model(second[:8], keep_embeddings=keep)
+    dropped = store.models.drop(second[:8], keep_embeddings=keep)
     assert dropped.dry_run is False
     assert (dropped.generations, dropped.embeddings) == (planned.generations, planned.embeddings)
     gone = named(store)["half-1"]
     assert (gone.state, gone.vectors, gone.active, gone.fingerprint) == ("missing", 0, False, second)
     model_of(store)
     with pytest.raises(mnemolog.ModelRefused, match="add it first"):
-        store.activate_model(both[1])
-    assert store.add_model(both[1]).encoded_texts == (0 if keep else TURNS)
-    store.activate_model(both[1])
+        store.models.activate(both[1])
+    assert store.models.add(both[1]).encoded_texts == (0 if keep else TURNS)
+    store.models.activate(both[1])
     assert model_of(store) == second
 
 
@@ -236,22 +236,22 @@ def test_a_drop_waits_for_whoever_writes_these_vectors(store, both, monkeypatch)
     """It never pulls a folder from under an indexer: it is told who that is."""
     from mnemolog.projections.vectors import lock
 
-    store.add_model(both[1])
+    store.models.add(both[1])
     second = named(store)["half-1"].fingerprint
     monkeypatch.setattr(lock.IndexerLock.held, "__kwdefaults__", {"wait_s": 0.05})
-    with lock.IndexerLock(store._root, second).held(), pytest.raises(mnemolog.IndexerBusy):
-        store.drop_model("half-1")
+    with lock.IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.IndexerBusy):
+        store.models.drop("half-1")
     assert named(store)["half-1"].vectors == TURNS
-    store.drop_model("half-1")
+    store.models.drop("half-1")
 
 
 def test_what_another_process_dropped_is_built_again_by_whoever_has_it_open(store, folder):
     """A handle that answers from memory does not take that for vectors on disk."""
     with MemoryStore.open(folder, model=HalfEncoder(1)) as other:
-        other.catch_up_vectors()
+        other.admin.catch_up_vectors()
         second = model_of(other)
-        for again in (lambda: other.add_model(HalfEncoder(1)), lambda: other.activate_model("half-1")):
-            assert store.drop_model("half-1").embeddings == TURNS
+        for again in (lambda: other.models.add(HalfEncoder(1)), lambda: other.models.activate("half-1")):
+            assert store.models.drop("half-1").embeddings == TURNS
             assert model_of(other) == second
             again()
             assert named(other)["half-1"].vectors == TURNS
@@ -263,28 +263,28 @@ def test_a_drop_that_failed_is_still_listed_and_can_be_repeated(store, both, mon
     from mnemolog.infra.runtime import atomic_files
 
     first = model_of(store)
-    store.add_model(both[1])
-    store.activate_model(both[0])
+    store.models.add(both[1])
+    store.models.activate(both[0])
     with monkeypatch.context() as patched:
         patched.setattr(
             atomic_files, "remove_folder", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours"))
         )
         with pytest.raises(mnemolog.ProjectionUnreadable, match="not yours"):
-            store.drop_model("half-1")
+            store.models.drop("half-1")
     assert named(store)["half-1"].vectors == TURNS
-    assert store.drop_model("half-1").vectors == TURNS
+    assert store.models.drop("half-1").vectors == TURNS
     assert "half-1" not in named(store)
     assert model_of(store) == first
 
 
 def test_the_active_model_survives_the_loss_of_every_projection(store, folder, both):
     """The choice is in the log: without `projections/` the same model answers, from nothing but the turns."""
-    store.add_model(both[1])
-    second = store.activate_model(both[1]).fingerprint
+    store.models.add(both[1])
+    second = store.models.activate(both[1]).fingerprint
     store.close()
     shutil.rmtree(folder / "projections")
     with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as again:
-        (missing,) = again.models()
+        (missing,) = again.models.list()
         assert (missing.name, missing.active, missing.state, missing.vectors) == ("half-1", True, "missing", 0)
         assert model_of(again) == second
         again.rebuild("all")
@@ -294,8 +294,8 @@ def test_the_active_model_survives_the_loss_of_every_projection(store, folder, b
 def test_an_empty_store_takes_an_activation(folder, both):
     """There is nothing to build, so nothing is missing."""
     with MemoryStore.open(folder, model=both[0]) as store:
-        assert store.models() == []
-        activated = store.activate_model(both[1])
+        assert store.models.list() == []
+        activated = store.models.activate(both[1])
         assert (activated.position, activated.encoded_texts) == (1, 0)
         store.start_session("s", session_id="s").record("user", "note number1")
         assert model_of(store) == activated.fingerprint
@@ -311,6 +311,6 @@ def test_activations_outside_their_stream_and_unknown_models_in_it_do_no_harm(st
     assert store.verify().sound
     assert store.status().head == store.replay().position == head(store)
     with pytest.raises(mnemolog.ModelUnavailable):
-        store.activate_model("ab" * 4)
-    assert store.activate_model("half-0").appended
+        store.models.activate("ab" * 4)
+    assert store.models.activate("half-0").appended
     assert model_of(store) == first

@@ -247,7 +247,7 @@ def test_a_text_that_the_model_refuses_stops_it_there_until_a_rebuild(folder, wh
     with MemoryStore.open(folder, model=encoder) as store:
         now = wait_for(store, "backing off")
         assert now.error.startswith(f"position {positions[where]}: ")
-        assert store.vectors().projection().covers == positions[where] - 1
+        assert store.parts.projections.vectors().projection().covers == positions[where] - 1
         answer = store.recall("tea", mode="vector")
         assert [hit.text for hit in answer.hits if hit.text in texts[where:]] == []
         assert f"position {positions[where]}: " in answer.vectors_lag
@@ -307,7 +307,7 @@ def test_the_tail_is_written_when_it_is_large(folder):
         wait_for(store, "idle", head)
         (generation,) = store.status().vectors
         assert head - generation.covers <= 2_048 + 128
-        assert store.vectors().projection().covers == head
+        assert store.parts.projections.vectors().projection().covers == head
 
 
 def kept_texts(folder):
@@ -470,7 +470,7 @@ if "close" in sys.argv:
     print(f"{{time.monotonic() - began:.3f}}")
 """
 ENCODING = """
-while store.vectors().encoder._model_loaded is None:
+while store.parts.projections.vectors().encoder._model_loaded is None:
     time.sleep(0.01)
 time.sleep(0.5)
 """

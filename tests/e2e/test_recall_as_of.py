@@ -94,8 +94,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1))
     def change_the_model(self, which):
-        self.store.add_model(self.encoders[which])
-        self.store.activate_model(self.encoders[which])
+        self.store.models.add(self.encoders[which])
+        self.store.models.activate(self.encoders[which])
 
     @rule(query=QUERIES)
     def ask_something_else(self, query):

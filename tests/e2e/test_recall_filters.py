@@ -194,7 +194,7 @@ def test_pages_give_every_turn_once_whatever_is_recorded_meanwhile(store, mode, 
     """Beyond the first hundred candidates of a leg too. What comes later is in no page of an order that was begun."""
     session = store.start_session("s", session_id="s")
     turns = [session.record("user", f"tea{' tea' * (n % 5)} number{n}") for n in range(230)]
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     first = store.recall("tea number7", k=k, mode=mode)
     found, page = [hit.position for hit in first.hits], first
     while page.next is not None:
@@ -218,7 +218,7 @@ def test_pages_keep_to_the_vectors_of_the_first(store):
         session.record("user", f"tea{' tea' * (n % 5)} number{n}")
     first = store.recall("tea number7", k=7)
     assert first.vectors_to < first.head
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     rest = store.recall("tea number7", k=EVERYTHING, after=first.next)
     assert rest.vectors_to == first.vectors_to
     assert len({hit.position for hit in (*first.hits, *rest.hits)}) == 230

@@ -193,7 +193,7 @@ def test_any_query_is_answered(spoken, query):
     """No syntax, no encoding and no length of it is an error, now and as of before."""
     ask_in_every_way(spoken, query)
     spoken.recall(query, receipt=True)
-    assert spoken.audit_recalls(limit=EVERYTHING).sound
+    assert spoken.audit.recalls(limit=EVERYTHING).sound
 
 
 @settings(max_examples=150, deadline=None)

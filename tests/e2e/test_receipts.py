@@ -67,16 +67,16 @@ def test_a_receipt_reproduces_and_says_what_would_differ_today(store):
     """A better turn came, so another went; the receipt before stays what it was."""
     session = fill(store)
     answer = store.recall("tea word1", k=3, receipt=True)
-    assert store.audit_recalls().recalls[0].would_differ_today is False
+    assert store.audit.recalls().recalls[0].would_differ_today is False
     new = session.record("user", "tea word1")
-    (item,) = store.audit_recalls().recalls
+    (item,) = store.audit.recalls().recalls
     assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
     assert item.came == (new.position,)
     assert item.went == (answer.hits[-1].position,)
     session.rewind(turns=1)
     (seen,) = [session.recall("tea word1", k=3, receipt=True)]
     assert new.position not in {hit.position for hit in seen.hits}
-    assert verdicts(store.audit_recalls()) == ["reproduces"] * 2
+    assert verdicts(store.audit.recalls()) == ["reproduces"] * 2
 
 
 QUERIES = st.sampled_from(["tea", "word1 number4", "ferry", "the", "?!", "number2 word0 tea"])
@@ -117,10 +117,10 @@ def test_whatever_was_asked_reproduces(asked, tmp_path_factory):
                 made += 1
             if answer.head % 3 == 0:
                 session.rewind(turns=1)
-        assert verdicts(store.audit_recalls()) == ["reproduces"] * made
+        assert verdicts(store.audit.recalls()) == ["reproduces"] * made
     shutil.rmtree(folder / "projections", ignore_errors=True)
     with MemoryStore.open(folder, **options) as again:
-        assert verdicts(again.audit_recalls()) == ["reproduces"] * made
+        assert verdicts(again.audit.recalls()) == ["reproduces"] * made
 
 
 def test_a_receipt_of_another_answer_does_not_reproduce(store):
@@ -136,10 +136,10 @@ def test_a_receipt_of_another_answer_does_not_reproduce(store):
         ({"ranks": served.ranks | {"text": [9, 9, 9]}}, "other ranks in the text leg"),
     ):
         log_of(store).transact(lambda tx, change=change: tx.append("recalls", RecallServed(**fields | change)))
-        item = store.audit_recalls().recalls[-1]
+        item = store.audit.recalls().recalls[-1]
         assert item.verdict.value == "does-not-reproduce"
         assert why in item.why
-    audit = store.audit_recalls()
+    audit = store.audit.recalls()
     assert (audit.sound, audit.reproduced, audit.differing, audit.unknown) == (False, 1, 4, 0)
 
 
@@ -156,11 +156,11 @@ def test_what_cannot_be_asked_again_is_no_difference(folder, clock):
             query="tea", k=1, mode="text", head=3, candidates=100, ranking="x/2", hits=[], scores=[], ranks={}
         )
         log_of(store).transact(lambda tx: [tx.append("recalls", newer), tx.append("recalls", other)])
-        assert verdicts(store.audit_recalls()) == ["reproduces", "reproduces", "cannot-be-told", "cannot-be-told"]
-        assert "x/2" in store.audit_recalls().recalls[-1].why
+        assert verdicts(store.audit.recalls()) == ["reproduces", "reproduces", "cannot-be-told", "cannot-be-told"]
+        assert "x/2" in store.audit.recalls().recalls[-1].why
     for model in (None, HalfEncoder(0)):
         with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
-            audit = store.audit_recalls(limit=2)
+            audit = store.audit.recalls(limit=2)
             assert verdicts(audit) == ["cannot-be-told", "reproduces"]
             assert audit.sound
             assert audit.more
@@ -173,14 +173,14 @@ def test_a_receipt_of_a_model_that_answers_no_more_is_asked_with_that(folder, cl
     with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock, background=False) as store:
         fill(store)
         before = store.recall("tea word1", k=4, receipt=True)
-        store.add_model(both[1])
-        store.activate_model(both[1])
+        store.models.add(both[1])
+        store.models.activate(both[1])
         after = store.recall("tea word1", k=4, receipt=True)
         assert before.model != after.model
         assert store.recall("tea word1", k=4, as_of=before.head).hits == before.hits
-        assert verdicts(store.audit_recalls()) == ["reproduces"] * 2
+        assert verdicts(store.audit.recalls()) == ["reproduces"] * 2
     with MemoryStore.open(folder, model=both[1], clock=clock, background=False) as store:
-        assert verdicts(store.audit_recalls()) == ["cannot-be-told", "reproduces"]
+        assert verdicts(store.audit.recalls()) == ["cannot-be-told", "reproduces"]
 
 
 def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clock):
@@ -199,7 +199,7 @@ def test_a_receipt_of_text_alone_where_the_vectors_failed_reproduces(folder, clo
         fill(store)
         assert store.recall("tea", k=3, receipt=True).legs == ("text",)
         model.down = False
-        (item,) = store.audit_recalls().recalls
+        (item,) = store.audit.recalls().recalls
         assert (item.verdict.value, item.would_differ_today) == ("reproduces", True)
 
 
@@ -208,18 +208,18 @@ def test_an_audit_is_asked_in_parts_and_shows_progress(store, clock):
     fill(store)
     positions = [store.recall("tea", k=1, receipt=True).receipt for _ in range(5)]
     seen = []
-    audit = store.audit_recalls(limit=2, progress=lambda done, total: seen.append((done, total)))
+    audit = store.audit.recalls(limit=2, progress=lambda done, total: seen.append((done, total)))
     assert isinstance(audit, RecallAudit)
     assert [item.position for item in audit.recalls] == positions[:2]
     assert (audit.more, seen) == (True, [(1, 2), (2, 2)])
-    rest = store.audit_recalls(after=positions[1])
+    rest = store.audit.recalls(after=positions[1])
     assert [item.position for item in rest.recalls] == positions[2:]
     assert not rest.more
     third = rest.recalls[0].served_at
-    assert [item.position for item in store.audit_recalls(since=third).recalls] == positions[2:]
-    assert store.audit_recalls(since=to_datetime(EPOCH_2024) + timedelta(days=1)).recalls == ()
+    assert [item.position for item in store.audit.recalls(since=third).recalls] == positions[2:]
+    assert store.audit.recalls(since=to_datetime(EPOCH_2024) + timedelta(days=1)).recalls == ()
     with pytest.raises(InvalidInput):
-        store.audit_recalls(limit=0)
+        store.audit.recalls(limit=0)
 
 
 def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):

@@ -68,7 +68,7 @@ def test_more_new_turns_than_a_recall_embeds_are_found_by_text_and_said_to_be(st
     answer = store.recall("number199")
     assert {hit.position: hit.ranks for hit in answer.hits}[last.position] == {"text": 1}
     assert answer.vectors_to < answer.head == last.position
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     assert store.recall("number199").vectors_to == last.position
 
 
@@ -90,11 +90,11 @@ def test_deleting_the_projections_loses_nothing(folder):
     """Same answers from nothing but the log."""
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
         fill(store)
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         before = [store.recall(query, k=10) for query in queries()]
     shutil.rmtree(folder / "projections")
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         after = [store.recall(query, k=10) for query in queries()]
     for old, new in zip(before, after, strict=True):
         assert [hit.position for hit in new.hits] == [hit.position for hit in old.hits]
@@ -106,10 +106,10 @@ def test_another_model_of_the_same_dimension_never_uses_the_first_ones_vectors(f
     first, second = HashEncoder(fingerprint="one"), HashEncoder(fingerprint="two")
     with MemoryStore.open(folder, model=first, background=False) as store:
         turns = fill(store)
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         first_model = store.recall("dog").model
     with MemoryStore.open(folder, model=second, background=False) as store:
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         assert second.texts_encoded >= len(turns)
         for turn in turns[:10]:
             answer = store.recall(turn.text, mode="vector", k=1)
@@ -122,7 +122,7 @@ def test_another_model_of_the_same_dimension_never_uses_the_first_ones_vectors(f
 def test_a_rebuild_of_vectors_calls_no_model_and_answers_the_same(store, encoder):
     """The embedding cache knows every text."""
     fill(store)
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     before = [store.recall(query).hits for query in queries()[:10]]
     calls = encoder.texts_encoded
     (planned,) = store.rebuild("vectors", dry_run=True)
@@ -356,7 +356,7 @@ def test_status_tells_how_far_each_projection_follows(store):
     before = store.status()
     assert (before.views.state, before.views.behind_events) == ("missing", before.head)
     store.recall("dog")
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     after = store.status()
     assert (after.views.state, after.sessions, after.turns) == ("current", 3, 9)
     assert [item.state for item in after.vectors] == ["current"]

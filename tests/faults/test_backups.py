@@ -93,6 +93,6 @@ def _ask(folder, made):
             if turns:
                 found = store.recall(turns[-1].text, session=summary.session, mode="text", k=3)
                 assert turns[-1].position in [hit.position for hit in found.hits]
-        assert store.doctor().log_damaged is False
+        assert store.admin.doctor().log_damaged is False
         session = store.start_session("after")
         assert session.record("user", "it goes on").position == made.head + 2

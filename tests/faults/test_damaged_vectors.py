@@ -26,7 +26,7 @@ def store_of(folder, *, fingerprint="hash-words/1", word="note", turns=TURNS):
         for start, end in ((0, turns - 20), (turns - 20, turns)):
             for n in range(start, end):
                 session.record("user", f"{word} number{n} on topic{n % 5}")
-            store.catch_up_vectors()
+            store.admin.catch_up_vectors()
     return folder
 
 
@@ -201,7 +201,7 @@ def test_a_damaged_cache_keeps_no_vectors_from_answering(stage):
         assert found.vectors_to == found.head - 1
         assert "embeddings.db" in found.vectors_lag
         assert "mnemolog doctor" in found.vectors_lag
-        assert all(ailment.fixed for ailment in store.doctor(fix=True).findings)
+        assert all(ailment.fixed for ailment in store.admin.doctor(fix=True).findings)
         mended = store.recall("number7", k=20)
         assert (mended.vectors_to, mended.vectors_lag) == (mended.head, None)
 
@@ -225,9 +225,9 @@ def test_a_merge_that_is_the_first_to_see_damage_sets_it_aside_and_goes_on(stage
     monkeypatch.setattr("mnemolog.projections.vectors.generation.run_to_merge", merge_all)
     with MemoryStore.open(stage, model=encoder, background=False) as store:
         more = store.record("s", "user", "one more, to have something to write").position
-        report = store.catch_up_vectors() if what == "catch_up" else store.add_model(encoder)
+        report = store.admin.catch_up_vectors() if what == "catch_up" else store.models.add(encoder)
         assert report.upto == more
-        (aside,) = store.quarantine().items()
+        (aside,) = store.admin.quarantine().items()
         assert aside.reason == "rows from 0 on are not those that were written"
         assert not damaged.exists()
     for found, hits in zip(judged_answers(stage), expected, strict=True):

@@ -37,9 +37,9 @@ def memory(store, folder):
         store.record("ab"[n % 2], "user", f"note number{n}")
     store.switch("b", reason="resume", session="a")
     store.recall("number3")
-    store.catch_up_vectors()
-    store._snapshots.save(session_stream("a"), state_of_a(store))
-    assert store.doctor(deep=True) == sound(store)
+    store.admin.catch_up_vectors()
+    store.parts.snapshots.save(session_stream("a"), state_of_a(store))
+    assert store.admin.doctor(deep=True) == sound(store)
     store.close()
     return folder
 
@@ -162,22 +162,22 @@ def test_each_damage_is_found_and_mended_and_the_second_run_is_clean(memory, wha
     damage(memory / "projections")
     model = HashEncoder()
     with MemoryStore.open(memory, model=model, background=False) as store:
-        assert bool(store.doctor().findings) == (what in FOUND_BY_A_LOOK)
-        found = store.doctor(deep=True)
+        assert bool(store.admin.doctor().findings) == (what in FOUND_BY_A_LOOK)
+        found = store.admin.doctor(deep=True)
         problems = [item for item in found.findings if item.severity == "problem"]
         assert {item.what for item in problems} == {part}
         assert all(item.fixable and not item.fixed and item.action and item.matters for item in problems)
         assert not found.healthy
-        assert store.doctor(deep=True) == found, "a look changes nothing"
-        fixed = store.doctor(deep=True, fix=True)
+        assert store.admin.doctor(deep=True) == found, "a look changes nothing"
+        fixed = store.admin.doctor(deep=True, fix=True)
         assert all(item.fixed for item in fixed.findings)
         assert fixed.healthy
-        assert store.doctor(deep=True) == sound(store)
+        assert store.admin.doctor(deep=True) == sound(store)
         if part != "cache":
             assert model.calls == []
         assert (store.recall("number7").hits, store.sessions(), store.head()) == before
     with MemoryStore.open(memory, model=None) as store:
-        assert store.doctor(deep=True) == sound(store)
+        assert store.admin.doctor(deep=True) == sound(store)
 
 
 @pytest.fixture
@@ -190,9 +190,9 @@ def indexed(folder, clock, monkeypatch):
             session = store.start_session(name, session_id=name)
             for n in range(turns):
                 session.record("user", f"note number{n} of {name}")
-        store.catch_up_views()
-        store.catch_up_vectors()
-        assert store.doctor(deep=True) == sound(store)
+        store.admin.catch_up_views()
+        store.admin.catch_up_vectors()
+        assert store.admin.doctor(deep=True) == sound(store)
     files = {path.name for path in segment_of(folder / "projections").iterdir()}
     assert files == {*SEGMENT_FILES, "manifest.json"}
     assert all((segment_of(folder / "projections") / name).stat().st_size for name in files)
@@ -212,8 +212,8 @@ def test_a_bit_anywhere_in_a_segment_is_found_by_reading_and_named(indexed, name
     flip(path, at=at)
     model = HashEncoder()
     with MemoryStore.open(indexed, model=model, background=False) as store:
-        assert store.doctor().findings == (), "a look does not read contents"
-        (problem,) = [item for item in store.doctor(deep=True).findings if item.severity == "problem"]
+        assert store.admin.doctor().findings == (), "a look does not read contents"
+        (problem,) = [item for item in store.admin.doctor(deep=True).findings if item.severity == "problem"]
         assert (problem.what, problem.state, problem.where) == (
             "vectors",
             "damaged",
@@ -221,9 +221,9 @@ def test_a_bit_anywhere_in_a_segment_is_found_by_reading_and_named(indexed, name
         )
         assert problem.why.startswith(f"{name}: ")
         assert path.exists()
-        assert all(item.fixed for item in store.doctor(deep=True, fix=True).findings)
+        assert all(item.fixed for item in store.admin.doctor(deep=True, fix=True).findings)
         assert not path.exists()
-        assert store.doctor(deep=True) == sound(store)
+        assert store.admin.doctor(deep=True) == sound(store)
         assert model.calls == []
         assert store.recall("number7", mode="vector", k=20).hits == before
 
@@ -233,7 +233,7 @@ def test_files_whose_bytes_fit_but_that_tell_of_different_things_are_damaged(mem
     segment = segment_of(memory / "projections")
     rewrite_manifest(segment, turns=TURNS - 1)
     with MemoryStore.open(memory, model=None) as store:
-        (problem, _) = store.doctor(deep=True).findings
+        (problem, _) = store.admin.doctor(deep=True).findings
         assert (problem.state, problem.why) == ("damaged", "its files and its manifest count differently")
 
 
@@ -261,8 +261,8 @@ def test_too_little_memory_is_no_damage(memory, monkeypatch):
     monkeypatch.setattr("mnemolog.projections.vectors.deep_check.load", short)
     with MemoryStore.open(memory, model=None) as store:
         with pytest.raises(ProjectionUnreadable, match="too little memory"):
-            store.doctor(deep=True, fix=True)
-        assert store.quarantine().items() == []
+            store.admin.doctor(deep=True, fix=True)
+        assert store.admin.quarantine().items() == []
     assert segment.exists()
 
 
@@ -270,10 +270,10 @@ def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
     """Setting aside needs no model; making anew does, and says so."""
     (segment_of(memory / "projections") / "vectors.f32").unlink()
     with MemoryStore.open(memory, model=None) as store:
-        damaged, behind = store.doctor(fix=True).findings
+        damaged, behind = store.admin.doctor(fix=True).findings
         assert (damaged.fixed, behind.fixed, behind.fixable) == (True, False, False)
         assert "mnemolog rebuild DIR vectors" in behind.action
-        (note,) = store.doctor().findings
+        (note,) = store.admin.doctor().findings
         assert (note.state, note.severity) == ("behind", "note")
 
 
@@ -281,7 +281,7 @@ def test_a_model_that_made_other_vectors_mends_only_its_own(memory):
     """The wrong --model is an answer, not a second generation by mistake."""
     (segment_of(memory / "projections") / "vectors.f32").unlink()
     with MemoryStore.open(memory, model=HashEncoder(fingerprint="other/1"), background=False) as store:
-        _, behind = store.doctor(fix=True).findings
+        _, behind = store.admin.doctor(fix=True).findings
         assert not behind.fixed
         assert "were built with model" in behind.outcome
         assert len(list((memory / "projections" / "vectors").glob("[0-9a-f]*-*"))) == 1
@@ -295,7 +295,7 @@ def test_bad_rows_are_deleted_and_the_others_stay(memory):
     )
     model = HashEncoder()
     with MemoryStore.open(memory, model=model, background=False) as store:
-        (ailment,) = store.doctor(deep=True, fix=True).findings
+        (ailment,) = store.admin.doctor(deep=True, fix=True).findings
         assert "1 rows" in ailment.why
         assert store.rebuild("vectors")[0].encoded_texts == 1
     assert model.texts_encoded == 1
@@ -308,7 +308,7 @@ def test_temporary_folders_of_the_living_are_left(memory):
     mine.mkdir()
     leave(vectors / ".building")
     with MemoryStore.open(memory, model=None) as store:
-        (ailment,) = store.doctor(fix=True).findings
+        (ailment,) = store.admin.doctor(fix=True).findings
         assert ailment.fixed
     assert mine.exists()
     assert [path.name for path in vectors.glob(".building*")] == [mine.name]
@@ -322,13 +322,13 @@ def test_nothing_is_moved_or_removed_while_somebody_writes_vectors(memory):
     with MemoryStore.open(memory, model=None) as store:
         fingerprint = store.status().vectors[0].fingerprint
         with IndexerLock(vectors, fingerprint).held(wait_s=0):
-            found = store.doctor(fix=True)
+            found = store.admin.doctor(fix=True)
             problems = [item for item in found.findings if item.severity == "problem"]
             assert len(problems) == 2
             assert all(f"process {os.getpid()}" in item.outcome and not item.fixed for item in problems)
             assert not found.healthy
             assert list(vectors.glob(".building*"))
-        assert store.doctor(fix=True).healthy
+        assert store.admin.doctor(fix=True).healthy
 
 
 def test_a_note_that_names_a_dead_indexer_is_told_and_removed(memory):
@@ -337,14 +337,14 @@ def test_a_note_that_names_a_dead_indexer_is_told_and_removed(memory):
     note = vectors / ".0123456789abcdef.holder.json"
     note.write_bytes(msgspec.json.encode(Holder(dead_process(), "another machine")))
     with MemoryStore.open(memory, model=None) as store:
-        assert store.doctor().findings == ()
+        assert store.admin.doctor().findings == ()
         note.write_bytes(msgspec.json.encode(Holder(dead_process(), socket.gethostname())))
-        found = store.doctor()
+        found = store.admin.doctor()
         assert [item.state for item in found.findings] == ["stale"]
         assert found.healthy
-        store.doctor(fix=True)
+        store.admin.doctor(fix=True)
         assert not note.exists()
-        assert store.doctor().findings == ()
+        assert store.admin.doctor().findings == ()
 
 
 def test_a_note_with_a_flipped_bit_is_told_and_removed(memory):
@@ -353,7 +353,7 @@ def test_a_note_with_a_flipped_bit_is_told_and_removed(memory):
     written = msgspec.json.encode(Holder(dead_process(), socket.gethostname()))
     with MemoryStore.open(memory, model=None) as store:
         note.write_bytes(b"{\xed" + written[2:])
-        (found,) = store.doctor(fix=True).findings
+        (found,) = store.admin.doctor(fix=True).findings
         assert "cannot be read" in found.why
         assert not note.exists()
 
@@ -363,11 +363,11 @@ def test_a_generation_that_was_replaced_is_told_and_set_aside(memory):
     (first,) = (memory / "projections" / "vectors").glob("*-0001")
     shutil.copytree(first, first.with_name(first.name.replace("0001", "0002")))
     with MemoryStore.open(memory, model=None) as store:
-        found = store.doctor(fix=True)
+        found = store.admin.doctor(fix=True)
         assert [(item.state, item.severity, item.fixed) for item in found.findings] == [("replaced", "note", True)]
         assert not first.exists()
-        assert [item.was for item in store.quarantine().items()] == [f"vectors/{first.name}"]
-        assert store.doctor().findings == ()
+        assert [item.was for item in store.admin.quarantine().items()] == [f"vectors/{first.name}"]
+        assert store.admin.doctor().findings == ()
 
 
 def test_views_that_know_more_than_the_log_are_kept_when_they_are_made_anew(memory, tmp_path):
@@ -380,12 +380,12 @@ def test_views_that_know_more_than_the_log_are_kept_when_they_are_made_anew(memo
     with MemoryStore.open(tmp_path / "older", model=None) as older:
         assert older.status().views.state == "ahead"
         assert older.status().warnings[0].startswith("the log has lost history")
-        found = older.doctor(fix=True)
+        found = older.admin.doctor(fix=True)
         assert found.log_damaged
         (views,) = [item for item in found.findings if item.what == "views"]
         assert views.fixed
-        (item,) = older.quarantine().items()
-        with dbapi2.connect(older.quarantine().folder / item.name) as kept:
+        (item,) = older.admin.quarantine().items()
+        with dbapi2.connect(older.admin.quarantine().folder / item.name) as kept:
             assert kept.execute("SELECT count(*) FROM turns WHERE text = 'soon to be lost'").fetchone() == (1,)
         kept.close()
         assert older.status().views.state == "current"
@@ -412,9 +412,9 @@ def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(m
     with MemoryStore.open(folder, model=None) as other:
         assert other.status().views.state == state
         assert not other.recall("lost", mode="text").hits
-        (item,) = other.quarantine().items()
+        (item,) = other.admin.quarantine().items()
         assert (item.was, item.state) == ("views.db", state)
-        with dbapi2.connect(other.quarantine().folder / item.name) as kept:
+        with dbapi2.connect(other.admin.quarantine().folder / item.name) as kept:
             assert kept.execute("SELECT count(*) FROM turns WHERE text = 'soon to be lost'").fetchone() == (1,)
         kept.close()
         assert other.status().views.state == "current"
@@ -440,7 +440,7 @@ def test_of_many_who_open_damaged_views_at_once_one_sets_them_aside(memory):
             each.join()
         assert answers == [before] * 4
         with MemoryStore.open(memory, model=None) as store:
-            assert len(store.quarantine().items()) == round_
+            assert len(store.admin.quarantine().items()) == round_
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
@@ -454,11 +454,11 @@ def test_what_may_not_be_written_for_its_header_is_made_anew_when_it_is_opened(m
         session.record("user", "a wombat")
         session.set("animal", "wombat")
         session.checkpoint("now")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         assert store.recall("wombat").hits[0].text == "a wombat"
         assert session.get("animal") == "wombat"
-        assert [item.was for item in store.quarantine().items()] == [name]
-        assert store.doctor(deep=True).healthy
+        assert [item.was for item in store.admin.quarantine().items()] == [name]
+        assert store.admin.doctor(deep=True).healthy
 
 
 def test_views_that_may_not_be_written_for_their_header_are_made_anew_by_the_doctor(memory):
@@ -468,10 +468,10 @@ def test_views_that_may_not_be_written_for_their_header_are_made_anew_by_the_doc
     forbid_writing(path)
     with MemoryStore.open(memory, model=None) as store:
         store.record("a", "user", "a wombat")
-        (views,) = [item for item in store.doctor(fix=True).findings if item.what == "views"]
+        (views,) = [item for item in store.admin.doctor(fix=True).findings if item.what == "views"]
         assert views.fixed
         assert [hit.text for hit in store.recall("wombat").hits] == ["a wombat"]
-        assert [item.was for item in store.quarantine().items()] == ["views.db"]
+        assert [item.was for item in store.admin.quarantine().items()] == ["views.db"]
 
 
 def test_views_that_are_found_damaged_when_they_are_read_up_are_made_anew_by_the_doctor(memory):
@@ -487,10 +487,10 @@ def test_views_that_are_found_damaged_when_they_are_read_up_are_made_anew_by_the
         file.write(b"\xff" * 64)
     with MemoryStore.open(memory, model=None) as store:
         store.record("a", "user", "a wombat")
-        (views,) = [item for item in store.doctor(fix=True).findings if item.what == "views"]
+        (views,) = [item for item in store.admin.doctor(fix=True).findings if item.what == "views"]
         assert views.fixed
         assert [hit.text for hit in store.recall("wombat").hits] == ["a wombat"]
-        assert [item.was for item in store.quarantine().items()] == ["views.db"]
+        assert [item.was for item in store.admin.quarantine().items()] == ["views.db"]
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
@@ -500,9 +500,9 @@ def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, nam
     path.rename(path.with_name("elsewhere"))
     path.mkdir()
     with MemoryStore.open(memory, model=None) as store:
-        (ailment,) = store.doctor(deep=True, fix=True).findings
+        (ailment,) = store.admin.doctor(deep=True, fix=True).findings
         assert (ailment.state, ailment.fixable, ailment.fixed) == ("unreadable", False, False)
-        assert store.quarantine().items() == []
+        assert store.admin.quarantine().items() == []
     assert path.is_dir()
 
 
@@ -515,9 +515,9 @@ def test_a_damaged_log_is_told_from_damaged_projections(memory, tmp_path):
     tampering.put_triggers_back()
     tampering.close()
     with MemoryStore.open(copy, model=None, create=False) as store:
-        assert not store.doctor().log_damaged
+        assert not store.admin.doctor().log_damaged
         for fix in (True, False):
-            found = store.doctor(deep=True, fix=fix)
+            found = store.admin.doctor(deep=True, fix=fix)
             assert found.log_damaged
             assert not found.healthy
             (ailment,) = [item for item in found.findings if item.what == "log"]
@@ -534,7 +534,7 @@ def test_a_missing_trigger_and_a_cut_off_tail_are_seen_at_a_glance(memory, tmp_p
     tampering.execute("DROP TRIGGER events_refuse_update")
     tampering.close()
     with MemoryStore.open(copy, model=None, create=False) as store:
-        states = [item.state for item in store.doctor().findings if item.what == "log"]
+        states = [item.state for item in store.admin.doctor().findings if item.what == "log"]
     assert sorted(states) == ["removed", "unprotected", "witness"]
 
 
@@ -543,12 +543,12 @@ def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         before = store.recall("number7").hits
         (segment_of(memory / "projections") / "vectors.f32").write_bytes(b"")
-        assert store.doctor(fix=True).healthy
+        assert store.admin.doctor(fix=True).healthy
         assert store.recall("number7").hits == before
         store.record("a", "user", "one more")
         assert store.recall("one more").hits[0].text == "one more"
-        store.catch_up_vectors()
-        assert store.doctor(deep=True) == sound(store)
+        store.admin.catch_up_vectors()
+        assert store.admin.doctor(deep=True) == sound(store)
 
 
 def test_progress_is_told_while_everything_is_read(memory):
@@ -556,7 +556,7 @@ def test_progress_is_told_while_everything_is_read(memory):
     moves = []
     size = sum(path.stat().st_size for path in segment_of(memory / "projections").iterdir() if path.suffix != ".json")
     with MemoryStore.open(memory, model=None) as store:
-        store.doctor(deep=True, progress=lambda done, total: moves.append((done, total)))
+        store.admin.doctor(deep=True, progress=lambda done, total: moves.append((done, total)))
     assert moves
     assert all(0 < done <= total for done, total in moves)
     assert (size, size) in moves

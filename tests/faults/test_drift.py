@@ -28,7 +28,7 @@ def filled(store, monkeypatch):
     monkeypatch.setattr("mnemolog.projections.vectors.merging.ROWS_FREE", 0)
     store.start_session("s", session_id="s")
     record(store, 20)
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     return store
 
 
@@ -47,7 +47,7 @@ def copy_before(store, folder):
     """Copy a store, then let the original go on, its vectors too."""
     copy_store(log_of(store), folder)
     record(store, 4, text="later")
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     return folder
 
 
@@ -199,12 +199,12 @@ def test_status_takes_the_active_model_from_the_log(folder, clock):
     with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock, background=False) as store:
         store.start_session("s", session_id="s")
         record(store, 3)
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         (before,) = store.status().vectors
         assert (before.model, before.state) == ("half-0", "current"), "before any activation each stands for itself"
-        store.add_model(both[1])
+        store.models.add(both[1])
         assert [item.state for item in store.status().vectors] == ["current", "current"]
-        second = store.activate_model("half-1").fingerprint
+        second = store.models.activate("half-1").fingerprint
     with MemoryStore.open(folder, model=None, create=False) as store:
         states = {item.model: item.state for item in store.status().vectors}
         assert states == {"half-0": "other-model", "half-1": "behind"}, "the activation itself is an event"
@@ -215,10 +215,10 @@ def test_status_takes_the_active_model_from_the_log(folder, clock):
         assert other.action == action("vectors", Drift.OTHER_MODEL)
         assert (missing.generation, missing.fingerprint, missing.state) == ("", second, "missing")
         assert (missing.covers, missing.behind_events, missing.segments) == (0, store.head().position, 0)
-        (problem,) = [item for item in store.doctor().findings if item.severity == "problem"]
+        (problem,) = [item for item in store.admin.doctor().findings if item.severity == "problem"]
         assert (problem.what, problem.state) == ("vectors", "missing")
     with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock, background=False) as store:
-        store.activate_model(both[0])
+        store.models.activate(both[0])
         (only,) = store.status().vectors
         assert (only.fingerprint, only.state) == (before.fingerprint, "behind")
 
@@ -231,16 +231,16 @@ def test_status_lists_the_turns_that_the_model_refused(folder, clock):
         bad = [store.record("s", "user", f"poison {n}").position for n in range(2)]
         record(store, 2)
         with pytest.raises(EncodingFailed):
-            store.catch_up_vectors()
+            store.admin.catch_up_vectors()
         assert store.rebuild("vectors", skip_bad=True)[0].skipped_turns == 2
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
     with MemoryStore.open(folder, model=None, create=False) as store:
         (vectors,) = store.status().vectors
         assert (vectors.state, vectors.covers, vectors.vectors) == ("current", store.head().position, 4)
         assert [turn.position for turn in vectors.skipped] == bad
         assert all("not this" in turn.why for turn in vectors.skipped)
         assert {hit.position for hit in store.recall("poison", mode="text").hits} == set(bad)
-        assert not [item for item in store.doctor(deep=True).findings if item.what == "vectors"]
+        assert not [item for item in store.admin.doctor(deep=True).findings if item.what == "vectors"]
 
 
 def test_a_model_whose_vectors_know_more_than_the_log_is_loud_though_it_is_not_active(older, tmp_path):
@@ -275,7 +275,7 @@ def test_ranges_may_overlap_and_the_longest_chain_is_served(filled, folder):
     """A damaged segment whose offsets another covers is no loss; what nothing leads to is not counted."""
     (first,) = segments_of(folder)
     record(filled, 5)
-    filled.catch_up_vectors()
+    filled.admin.catch_up_vectors()
     copy = first.with_name(f"{first.name[:-8]}0a1b2c3d")
     shutil.copytree(first, copy)
     empty(first)
@@ -348,19 +348,19 @@ def test_what_the_log_does_not_cover_stays_where_it_is_unless_an_operator_says_s
         store.recall("number1")
         before = files_below(vectors_of(folder))
         store.status(), store.verify()
-        found = store.doctor(deep=True)
+        found = store.admin.doctor(deep=True)
         assert files_below(vectors_of(folder)) == before
         assert found.log_damaged == (make != "other-log")
         (ailment,) = [item for item in found.findings if item.what == "vectors" and item.state == make]
         assert ailment.fixable
-        fixed = store.doctor(fix=True)
+        fixed = store.admin.doctor(fix=True)
         assert all(item.fixed for item in fixed.findings if item.state == make)
-        aside = store.quarantine().items()
+        aside = store.admin.quarantine().items()
         assert {item.state for item in aside} == {make}
         manifests = [name for name in files_below(folder / "projections") if name.endswith("manifest.json")]
         assert len(manifests) == sum(1 for name in before if name.endswith("manifest.json"))
         assert store.status().vectors[0].state in ("current", "behind")
-        again = store.doctor()
+        again = store.admin.doctor()
         assert not [item for item in again.findings if item.state == make]
         assert again.log_damaged == (make != "other-log"), "a witness in quarantine speaks on"
 
@@ -368,15 +368,15 @@ def test_what_the_log_does_not_cover_stays_where_it_is_unless_an_operator_says_s
 def test_verify_hears_a_witness_in_quarantine_until_it_is_purged(older):
     """A segment that was set aside because it is ahead is the one thing that knows of the lost tail."""
     with MemoryStore.open(older, model=None, create=False) as store:
-        store.doctor(fix=True)
+        store.admin.doctor(fix=True)
         assert [(finding.kind, finding.position) for finding in store.verify().findings] == [(Kind.WITNESS, HEAD + 1)]
         assert "quarantined" in store.verify().findings[0].detail
-        (item,) = store.quarantine().items()
+        (item,) = store.admin.quarantine().items()
         assert (item.state, item.after, item.upto) == ("ahead", HEAD, HEAD + 4)
-        shutil.rmtree(store.quarantine().folder / item.name)
-        (store.quarantine().folder / item.name).mkdir()
+        shutil.rmtree(store.admin.quarantine().folder / item.name)
+        (store.admin.quarantine().folder / item.name).mkdir()
         assert not store.verify().sound, "the reason has noted what the manifest said"
-        store.quarantine().purge(everything=True)
+        store.admin.quarantine().purge(everything=True)
         assert store.verify().sound
 
 
@@ -396,14 +396,14 @@ def test_a_full_quarantine_is_said_loudly(filled, folder, monkeypatch):
     from mnemolog.projections import quarantine
 
     monkeypatch.setattr(quarantine, "ITEMS_MAX", 1)
-    aside = filled.quarantine()
+    aside = filled.admin.quarantine()
     aside.folder.mkdir(parents=True)
     (aside.folder / "something").write_text("x")
     (warning,) = filled.status().warnings
     assert warning.startswith("the quarantine is full")
     (segment,) = segments_of(folder)
     empty(segment)
-    found = filled.doctor(fix=True)
+    found = filled.admin.doctor(fix=True)
     (damaged,) = [item for item in found.findings if item.state == "damaged"]
     assert not damaged.fixed
     assert "the quarantine is full" in damaged.outcome

@@ -53,7 +53,7 @@ def exported(store, tmp_path):
     store.end_session("b")
     assert store.head().position == EVENTS
     path = tmp_path / "log.jsonl"
-    done = store.export(path)
+    done = store.audit.export(path)
     assert (done.events, done.head, done.bytes) == (EVENTS, store.head(), path.stat().st_size)
     return path
 
@@ -121,13 +121,13 @@ def test_an_import_gives_the_same_log_bytes_digests_and_identity(store, exported
         assert again.session("b").get("city") == {"name": "Lisbon"}
         assert again.record("a", "user", "Olá, Inês! ☕", key="k1", metadata={"n": [1, None, 1.5]}).position == 3
         assert again.record("a", "user", "more").position == EVENTS + 1
-        assert again.export(tmp_path / "again.jsonl").events == EVENTS + 1
+        assert again.audit.export(tmp_path / "again.jsonl").events == EVENTS + 1
     assert (tmp_path / "again.jsonl").read_text().startswith(exported.read_text().rpartition('{"line":"end"')[0])
 
 
 def test_the_script_says_what_we_say_of_a_good_export(store, exported):
     """Number of events and head; and it takes a head that was noted."""
-    head, early = str(store.head()), f"3:{store.event(3).digest}"
+    head, early = str(store.head()), f"3:{store.audit.event(3).digest}"
     for noted in ((), (head,), (early,)):
         assert script_says(exported, *noted) == (0, f"sound: {EVENTS} events, head {head}\n")
     assert script_says(exported, f"3:{'0' * 64}")[0] == 3
@@ -280,13 +280,13 @@ def test_a_store_that_has_the_beginning_gets_the_rest(store, exported, tmp_path)
     store.record_many([])
     for n in range(1_200):
         store.record("a", "user", f"later {n}")
-    store.export(rest, after=EVENTS)
+    store.audit.export(rest, after=EVENTS)
     assert script_says(rest)[0] == 0
     first = import_log(rest, copy)
     assert (first.created, first.events, first.already_there) == (False, 1_200, EVENTS)
     assert rows_of(copy) == rows_of(store.path)
     store.record("a", "user", "last")
-    store.export(exported, overwrite=True)
+    store.audit.export(exported, overwrite=True)
     assert import_log(exported, copy).events == 1
     again = import_log(exported, copy)
     assert (again.events, again.already_there, again.head) == (0, EVENTS + 1_201, store.head())
@@ -302,7 +302,7 @@ def test_a_store_with_another_history_is_left_as_it_is(store, exported, tmp_path
     with MemoryStore.open(copy, model=None) as diverged:
         diverged.record("a", "user", "here")
     store.record("a", "user", "there")
-    store.export(exported, overwrite=True)
+    store.audit.export(exported, overwrite=True)
     before = rows_of(copy)
     with pytest.raises(ImportRefused, match="another history"):
         import_log(exported, copy)
@@ -311,10 +311,10 @@ def test_a_store_with_another_history_is_left_as_it_is(store, exported, tmp_path
         pass
     with pytest.raises(ImportRefused, match="of log"):
         import_log(exported, other)
-    store.export(tmp_path / "rest.jsonl", after=5)
+    store.audit.export(tmp_path / "rest.jsonl", after=5)
     with pytest.raises(ImportRefused, match="a new store needs all"):
         import_log(tmp_path / "rest.jsonl", tmp_path / "new")
-    store.export(tmp_path / "beginning.jsonl", upto=3)
+    store.audit.export(tmp_path / "beginning.jsonl", upto=3)
     import_log(tmp_path / "beginning.jsonl", tmp_path / "new")
     with pytest.raises(ImportRefused, match="what is between is missing"):
         import_log(tmp_path / "rest.jsonl", tmp_path / "new")
@@ -329,7 +329,7 @@ def test_an_import_that_is_killed_leaves_no_store_and_may_be_run_again(store, ex
     """A store has its name when it is whole; until then it is beside it under another."""
     for n in range(20):
         store.record_many([NewTurn(session="a", role="user", text=f"{n} {m}") for m in range(500)])
-    store.export(exported, overwrite=True)
+    store.audit.export(exported, overwrite=True)
     copy = tmp_path / "copy"
     child = subprocess.Popen([sys.executable, "-m", "mnemolog", "import", copy, exported], stderr=subprocess.DEVNULL)
     wait_until(lambda: list(tmp_path.glob(".copy.import.*/log.db-wal")) or copy.exists(), what="the import to begin")
@@ -351,19 +351,19 @@ def test_an_empty_folder_takes_an_import_and_a_packed_export_is_read(exported, t
 
 def test_an_empty_log_and_a_range_can_be_exported(store, tmp_path):
     """The end says 0 events; a range carries the digest that it follows."""
-    assert store.export(tmp_path / "empty.jsonl").events == 0
+    assert store.audit.export(tmp_path / "empty.jsonl").events == 0
     assert script_says(tmp_path / "empty.jsonl")[0] == 0
     assert import_log(tmp_path / "empty.jsonl", tmp_path / "copy").created
     store.start_session("s", session_id="s").record("user", "one")
     assert import_log_of(store, tmp_path, after=1, upto=2) == [2]
     for after, upto in ((3, None), (0, 3), (2, 1), (-1, None)):
         with pytest.raises(InvalidInput):
-            store.export(tmp_path / "wrong.jsonl", after=after, upto=upto)
+            store.audit.export(tmp_path / "wrong.jsonl", after=after, upto=upto)
     assert not (tmp_path / "wrong.jsonl").exists()
 
 
 def import_log_of(store, folder, **bounds):
-    store.export(folder / "range.jsonl", **bounds)
+    store.audit.export(folder / "range.jsonl", **bounds)
     assert script_says(folder / "range.jsonl")[0] == 0
     return [line["position"] for line in lines_of(folder / "range.jsonl") if line["line"] == "event"]
 
@@ -374,9 +374,9 @@ def test_an_export_is_private_and_replaces_nothing_unasked(store, exported):
     before = exported.read_bytes()
     store.record("a", "user", "more")
     with pytest.raises(InvalidInput, match="exists; choose another name"):
-        store.export(exported)
+        store.audit.export(exported)
     assert exported.read_bytes() == before
-    assert store.export(exported, overwrite=True).events == EVENTS + 1
+    assert store.audit.export(exported, overwrite=True).events == EVENTS + 1
 
 
 @pytest.mark.parametrize("position", [1, 7, EVENTS])
@@ -388,7 +388,7 @@ def test_a_damaged_log_is_not_exported(store, exported, tmp_path, position):
     tampering.close()
     damaged = MemoryStore.open(tmp_path / "copy", model=None, create=False)
     with damaged, pytest.raises(LogDamaged) as caught:
-        damaged.export(tmp_path / "damaged.jsonl")
+        damaged.audit.export(tmp_path / "damaged.jsonl")
     assert caught.value.position == position
     assert not [path for path in tmp_path.iterdir() if "damaged" in path.name]
 
@@ -398,7 +398,7 @@ def test_sealed_states_are_opaque(store, tmp_path, seed):
     random_bytes = random.Random(seed).randbytes
     states = [b"\xc1" + random_bytes(size) for size in range(50)]
     log_of(store).transact(lambda tx: [tx.append_stored("session/x", "turn.recorded.v1", state) for state in states])
-    store.export(tmp_path / "sealed.jsonl")
+    store.audit.export(tmp_path / "sealed.jsonl")
     assert script_says(tmp_path / "sealed.jsonl")[0] == 0
     import_log(tmp_path / "sealed.jsonl", tmp_path / "copy")
     assert rows_of(tmp_path / "copy") == rows_of(store.path)
@@ -424,7 +424,7 @@ def test_a_disk_without_room_leaves_nothing(store, exported, tmp_path, monkeypat
         "import": "mnemolog.audit.log_import.publish_folder",
     }
     calls = {
-        "export": lambda: store.export(tmp_path / "another.jsonl"),
+        "export": lambda: store.audit.export(tmp_path / "another.jsonl"),
         "import": lambda: import_log(exported, tmp_path / "copy"),
     }
     monkeypatch.setattr(where[way], refuse)

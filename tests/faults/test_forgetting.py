@@ -51,12 +51,12 @@ def fill_all(store):
     """Two sessions, one of them to be forgotten, with vectors of two models in several segments and generations."""
     fill(store, "bad")
     fill(store, "good", secrets=False)
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     for turn in ("quokka late", "quokka later"):
         store.record("bad", "user", turn)
         store.record("good", "user", f"good {turn[7:]}")
-        store.catch_up_vectors()
-    store.add_model(encoder(2))
+        store.admin.catch_up_vectors()
+    store.models.add(encoder(2))
     for n in range(1_100):  # Enough changes for a snapshot of the session's state.
         store.session("bad").set("k", f"echidnavalue{n}")
     store.session("bad").all()
@@ -148,9 +148,9 @@ def test_no_file_holds_what_was_forgotten(filled):
         assert store.verify(expect_head=str(head), contents=True).sound
     assert_forgotten(filled)
     with reopened(filled) as store:
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         assert good_answers(store) == before
-        assert store.doctor(deep=True).healthy
+        assert store.admin.doctor(deep=True).healthy
         assert store.verify(contents=True).sound
     assert_forgotten(filled)
 
@@ -187,7 +187,7 @@ def test_a_kill_at_any_step_is_gone_on_with(filled, processes, step):
         head = store.head()
     with reopened(filled) as store:
         assert store.head() == head, "nothing is done twice"
-        assert store.doctor().healthy
+        assert store.admin.doctor().healthy
 
 
 def test_another_process_notices_and_brings_nothing_back(filled, processes, fork_server):
@@ -236,7 +236,7 @@ def test_a_model_at_work_meanwhile_brings_nothing_back(tmp_path):
         fill(store, "bad")
         fill(store, "good", secrets=False)
         with MemoryStore.open(folder, model=slow, background=False) as embedding:
-            working = in_thread(embedding.catch_up_vectors)
+            working = in_thread(embedding.admin.catch_up_vectors)
             assert slow.begun.wait(WAIT_S)
             report = store.forget(session="bad")
             slow.go_on.set()
@@ -245,7 +245,7 @@ def test_a_model_at_work_meanwhile_brings_nothing_back(tmp_path):
                 assert store.forget(session="bad").request is None
             assert store.status().forgetting.pending == ()
             assert_forgotten(folder)
-            embedding.catch_up_vectors()
+            embedding.admin.catch_up_vectors()
             assert {hit.session for hit in embedding.recall("harmlessquo", mode="vector", k=50).hits} == {"good"}
     assert_forgotten(folder)
 
@@ -272,20 +272,20 @@ def test_what_was_forgotten_stays_so_when_older_copies_are_restored(filled, tmp_
     with reopened(filled) as store:
         store.record("good", "user", "after the copy")
         assert store.forget(session="bad", reason="asked for").complete
-        erasures = store.erasures()
+        erasures = store.audit.erasures()
     put_back(filled, tmp_path / "kept")
     shutil.rmtree(filled / "projections")
     shutil.copytree(tmp_path / "projections", filled / "projections")
     with reopened(filled) as store:
         if len(names) == 2:
             assert store.session("bad").turns(), "nobody knows"
-            report = store.reapply_erasures(erasures)
+            report = store.admin.reapply_erasures(erasures)
             assert (report.erasures, report.requested, report.pending) == (1, 1, None)
         assert store.session("bad").turns() == []
         assert_forgotten(filled)
         assert store.verify(contents=True).sound
-        assert [item.reason for item in store.forgotten()] == ["asked for"] * len(store.forgotten())
-        assert len(store.forgotten()) > 40
+        assert [item.reason for item in store.audit.forgotten()] == ["asked for"] * len(store.audit.forgotten())
+        assert len(store.audit.forgotten()) > 40
         store.record("bad", "user", "goes on")
         store.recall("good", session="good", receipt=True)
         assert [turn.text for turn in store.session("bad").turns()] == ["goes on"]
@@ -358,7 +358,7 @@ def test_many_random_wishes_against_a_list(tmp_path, rng):
             store.forget(scope="x/1")
             alive = {position: made for position, made in alive.items() if made.scope != "x/1"}
         elif action < 0.6:
-            store.catch_up_vectors()
+            store.admin.catch_up_vectors()
         elif action < 0.7:
             store.close()
             store = MemoryStore.open(folder, model=encoder(), background=False)
@@ -368,5 +368,5 @@ def test_many_random_wishes_against_a_list(tmp_path, rng):
     dead = {made.text for made in store.turns("s0")} - {made.text for made in alive.values()}
     assert not dead
     assert store.verify(contents=True).sound
-    assert store.doctor(deep=True).healthy
+    assert store.admin.doctor(deep=True).healthy
     store.close()

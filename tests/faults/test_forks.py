@@ -120,5 +120,5 @@ def test_forks_are_refused_and_leave_the_parent_as_it_was(folder, processes, tri
         assert store.verify().sound
     with MemoryStore.open(folder, model=None) as store:
         assert {turn.text for turn in store.turns("trip", limit=1_000_000)} == expected
-        assert store.doctor(deep=True).healthy
+        assert store.admin.doctor(deep=True).healthy
     assert not (folder.parent / "child-backup").exists()

@@ -89,7 +89,7 @@ def test_a_golden_store_finds_by_meaning_and_goes_on(release, tmp_path, way):
 def test_a_golden_store_exports_what_it_exported(release, tmp_path):
     """The format of exports is a promise too: line by line, whatever a later version adds to the first."""
     with MemoryStore.open(copied(release, tmp_path / "copy"), model=None, create=False) as store:
-        store.export(tmp_path / "export.jsonl")
+        store.audit.export(tmp_path / "export.jsonl")
     found, expected = (path.read_text().splitlines() for path in (tmp_path / "export.jsonl", release / "export.jsonl"))
     assert found[1:] == expected[1:]
 

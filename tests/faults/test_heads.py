@@ -32,7 +32,7 @@ def noted(store, heads):
     for n in range(10):
         session.record("user", f"turn {n}")
         if store.head().position in (2, 3, 5):
-            store.note_head(heads)
+            store.audit.append_head(heads)
     first = heads.read_bytes().splitlines(keepends=True)[0]
     with heads.open("ab") as file:
         file.write(first)
@@ -102,7 +102,7 @@ def test_a_head_of_another_log_is_a_finding(noted, heads, tmp_path):
     """Heads of two stores in one file, or the wrong file: not what was remembered of this log."""
     with MemoryStore.open(tmp_path / "other", model=None) as other:
         with pytest.raises(LogDamaged, match="is of log"):
-            other.note_head(heads)
+            other.audit.append_head(heads)
         findings = other.verify(heads=heads).findings
     assert {finding.kind for finding in findings} == {Kind.WITNESS}
     assert len(findings) == 4
@@ -115,10 +115,10 @@ def test_no_head_is_noted_behind_one_that_contradicts_the_log(tampering, noted, 
     rewrite(tampering, 4)
     store = MemoryStore.open(tampering.path.parent, model=None, create=False)
     with store, pytest.raises(LogDamaged, match="nothing was noted") as caught:
-        store.note_head(heads)
+        store.audit.append_head(heads)
     assert caught.value.position == 5
     assert heads.read_bytes() == before
-    noted.note_head(heads)
+    noted.audit.append_head(heads)
     assert heads.read_bytes().startswith(before)
 
 
@@ -138,7 +138,7 @@ def test_a_line_that_is_no_head_is_named(noted, heads, line):
     lines = heads.read_bytes().splitlines()
     heads.write_bytes(b"\n".join([lines[0], b"", line, *lines[1:], b""]))
     before = heads.read_bytes()
-    for call in (lambda: noted.verify(heads=heads), lambda: noted.note_head(heads)):
+    for call in (lambda: noted.verify(heads=heads), lambda: noted.audit.append_head(heads)):
         with pytest.raises(WitnessUnreadable, match=r"heads\.jsonl:3: ") as caught:
             call()
         assert caught.value.line == 3
@@ -154,7 +154,7 @@ def test_a_file_that_is_not_there_is_an_error_to_verify_with(noted, tmp_path):
 def test_heads_as_they_are_printed_may_stand_in_the_file_too(noted, heads):
     """What `mnemolog head >> heads` left, the last line unended."""
     heads.write_text(f"{noted.head()}\n{noted.head()}")
-    noted.note_head(heads)
+    noted.audit.append_head(heads)
     assert len(heads.read_text().splitlines()) == 3
     assert noted.verify(heads=heads).witnesses == 3
 
@@ -164,7 +164,7 @@ def test_a_head_is_durable_before_it_is_returned(store, heads, monkeypatch):
     heads.parent.mkdir()
     synced = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
-    store.note_head(heads)
+    store.audit.append_head(heads)
     assert synced == [str(heads), str(heads.parent)]
 
 
@@ -174,5 +174,5 @@ def test_half_a_head_is_taken_back(noted, heads, monkeypatch, written):
     before, write = heads.read_bytes(), os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:written]))
     with pytest.raises(StorageFull):
-        noted.note_head(heads)
+        noted.audit.append_head(heads)
     assert heads.read_bytes() == before

@@ -63,10 +63,10 @@ def test_two_processes_that_embed_with_two_models_keep_them_apart(processes, for
     assert len(positions) == 2 * TURNS_EACH
     for half in (0, 1):
         with MemoryStore.open(folder, model=HalfEncoder(half)) as store:
-            store.catch_up_vectors()
+            store.admin.catch_up_vectors()
             check_all(store, positions, model=fingerprint_of(half))
     with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-        assert {item.name: (item.state, item.vectors) for item in store.models()} == {
+        assert {item.name: (item.state, item.vectors) for item in store.models.list()} == {
             f"half-{half}": ("current", 2 * TURNS_EACH) for half in (0, 1)
         }
         assert store.verify().sound
@@ -78,12 +78,12 @@ def test_a_handle_that_is_open_in_another_process_switches_at_the_event_and_back
         session = store.start_session("s", session_id="s")
         for n in range(20):
             session.record("user", f"note number{n}")
-        store.add_model(HalfEncoder(1))
+        store.models.add(HalfEncoder(1))
         _, pipe = processes.start(recall_until_both_have_answered, str(folder), "note number7")
         told, activated = [], [0]
         for half in (0, 1, 0, 1):
             if told:
-                activated.append(store.activate_model(f"half-{half}").position)
+                activated.append(store.models.activate(f"half-{half}").position)
             assert pipe.poll(WAIT_S), f"the other process did not see model {half}: {told}"
             told.append(pipe.recv())
         assert [model for model, _, _ in told] == [fingerprint_of(half) for half in (0, 1, 0, 1)]
@@ -109,7 +109,7 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
             f"early{start}": said_in(store, f"early{start}", range(start, min(start + RECALLED_MAX, tries)))
             for start in range(0, tries, RECALLED_MAX)
         }
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         meanwhile = {}
         started, go_on = fork_server.Event(), fork_server.Event()
         process, pipe = processes.start(build_beside, str(folder), started, go_on)
@@ -127,10 +127,10 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
             assert answer.hits[0].similarity == pytest.approx(1.0, abs=1e-5)
         assert messages(pipe) == [tries], "it builds up to where the log was when it began"
         process.join()
-        activated = store.activate_model("half-1")
+        activated = store.models.activate("half-1")
         assert activated.encoded_texts == MEANWHILE
         for half in (1, 0):
-            assert store.activate_model(f"half-{half}").encoded_texts == 0
+            assert store.models.activate(f"half-{half}").encoded_texts == 0
             for name, positions in before.items():
                 check_all(store, positions, model=fingerprint_of(half), session=name, of_itself_every=10)
             check_all(store, meanwhile, model=fingerprint_of(half), session="late", of_itself_every=10)
@@ -146,9 +146,9 @@ def test_a_kill_within_an_activation_leaves_the_old_model_active_or_the_new_one(
             with MemoryStore.open(folder, model=HalfEncoder(0)) as store:
                 session = store.start_session("s", session_id="s")
                 session.record("user", "note of the beginning")
-                store.catch_up_vectors()
-                store.add_model(HalfEncoder(1))
-                store.activate_model("half-0")
+                store.admin.catch_up_vectors()
+                store.models.add(HalfEncoder(1))
+                store.models.activate("half-0")
         told = kill_at_random(
             processes, rng, activate_until_killed, str(folder), f"run{number}", near_opening=number % 5 == 0
         )
@@ -159,11 +159,11 @@ def test_a_kill_within_an_activation_leaves_the_old_model_active_or_the_new_one(
             assert set(told) <= set(activated), why
             # Each names the other model than the one before: none was doubled, none is half.
             assert all(one != two for (one, _), (two, _) in pairwise(activated)), why
-            (active,) = [item for item in store.models() if item.active]
+            (active,) = [item for item in store.models.list() if item.active]
             assert (active.fingerprint, active.activated_at) == activated[-1], why
             turns = store.turns("s")[-50:]
             for half in (0, 1):
-                store.activate_model(f"half-{half}")
+                store.models.activate(f"half-{half}")
                 found = store.recall("note", mode="vector", k=1_000)
                 assert found.model == fingerprint_of(half), why
                 assert len(found.hits) == len(store.turns("s")), why

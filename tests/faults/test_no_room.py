@@ -52,11 +52,11 @@ def checkpoint(store, _):
 
 
 def vectors(store, _):
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
 
 
 def views(store, _):
-    store.catch_up_views()
+    store.admin.catch_up_views()
 
 
 def backup(store, target):
@@ -152,7 +152,7 @@ def require_whole(folder, other, *, done, what):
         assert store.verify().sound, what
         turns = store.turns("trip", limit=1_000)
         assert len(turns) in (TURNS, TURNS + 1, TURNS + 100), what
-        assert store.doctor(deep=True).log_damaged is False, what
+        assert store.admin.doctor(deep=True).log_damaged is False, what
         assert not (other / "backup").exists() or done, what
         if not (other / "backup").exists():
             assert not list(other.glob(".backup.*")), what

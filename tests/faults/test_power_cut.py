@@ -73,7 +73,7 @@ def test_every_connection_has_the_settings_that_keep_what_was_acknowledged(conne
 
         for worker in [in_thread(lambda name=name: work(f"t{name}")) for name in range(4)]:
             worker.result()
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         store.rebuild()
         asked = {"log": 0, "projection": 0}
         for connection in connections:

@@ -28,7 +28,7 @@ def stage(tmp_path, monkeypatch):
         for start in range(0, TURNS, 25):
             for n in range(start, start + 25):
                 session.record("user", f"note number{n} on topic{n % 5}")
-            store.catch_up_vectors()
+            store.admin.catch_up_vectors()
         for n in range(TURNS, TURNS + TAIL):
             session.record("user", f"note number{n} on topic{n % 5}")
         store.recall(QUERIES[0])  # All texts are in the cache from here on.
@@ -117,7 +117,7 @@ def completed(folder, what, expected):
     small_parts()
     encoder = HashEncoder(dimension=DIMENSION)
     with MemoryStore.open(folder, model=encoder) as store:
-        report = store.rebuild("vectors")[0] if what == "rebuild" else store.catch_up_vectors()
+        report = store.rebuild("vectors")[0] if what == "rebuild" else store.admin.catch_up_vectors()
         assert report.complete
         same(answers(store), expected)
         (status,) = [item for item in store.status().vectors if item.state == "current"]

@@ -120,7 +120,7 @@ def test_a_projector_that_is_stuck_is_not_waited_for_beyond_the_time(folder):
 
 
 def caught_from(store):
-    return store.vectors().projection().covers
+    return store.parts.projections.vectors().projection().covers
 
 
 def test_no_time_at_all_is_enough_where_everything_is_embedded(store):
@@ -128,5 +128,5 @@ def test_no_time_at_all_is_enough_where_everything_is_embedded(store):
     (position,) = record(store, "tea")
     with pytest.raises(ProjectionBehind):
         store.recall("tea", at_least=position, timeout_s=0)
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     assert store.recall("tea", at_least=position, timeout_s=0).vectors_to == position

@@ -35,7 +35,7 @@ def filled(folder, events, rng):
             texts = (f"{said(rng)} number{n}" for n in range(start, min(events, start + TOGETHER)))
             store.record_many([NewTurn(session=f"s{rng.randrange(10)}", role="user", text=text) for text in texts])
             rng.choice(sessions).rewind(turns=rng.randint(1, 5))
-            store.catch_up_vectors()
+            store.admin.catch_up_vectors()
 
 
 def said(rng):

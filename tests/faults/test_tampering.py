@@ -32,7 +32,7 @@ def witnessed(store):
         for n in range(12)
     ]
     store.record_many(turns[:10])
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     store.record_many(turns[10:])
     assert store.head().position == EVENTS
     assert store.verify().sound

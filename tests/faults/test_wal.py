@@ -10,7 +10,6 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from tests.support import wait_until
 
@@ -78,9 +77,8 @@ def test_a_reader_that_never_ends_is_reported_before_64_mib_and_the_file_is_empt
 
 def keep_below(store, warn_bytes):
     """Have the store's write-ahead log emptied from another size on. Returns what does it."""
-    store._wal_keeper.close()
-    log = log_of(store)
-    store._wal_keeper = keeper = wal_checkpointer.WalKeeper(log.path, log, warn_bytes=warn_bytes)
+    keeper = store.parts.wal_keeper
+    keeper._warn_bytes = warn_bytes
     return keeper
 
 

@@ -45,9 +45,9 @@ def make(folder: Path, *, encrypt: bool) -> None:
             forget_some(store)
         missing = EVENT_TYPES.keys() - {event.event.topic for event in store.events()}
         print(f"{store.head().position} events; without: {', '.join(sorted(missing)) or 'none'}")
-        store.catch_up_views()
-        store.catch_up_vectors()
-        store.export(folder / "export.jsonl")
+        store.admin.catch_up_views()
+        store.admin.catch_up_vectors()
+        store.audit.export(folder / "export.jsonl")
         (folder / "head.txt").write_text(f"{store.head()}\n")
         (folder / "expected.json").write_bytes(msgspec.json.format(msgspec.json.encode(answers(store)), indent=1))
     for note in (*folder.rglob("*.lock"), *folder.rglob("*.holder.json")):  # Of the process that ran, not of the store.
@@ -90,8 +90,8 @@ def live(store: MemoryStore) -> None:
     trip.record("user", "Lisbon it is after all.", key="t3")
     trip.record("user", "ERR_42 came up again.")
     trip.rewind(turns=1)
-    store.add_model(encoder())
-    store.activate_model(encoder())
+    store.models.add(encoder())
+    store.models.activate(encoder())
     store.recall("where does Alice live?", scope="acme/support", mode="text", receipt=True)
     other = store.start_session("other", session_id="other-1", agent="bob", scope="acme/sales")
     other.record("tool", "The dog chased the postman.", key="t1")
@@ -133,11 +133,11 @@ def answers(store: MemoryStore) -> dict[str, Any]:
         "hits": {
             query: sorted(hit.position for hit in store.recall(query, k=100, mode="text").hits) for query in QUERIES
         },
-        "forgotten": store.forgotten(),
+        "forgotten": store.audit.forgotten(),
         "replay": [store.replay(to=position) for position in (0, head // 2, head)],
-        "diff": store.diff(head // 2, head),
-        "topics": [moment.topic for moment in store.timeline()],
-        "heads": [store.event(position).digest for position in range(1, head + 1)],
+        "diff": store.audit.diff(head // 2, head),
+        "topics": [moment.topic for moment in store.audit.timeline()],
+        "heads": [store.audit.event(position).digest for position in range(1, head + 1)],
     }
     return msgspec.json.decode(msgspec.json.encode(found))
 

@@ -96,8 +96,8 @@ def left(folder):
         session = store.start_session("s", session_id="s")
         for n in range(9):
             session.record("user", f"note number{n}")
-        store.catch_up_vectors()
-        leave_groups(folder, store._log)
+        store.admin.catch_up_vectors()
+        leave_groups(folder, store.parts.log)
     return folder
 
 
@@ -118,7 +118,7 @@ def test_vectors_of_single_turns_answer_and_nothing_is_embedded_again(release, t
     with MemoryStore.open(folder, model=model, create=False, background=False) as store:
         assert store.recall("Noted: Lisbon.", mode="vector", k=1).hits[0].text == "Noted: Lisbon."
         assert model.calls == [["Noted: Lisbon."]]
-        assert (store.doctor(deep=True).healthy, store.status().quarantined) == (True, 0)
+        assert (store.admin.doctor(deep=True).healthy, store.status().quarantined) == (True, 0)
 
 
 def test_groups_are_listed_as_another_model_s_and_harm_nothing(left):
@@ -127,13 +127,13 @@ def test_groups_are_listed_as_another_model_s_and_harm_nothing(left):
         assert store.recall("number7", mode="vector", k=1).hits[0].text == "note number7"
         (found,) = [item for item in store.status().vectors if item.fingerprint == GROUPED]
         assert (found.state, found.vectors) == ("other-model", 4)
-        assert store.doctor(deep=True).healthy
+        assert store.admin.doctor(deep=True).healthy
     with MemoryStore.open(left, model=None, background=False) as store:
         assert [item.state for item in store.status().vectors if item.fingerprint == GROUPED] == ["other-model"]
-        assert store.doctor(deep=True).healthy
+        assert store.admin.doctor(deep=True).healthy
         assert store.status().quarantined == 0
         assert segments(left) != []
-        store.drop_model(GROUPED)
+        store.models.drop(GROUPED)
     assert segments(left) == []
 
 
@@ -144,7 +144,7 @@ def test_forgetting_removes_groups_that_may_hold_the_turn(left):
         assert store.forget(positions=[gone]).complete
         assert segments(left) == []
         assert len(store.recall("number3", mode="vector", k=50).hits) == 8
-        assert store.doctor(deep=True).healthy
+        assert store.admin.doctor(deep=True).healthy
         assert store.status().quarantined == 0
 
 
@@ -152,9 +152,9 @@ def test_a_log_that_activated_groups_answers_by_text_until_another_model_is_acti
     """The activation is a fact of the log; it names a model that no process has any more."""
     wanted = ModelActivated(fingerprint=GROUPED, model="hash-words", dimension=DIMENSION, retain_every_n_turns=2)
     with reopened(left) as store:
-        store._log.transact(lambda tx: [tx.append(MODELS_STREAM, wanted).position])
+        store.parts.log.transact(lambda tx: [tx.append(MODELS_STREAM, wanted).position])
         answer = store.recall("number7")
         assert (answer.legs, answer.hits[0].text) == (("text",), "note number7")
         assert "hash-words" in answer.not_answering["vector"]
-        store.activate_model(HashEncoder(dimension=DIMENSION))
+        store.models.activate(HashEncoder(dimension=DIMENSION))
         assert store.recall("number7", mode="vector", k=1).hits[0].text == "note number7"

@@ -244,7 +244,7 @@ def test_a_log_without_its_keys_opens_verifies_and_refuses_content(folder, tmp_p
         assert store.head() == head
         assert store.verify().sound
         assert store.verify().forgotten == 0
-        assert [item.what for item in store.doctor(deep=True).findings if item.severity != "note"] == ["keys"]
+        assert [item.what for item in store.admin.doctor(deep=True).findings if item.severity != "note"] == ["keys"]
         assert store.status().head == head.position
         for call in (
             lambda: store.turns("s"),

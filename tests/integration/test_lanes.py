@@ -1,4 +1,4 @@
-"""Lanes: threads that do what a loop asks for, and tell it how that went."""
+"""WorkerPools: threads that do what a loop asks for, and tell it how that went."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 import pytest
 
 from mnemolog import StoreClosed
-from mnemolog.aio.worker_pools import Lane
+from mnemolog.aio.worker_pools import WorkerPool
 from tests.support import WAIT_S, wait_until
 
 
-def threads_of(lane):
-    """The threads of a lane that are alive."""
-    return [thread for thread in threading.enumerate() if thread.name == f"mnemolog-{lane}"]
+def threads_of(pool):
+    """The threads of a pool that are alive."""
+    return [thread for thread in threading.enumerate() if thread.name == f"mnemolog-{pool}"]
 
 
 def raising(error):
@@ -30,10 +30,10 @@ def test_work_is_begun_in_the_order_in_which_it_came():
     done = []
 
     async def main():
-        lane = Lane("test", threads_max=1)
-        await asyncio.gather(*(lane.call(lambda n=n: done.append(n)) for n in range(100)))
-        lane.shut()
-        assert lane.join() == []
+        pool = WorkerPool("test", threads_max=1)
+        await asyncio.gather(*(pool.call(lambda n=n: done.append(n)) for n in range(100)))
+        pool.shut()
+        assert pool.join() == []
 
     asyncio.run(main())
     assert done == list(range(100))
@@ -43,9 +43,9 @@ def test_there_are_no_more_threads_than_are_allowed_and_none_when_there_is_nothi
     """The next work finds a new one."""
 
     async def main():
-        lane, together = Lane("three", threads_max=3, linger_s=0.0), threading.Barrier(3)
+        pool, together = WorkerPool("three", threads_max=3, linger_s=0.0), threading.Barrier(3)
         for _ in range(3):
-            await asyncio.gather(*(lane.call(lambda: together.wait(WAIT_S)) for _ in range(6)))
+            await asyncio.gather(*(pool.call(lambda: together.wait(WAIT_S)) for _ in range(6)))
             assert len(threads_of("three")) <= 3
             await asyncio.to_thread(wait_until, lambda: not threads_of("three"), what="the end of the threads")
 
@@ -63,28 +63,28 @@ def test_an_error_that_nobody_waits_for_any_more_is_nobodys(how):
         raise ValueError("late")
 
     async def main():
-        loop, lane = asyncio.get_running_loop(), Lane("test", threads_max=1)
+        loop, pool = asyncio.get_running_loop(), WorkerPool("test", threads_max=1)
         loop.set_exception_handler(lambda _, context: reported.append(context))
         if how == "dropped":
-            call = lane.call(fail)
+            call = pool.call(fail)
             call.send(None)
             await asyncio.to_thread(begun.wait, WAIT_S)
             call.close()
             free.set()
         else:
-            call = asyncio.create_task(lane.call(fail))
-            loop.call_soon(cancel_when_it_has_failed, lane, call)
+            call = asyncio.create_task(pool.call(fail))
+            loop.call_soon(cancel_when_it_has_failed, pool, call)
             await asyncio.wait([call])
             assert call.cancelled()
-        assert await lane.call(int) == 0
+        assert await pool.call(int) == 0
         del call
         gc.collect()
 
-    def cancel_when_it_has_failed(lane, task):
+    def cancel_when_it_has_failed(pool, task):
         # It holds up the loop, on purpose: the outcome is on its way there, and the cancellation comes right behind.
         assert begun.wait(WAIT_S)
         free.set()
-        wait_until(lambda: not lane._running, what="the failure")
+        wait_until(lambda: not pool._running, what="the failure")
         asyncio.get_running_loop().call_soon(task.cancel)
 
     asyncio.run(main())
@@ -98,9 +98,9 @@ def test_whatever_the_work_raises_is_raised_where_it_was_asked_for(raised, seen)
     """`StopIteration` would never arrive, so it comes wrapped."""
 
     async def main():
-        lane = Lane("test", threads_max=1)
+        pool = WorkerPool("test", threads_max=1)
         try:
-            await lane.call(raising(raised))
+            await pool.call(raising(raised))
         except BaseException as error:
             return error
 
@@ -111,21 +111,21 @@ def test_without_a_thread_nothing_is_left_in_the_queue(monkeypatch):
     """The system has no more of them; later it has."""
 
     async def main():
-        lane = Lane("test", threads_max=2)
+        pool = WorkerPool("test", threads_max=2)
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", lambda _: raising(RuntimeError("can't start new thread"))())
             with pytest.raises(RuntimeError, match="new thread"):
-                await lane.call(int)
-        assert await lane.call(int) == 0
+                await pool.call(int)
+        assert await pool.call(int) == 0
 
     asyncio.run(main())
 
 
 def test_a_loop_that_is_gone_is_not_waited_for():
-    """Its work is finished all the same, and the lane goes on."""
+    """Its work is finished all the same, and the pool goes on."""
     begun, free = threading.Event(), threading.Event()
     done = []
-    lane = Lane("test", threads_max=1)
+    pool = WorkerPool("test", threads_max=1)
 
     def work():
         begun.set()
@@ -133,12 +133,12 @@ def test_a_loop_that_is_gone_is_not_waited_for():
         done.append(1)
 
     async def leave():
-        asyncio.create_task(lane.call(work))  # noqa: RUF006
+        asyncio.create_task(pool.call(work))  # noqa: RUF006
         await asyncio.to_thread(begun.wait, WAIT_S)
 
     asyncio.run(leave())
     free.set()
-    assert asyncio.run(lane.call(lambda: len(done))) == 1
+    assert asyncio.run(pool.call(lambda: len(done))) == 1
 
 
 @pytest.mark.parametrize("stops", [True, False])
@@ -147,14 +147,14 @@ def test_what_waits_when_a_lane_is_shut_is_turned_away_or_done(stops):
 
     async def main():
         begun, free = threading.Event(), threading.Event()
-        lane = Lane("test", threads_max=1, stops=stops)
-        first = asyncio.create_task(lane.call(lambda: (begun.set(), free.wait(WAIT_S))))
+        pool = WorkerPool("test", threads_max=1, stops=stops)
+        first = asyncio.create_task(pool.call(lambda: (begun.set(), free.wait(WAIT_S))))
         await asyncio.to_thread(begun.wait, WAIT_S)
-        second = asyncio.create_task(lane.call(lambda: "done"))
-        await asyncio.to_thread(wait_until, lambda: lane._queue, what="the second to wait")
-        lane.shut()
+        second = asyncio.create_task(pool.call(lambda: "done"))
+        await asyncio.to_thread(wait_until, lambda: pool._queue, what="the second to wait")
+        pool.shut()
         with pytest.raises(StoreClosed):
-            await lane.call(int)
+            await pool.call(int)
         free.set()
         await first
         if stops:

@@ -40,7 +40,7 @@ def test_every_file_and_folder_of_a_store_is_its_owners_alone(folder, lax):
             session.record("user", f"turn {number}")
         session.checkpoint("here")
         store.recall("turn")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         assert (folder / "log.db-wal").exists()
         assert (folder / "log.db-shm").exists()
         assert lax_ones(folder) == {}
@@ -49,7 +49,7 @@ def test_every_file_and_folder_of_a_store_is_its_owners_alone(folder, lax):
     (folder / "projections" / "views.db").write_bytes(b"no database at all")  # Nobody has it open.
     with MemoryStore.open(folder, model=None) as store:
         store.sessions()
-        assert store.quarantine().items()
+        assert store.admin.quarantine().items()
         assert lax_ones(folder) == {}
     names = modes_below(folder)
     assert any("manifest.json" in name for name in names)

@@ -112,7 +112,7 @@ def test_a_rebuild_of_views_removes_what_the_log_does_not_tell(views, log):
 def test_a_damaged_database_is_set_aside_and_made_anew(store, folder, encoder, name):
     """Nobody is asked, nothing is lost, and the reason is kept."""
     fill(store)
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     before = store.recall("number7").hits
     store.close()
     path = folder / "projections" / name
@@ -163,7 +163,7 @@ def test_segments_and_tail_together_answer_like_brute_force(store, encoder, fold
     monkeypatch.setattr("mnemolog.projections.vectors.merging.ROWS_FREE", 0)
     for n in range(3):
         fill(store, 30, start=30 * n)
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
     fill(store, 20, start=90)
     for query in ("number5 topic0", "number95", "note on topic3"):
         answer = store.recall(query, k=10, mode="vector")
@@ -183,7 +183,7 @@ def test_segments_are_merged_when_they_become_many(store, encoder, folder):
     """The number of segments stays bounded, the vectors stay all there."""
     for n in range(40):
         fill(store, 2, start=2 * n)
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         assert len(list((folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*"))) < 12
     (status,) = store.status().vectors
     assert (status.state, status.vectors) == ("current", 80)
@@ -211,7 +211,7 @@ DAMAGES = {
 def test_a_damaged_segment_is_set_aside_and_made_anew_without_the_model(store, folder, encoder, what):
     """Checked before FAISS parses a byte, rebuilt from the cache, answers unchanged."""
     fill(store)
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     before = store.recall("number7", mode="vector").hits
     store.close()
     (segment,) = (folder / "projections" / "vectors").glob("*/[0-9]*-[0-9]*")
@@ -227,7 +227,7 @@ def test_a_damaged_segment_is_set_aside_and_made_anew_without_the_model(store, f
 def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, encoder):
     """A log restored from before the vectors: they know a future that did not happen."""
     fill(store, 5)
-    store.catch_up_vectors()
+    store.admin.catch_up_vectors()
     store.close()
     with MemoryStore.open(tmp_path / "older", model=encoder, background=False) as older:
         older.start_session("s", session_id="s").record("user", "another history")
@@ -235,7 +235,7 @@ def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, enco
     with MemoryStore.open(tmp_path / "older", model=encoder, background=False) as older:
         assert [item.state for item in older.status().vectors] == ["other-log"]
         assert [hit.text for hit in older.recall("number1 history", mode="vector").hits] == ["another history"]
-        older.catch_up_vectors()
+        older.admin.catch_up_vectors()
         assert [hit.text for hit in older.recall("number1 history", mode="vector").hits] == ["another history"]
         assert older.status().quarantined == 0, "this log could not make it again"
     assert len(list((tmp_path / "older" / "projections" / "vectors").glob("*/0*"))) == 2

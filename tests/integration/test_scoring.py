@@ -150,7 +150,7 @@ def test_weights_are_part_of_receipts(store, session):
     for text in ("tea?", "tea!"):
         session.record("user", text)
     store.recall("tea", weights=Weights(question=0.0, session=0.0), receipt=True)
-    audited = store.audit_recalls()
+    audited = store.audit.recalls()
     assert (audited.reproduced, audited.differing, audited.changed_today) == (1, 0, 0)
 
 
@@ -174,7 +174,7 @@ def test_a_reranker_has_a_second_look_at_the_best_turns(folder, encoder):
         session = store.start_session("s", session_id="s")
         for n in range(80):
             session.record("user", "tea " + "x" * (n % 60))
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         first = store.recall("tea", k=5)
         assert first.reranker == "by length"
         assert (first.hits[0].parts["reranker"], max(len(hit.text) for hit in first.hits)) == (
@@ -191,9 +191,9 @@ def test_a_reranker_has_a_second_look_at_the_best_turns(folder, encoder):
         assert len({hit.position for hit in pages}) == 80
         assert store.recall("tea", weights=Weights(reranker=0)).reranker is None
         store.recall("tea", receipt=True)
-        assert store.audit_recalls().reproduced == 1
+        assert store.audit.recalls().reproduced == 1
     with MemoryStore.open(folder, model=encoder, background=False) as store:
-        (item,) = store.audit_recalls().recalls
+        (item,) = store.audit.recalls().recalls
         assert (item.verdict, "by length looked at it then" in item.why) == ("cannot-be-told", True)
 
 

@@ -23,7 +23,7 @@ def closed(tmp_path):
         session = store.start_session("s", session_id="s", scope="acme")
         for n in range(300):
             session.record("user", f"the ferry number{n} leaves at {n % 24} o'clock")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         told = answers(store)
     return tmp_path / "memory", told
 

@@ -152,12 +152,12 @@ def test_appends_in_small_batches_leave_few_segments(folder):
     """10,000 turns, 100 at a time, each batch written: under twelve segments, all turns once."""
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
         session = store.start_session("s", session_id="s")
-        home = folder / "projections" / "vectors" / f"{store.vectors().fingerprint[:16]}-0001"
+        home = folder / "projections" / "vectors" / f"{store.parts.projections.vectors().fingerprint[:16]}-0001"
         before, share = set(), 0.0
         for n in range(0, 10_000, 100):
             session_turns = [f"note {i}" for i in range(n, n + 100)]
             store.record_many([_turn(session.id, text) for text in session_turns])
-            store.catch_up_vectors()
+            store.admin.catch_up_vectors()
             now = {part.name: read_manifest(part).vectors for part in segment_folders(home)}
             assert len(now) < 12
             fresh = sum(count for name, count in now.items() if name not in before)
@@ -195,12 +195,12 @@ def test_what_was_embedded_at_once_is_one_segment_and_what_was_there_is_left_alo
     monkeypatch.setattr("mnemolog.projections.vectors.projection.TAIL_ROWS_MAX", 512)
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
         store.start_session("s", session_id="s")
-        home = folder / "projections" / "vectors" / f"{store.vectors().fingerprint[:16]}-0001"
+        home = folder / "projections" / "vectors" / f"{store.parts.projections.vectors().fingerprint[:16]}-0001"
         for start, count in ((0, 6_000), (6_000, 3_000)):
             texts = [f"note {n}" for n in range(start, start + count)]
             store.record_many([_turn("s", text) for text in texts])
             before = segment_folders(home)
-            store.catch_up_vectors()
+            store.admin.catch_up_vectors()
             now = segment_folders(home)
             assert now[:-1] == before
             assert read_manifest(now[-1]).vectors == count
@@ -341,7 +341,7 @@ def test_a_refused_text_stops_a_rebuild_or_is_set_aside_and_listed(folder, where
         assert [turn.position for turn in status.skipped] == [bad]
         assert store.recall("number7", mode="vector").vectors_to == store.head().position
         store.session("s").record("user", "one more")
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         assert [turn.position for turn in store.status().vectors[0].skipped] == [bad]
         encoder.encode = HashEncoder(dimension=8).encode  # It has learnt the word.
         (report,) = store.rebuild("vectors")
@@ -382,7 +382,7 @@ def test_deleted_vectors_come_back_from_the_cache_with_the_same_answers(folder):
 
     with MemoryStore.open(folder, model=HashEncoder(dimension=32), background=False) as store:
         record(store, *(f"note number{n} on topic{n % 11}" for n in range(600)))
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         before = answers(store)
     shutil.rmtree(folder / "projections" / "vectors")
     encoder = HashEncoder(dimension=32)
@@ -399,7 +399,7 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
     """A sound segment that says too much: its tags fit, and only the log knows better."""
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), background=False) as store:
         record(store, *(f"note number{n}" for n in range(10)))
-        store.catch_up_vectors()
+        store.admin.catch_up_vectors()
         (part,) = segment_folders(next(folder.glob("projections/vectors/*-0001")))
     manifest = read_manifest(part)
     sound = publish.load(part, manifest)
@@ -423,7 +423,9 @@ def test_planted_rows_vanish_in_a_rebuild(folder):
         (report,) = store.rebuild("vectors")
         assert report.built_turns == 10
         assert store.status().vectors[0].vectors == 10
-        assert 900 not in {p for p, _ in store.vectors().projection().answer("ghost", k=50, allowed=None).found}
+        assert 900 not in {
+            p for p, _ in store.parts.projections.vectors().projection().answer("ghost", k=50, allowed=None).found
+        }
 
 
 def test_searches_beside_a_writer_see_whole_snapshots(folder):
@@ -431,8 +433,8 @@ def test_searches_beside_a_writer_see_whole_snapshots(folder):
     encoder = HashEncoder(dimension=16)
     with MemoryStore.open(folder, model=encoder, background=False) as store:
         record(store, *(f"note number{n}" for n in range(200)))
-        store.catch_up_vectors()
-        leg, done = store.vectors().projection(), []
+        store.admin.catch_up_vectors()
+        leg, done = store.parts.projections.vectors().projection(), []
 
         def ask(number):
             asked = 0
@@ -448,7 +450,7 @@ def test_searches_beside_a_writer_see_whole_snapshots(folder):
         try:
             for step in range(25):
                 store.record_many([_turn("s", f"more {step} {n}") for n in range(20)])
-                store.rebuild("vectors") if step % 8 == 7 else store.catch_up_vectors()
+                store.rebuild("vectors") if step % 8 == 7 else store.admin.catch_up_vectors()
         finally:
             done.append(True)
         assert all(thread.result() >= 20 for thread in threads)
@@ -462,10 +464,10 @@ def test_another_process_s_segments_are_taken_in_without_reopening(folder):
     ):
         record(writer, *(f"note number{n}" for n in range(50)))
         first = reader.recall("number7", mode="vector", k=50)
-        writer.catch_up_vectors()
+        writer.admin.catch_up_vectors()
         assert reader.recall("number7", mode="vector", k=50).hits == first.hits
-        snapshot = reader.vectors().projection()._generation.snapshot
+        snapshot = reader.parts.projections.vectors().projection()._generation.snapshot
         assert (len(snapshot.written), snapshot.tail_rows) == (1, 0)
         writer.rebuild("vectors")
         assert reader.recall("number7", mode="vector", k=50).hits == first.hits
-        assert reader.vectors().projection()._generation.folder.name.endswith("-0002")
+        assert reader.parts.projections.vectors().projection()._generation.folder.name.endswith("-0002")

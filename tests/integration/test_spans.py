@@ -155,7 +155,7 @@ def spoken(tmp_path_factory):
         for n in range(44):
             turns.append(store.record(SESSIONS[n * n % 4 or n % 3], "user", f"{WORDS[n % 3]} number{n}"))
             if n == 20:
-                store.catch_up_vectors()
+                store.admin.catch_up_vectors()
         yield store, turns
 
 
@@ -170,7 +170,12 @@ def test_every_leg_of_a_recall_sees_what_the_spans_show(spoken, spans, word, num
     def answer(mode, k):
         opened = projections_of(store)
         views = opened.current_views()
-        source = Source(views, lambda: opened.indexing.leg(store.vectors()), Filters(spans=spans), views.position())
+        source = Source(
+            views,
+            lambda: opened.indexing.leg(opened.parts.projections.vectors()),
+            Filters(spans=spans),
+            views.position(),
+        )
         return [hit.position for hit in recall(source, query, page=Page(k), mode=mode).recall.hits]
 
     matching = {turn.position for turn in visible if set(turn.text.split()) & set(query.split())}

@@ -135,6 +135,6 @@ def test_an_adapter_gets_the_log_the_clock_and_the_model_of_a_store(store, clock
     assert clock_of(store) is clock
     made = encoder_of(store)
     assert made is not None
-    assert made.fingerprint == store.vectors().fingerprint
+    assert made.fingerprint == store.parts.projections.vectors().fingerprint
     with MemoryStore.open(tmp_path / "none", model=None) as bare:
         assert encoder_of(bare) is None

@@ -38,7 +38,7 @@ def test_tables_are_listed_where_there_are_any(folder_with_items):
         store.start_session("s")
         (found,) = store.status().tables
         assert (found.state, found.behind_events) == ("behind", store.head().position - 1)
-        assert [item for item in store.doctor().findings if item.what == "tables"] == []
+        assert [item for item in store.admin.doctor().findings if item.what == "tables"] == []
 
 
 def test_a_store_without_them_lists_none(store):
@@ -64,9 +64,9 @@ def test_what_is_of_no_use_is_found_and_set_aside(folder_with_items, statement, 
         execute(path, statement)
     with MemoryStore.open(folder_with_items, model=None) as store:
         assert store.status().tables[0].state == state
-        (found,) = (item for item in store.doctor().findings if item.what == "tables")
+        (found,) = (item for item in store.admin.doctor().findings if item.what == "tables")
         assert (found.state, found.severity, found.where) == (state, severity, f"projections/{FILE}")
-        (fixed,) = (item for item in store.doctor(fix=True).findings if item.what == "tables")
+        (fixed,) = (item for item in store.admin.doctor(fix=True).findings if item.what == "tables")
         assert fixed.fixed
         assert store.status().tables == ()
         items = Items(store)

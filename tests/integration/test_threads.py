@@ -214,7 +214,7 @@ def test_readers_never_meet_what_is_half_forgotten(threads, store, step):
                 seen_then.extend([seen(threads, "t"), seen(theirs, "t")])
                 theirs.close()
 
-    store._forgetting.reached = look
+    store.parts.forgetting.reached = look
     store.forget(positions=[threads.positions("t")[4]])
     assert seen_then == [["0000", "0001"]] * 2
     assert [item.id for item in found] == ["0001", "0000"]

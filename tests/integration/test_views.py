@@ -229,7 +229,7 @@ def test_views_with_a_table_of_switches_are_used_as_they_are(history, folder):
     history.close()
     with MemoryStore.open(folder, model=None) as again:
         assert again.status().views.state == "current"
-        assert "views" not in [found.what for found in again.doctor(deep=True).findings]
+        assert "views" not in [found.what for found in again.admin.doctor(deep=True).findings]
         views = projections_of(again).current_views()
         assert dump(views) == expected
         views.rebuild(upto=again.head().position)

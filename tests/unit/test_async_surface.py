@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 
@@ -19,6 +20,10 @@ from mnemolog import (
     SessionAt,
     Ticket,
 )
+from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService
+from mnemolog.audit.service import AuditService
+from mnemolog.models.service import ModelService
+from mnemolog.operations.service import AdminService
 
 SIDES = {
     MemoryStore: AsyncMemoryStore,
@@ -26,6 +31,9 @@ SIDES = {
     SessionAt: AsyncSessionAt,
     Ticket: AsyncTicket,
     Quarantine: AsyncQuarantine,
+    AuditService: AsyncAuditService,
+    ModelService: AsyncModelService,
+    AdminService: AsyncAdminService,
 }
 ATTRIBUTES = {
     MemoryStore: {"path"},
@@ -64,8 +72,21 @@ CALLS = [
 
 @pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__name__)
 def test_both_sides_have_the_same_names(side):
-    """What is added to one is missing on the other until somebody says in which lane it goes."""
-    assert members(side).keys() - NOT_FOR_USERS.get(side, set()) | ATTRIBUTES[side] == members(SIDES[side]).keys()
+    """What is added to one is missing on the other until a line names its worker pool."""
+    expected = members(side).keys() - NOT_FOR_USERS.get(side, set()) | ATTRIBUTES.get(side, set())
+    assert expected == members(SIDES[side]).keys()
+
+
+@pytest.mark.parametrize("name", ["audit", "models", "admin"])
+def test_both_sides_hold_the_same_services(name, tmp_path):
+    """`store.audit.diff(...)` on one side, `await store.audit.diff(...)` on the other."""
+
+    async def service_of_the_other_side():
+        async with AsyncMemoryStore.open(tmp_path, model=None) as store:
+            return type(getattr(store, name))
+
+    with MemoryStore.open(tmp_path, model=None) as store:
+        assert SIDES[type(getattr(store, name))] is asyncio.run(service_of_the_other_side())
 
 
 @pytest.mark.parametrize(("side", "name"), CALLS)

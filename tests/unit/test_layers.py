@@ -82,8 +82,6 @@ MAY_IMPORT = {
 NOT_YET: set[tuple[str, str]] = {
     ("application.previews", "audit.state_diff"),
     ("application.session_service", "defaults"),
-    ("audit.service", "operations.maintenance"),
-    ("forgetting.forget_face", "session"),
     ("models.service", "operations.maintenance"),
     ("observability.otel", "operations.backup_manifest"),
     ("operations.restore", "store"),
@@ -94,13 +92,11 @@ NOT_YET: set[tuple[str, str]] = {
     ("projections.recall.service", "infra.log.event_log"),
     ("projections.recall.service", "observability.instrumentation"),
     ("projections.recall.service", "observability.telemetry"),
-    ("recall_face", "audit.receipt_audit"),
     ("session", "adapters.support.context"),
     ("session", "adapters.support.reconcile"),
     ("session", "adapters.support.rewind_to_transcript"),
     ("store", "adapters.importers"),
     ("store", "adapters.importers.import_files"),
-    ("store", "recall_face"),
 }
 """Imports that are still to be removed: module, imported module."""
 

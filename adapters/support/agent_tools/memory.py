@@ -36,7 +36,7 @@ class Memory:
     async def _load(self) -> None:
         await asyncio.sleep(START_DELAY_S)  # The greeting goes first: the import of torch stops all else.
         try:
-            await self.store.load_model()
+            await self.store.models.load()
             self.model = "ready"
         except Exception as error:  # Whatever it is, it is told in every answer, and words are found all the same.
             self.model = str(error) if isinstance(error, MnemologError) else repr(error)

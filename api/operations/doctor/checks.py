@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from mnemolog.audit import verification
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.operations import maintenance
 from mnemolog.operations.doctor import fixes as remedies
 from mnemolog.operations.doctor.fixes import Patient
 from mnemolog.operations.doctor.report import Ailment, Case
@@ -37,7 +37,7 @@ def log_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
     """Yield what is wrong with the log: by its ends and witnesses, or with `deep` by every event."""
     if deep:
         # What is encrypted is opened as well, as far as there are keys for it.
-        found = maintenance.verify_store(
+        found = verification.verify_store(
             patient.folder,
             patient.log,
             contents=_keys_trouble(patient) is None,
@@ -45,7 +45,7 @@ def log_cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
         )
         findings = list(found.findings)
     else:
-        findings = quick_verify(patient.log, maintenance.witnesses_of(patient.folder, patient.log))
+        findings = quick_verify(patient.log, verification.witnesses_of(patient.folder, patient.log))
     for finding in findings:
         yield Case(
             Ailment(

@@ -41,7 +41,7 @@ def switch(hermes, how, to="two"):
 
 def prefetcher(hermes):
     """The prefetcher of the provider's store."""
-    return hermes.provider._outbox.ask(lambda store: store._prefetcher)
+    return hermes.provider._outbox.ask(lambda store: store.parts.prefetcher)
 
 
 def tickets(hermes):

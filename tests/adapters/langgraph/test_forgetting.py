@@ -24,7 +24,7 @@ def test_forgetting_one_position_takes_what_was_built_on_it_and_the_graph_goes_o
         for number in range(4):
             graph.invoke(said(number), at("t"))
         before = [state.values for state in graph.get_state_history(at("t"))]
-        of_kind = [position for position in saver.positions("t") if store.event(position).topic == kind.topic]
+        of_kind = [position for position in saver.positions("t") if store.audit.event(position).topic == kind.topic]
         named = of_kind[len(of_kind) // 2]
         would = store.forget(positions=[named], dry_run=True)
         report = store.forget(positions=[named])

@@ -82,8 +82,8 @@ def test_the_rest_of_the_store_does_not_mind(projects, memory, read):
     talk.compact()
     talk.say("And now?")
     read()
-    memory.catch_up_views()
-    assert memory.doctor().findings == ()
+    memory.admin.catch_up_views()
+    assert memory.admin.doctor().findings == ()
     assert memory.verify(contents=True).findings == ()
 
 

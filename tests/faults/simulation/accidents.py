@@ -54,7 +54,7 @@ class Accidents(Conversations, Questions):
 
     def catch_up(self, *_: int) -> None:
         if self.with_models:
-            self.attempt(self.store.catch_up_vectors)
+            self.attempt(self.store.admin.catch_up_vectors)
 
     def rebuild(self, what: int, *_: int) -> None:
         if what % 3 and self.with_models:
@@ -67,9 +67,9 @@ class Accidents(Conversations, Questions):
             return
         half = which % 2
         encoder = self.encoders[half]
-        self.attempt(lambda: self.store.add_model(encoder))
+        self.attempt(lambda: self.store.models.add(encoder))
         fact = functools.partial(self.model.activated, half)
-        self.append(lambda: self.store.activate_model(encoder), *([] if self.model.now.model == half else [fact]))
+        self.append(lambda: self.store.models.activate(encoder), *([] if self.model.now.model == half else [fact]))
 
     def forget(self, which: int, how: int, *_: int) -> None:
         """A session with all it holds, or one or two turns: nothing of it is in any answer, as of any position."""
@@ -93,7 +93,7 @@ class Accidents(Conversations, Questions):
         self.model.forget(gone)
 
     def doctor(self, what: int, *_: int) -> None:
-        self.attempt(lambda: self.store.doctor(deep=what % 2 == 0, fix=what % 3 == 0))
+        self.attempt(lambda: self.store.admin.doctor(deep=what % 2 == 0, fix=what % 3 == 0))
 
     def move_the_clock(self, which: int, *_: int) -> None:
         self.clock.advance(seconds=JUMPS_S[which % len(JUMPS_S)])

@@ -137,8 +137,8 @@ class Questions(World):
     def check_receipts(self) -> None:
         """Ask every receipt again: each answer is what it was."""
         if self.suspect:  # A leg that damage keeps from answering leaves a receipt untold: the doctor comes first.
-            self.store.doctor(deep=True, fix=True)
-        audit = self.store.audit_recalls(after=self.model.adopted, limit=EVERYTHING)
+            self.store.admin.doctor(deep=True, fix=True)
+        audit = self.store.audit.recalls(after=self.model.adopted, limit=EVERYTHING)
         may = {Verdict.REPRODUCES, Verdict.UNKNOWN} if self.model.forgotten else {Verdict.REPRODUCES}
         doubtful = [item for item in audit.recalls if item.verdict not in may]
         agree(doubtful, [], "receipts that do not reproduce")

@@ -178,7 +178,7 @@ class World:
         if not self._may_meet_damage():
             return answer
         self.suspect.discard(self.handle)
-        self.store.doctor(deep=True, fix=True)
+        self.store.admin.doctor(deep=True, fix=True)
         return call()
 
     def _may_meet_damage(self) -> bool:

@@ -1,0 +1,88 @@
+"""The services of a store, for asyncio: `mnemolog.audit`, `mnemolog.models` and `mnemolog.operations`, by method."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from mnemolog.aio.wrappers import AsyncWrapper, in_background_pool, in_read_pool, in_recall_pool, pages, wrapped
+from mnemolog.audit.service import AuditService
+from mnemolog.domain.position import ORIGIN
+from mnemolog.models.service import ModelService
+from mnemolog.operations.service import AdminService
+from mnemolog.projections.history.timeline import Moment
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import Quarantine
+
+
+class AsyncAuditService(AsyncWrapper[AuditService]):
+    """Shows the history of a store, compares it and exports it. See `AuditService`."""
+
+    append_head = in_background_pool(AuditService.append_head)
+    event = in_read_pool(AuditService.event)
+    diff = in_background_pool(AuditService.diff)
+    export = in_background_pool(AuditService.export)
+    recalls = in_background_pool(AuditService.recalls)
+    forgotten = in_background_pool(AuditService.forgotten)
+    erasures = in_read_pool(AuditService.erasures)
+
+    async def timeline(
+        self,
+        *,
+        after: int = ORIGIN,
+        upto: int | None = None,
+        session: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncIterator[Moment]:
+        """Yield what happened, event by event, in words. See `AuditService.timeline`; raises as that does."""
+        asked = partial(
+            self._of.timeline,
+            after=after,
+            upto=upto,
+            session=session,
+            since=since,
+            until=until,
+            progress=progress,
+        )
+        async for moment in pages(self._pools, asked):
+            yield moment
+
+
+class AsyncModelService(AsyncWrapper[ModelService]):
+    """Lists, adds, activates and drops embedding models. See `ModelService`."""
+
+    list = in_read_pool(ModelService.list)
+    add = in_background_pool(ModelService.add)
+    activate = in_background_pool(ModelService.activate)
+    drop = in_background_pool(ModelService.drop)
+    load = in_recall_pool(ModelService.load)
+
+
+class AsyncQuarantine(AsyncWrapper[Quarantine]):
+    """The quarantine of a store. See `Quarantine`."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self._of.folder
+
+    items = in_read_pool(Quarantine.items)
+    paths = in_read_pool(Quarantine.paths)
+    status = in_read_pool(Quarantine.status)
+    add = in_background_pool(Quarantine.add)
+    purge = in_background_pool(Quarantine.purge)
+
+
+class AsyncAdminService(AsyncWrapper[AdminService]):
+    """Keeps the projections of a store healthy and up to date. See `AdminService`."""
+
+    on_projector_change = in_read_pool(AdminService.on_projector_change)
+    doctor = in_background_pool(AdminService.doctor)
+    quarantine = wrapped(AsyncQuarantine, in_read_pool(AdminService.quarantine))
+    catch_up_views = in_background_pool(AdminService.catch_up_views)
+    catch_up_vectors = in_background_pool(AdminService.catch_up_vectors)
+    reapply_erasures = in_background_pool(AdminService.reapply_erasures)
