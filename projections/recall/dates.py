@@ -5,7 +5,9 @@ from __future__ import annotations
 import calendar
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
+
+from dateutil.relativedelta import relativedelta
 
 from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.position import Micros
@@ -17,11 +19,20 @@ _ALSO_WORDS: Final = frozenset({"may", "march", "mar"})
 _NUMBER: Final = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?")
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _ISO: Final = re.compile(r"\b((?:19|20)\d\d)-(\d\d)(?:-(\d\d))?\b")
-_UNIT: Final = r"(?:day|week|month|year)"
-_COUNT: Final = r"(?:\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten)"
-_WEEKDAY: Final = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_ONE_TO_TEN: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_COUNTS: Final = {"a": 1, "an": 1} | {word: number for number, word in enumerate(_ONE_TO_TEN, 1)}
+_PERIODS: Final = {
+    "day": relativedelta(days=1),
+    "week": relativedelta(weeks=1),
+    "month": relativedelta(months=1),
+    "year": relativedelta(years=1),
+}
+_UNIT: Final = r"(day|week|month|year)"
+_WEEKDAY: Final = r"(monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+_WEEKDAYS: Final = {name.lower(): number for number, name in enumerate(calendar.day_name)}
 _RELATIVE: Final = re.compile(
-    rf"\b(?:today|yesterday|{_COUNT} {_UNIT}s? ago|(?:last|this) (?:{_UNIT}|{_WEEKDAY})|on {_WEEKDAY})\b", re.IGNORECASE
+    rf"\b(?:(today|yesterday)|(\d{{1,3}}|{'|'.join(_COUNTS)}) {_UNIT}s? ago"
+    rf"|(last|this) {_UNIT}|(last|this|on) {_WEEKDAY})\b"
 )
 
 
@@ -78,26 +89,34 @@ def _span(year: int, month: int | None, day: int | None) -> tuple[Micros, Micros
 
 
 def _relative(query: str, now: Micros) -> Dates:
-    found = _RELATIVE.search(query)
-    read = None if found is None else _read(found[0], to_datetime(now))
+    found = _RELATIVE.search(query.lower())
+    read = None if found is None else _read(found, to_datetime(now))
     if read is None:
         return ()
     at, period = read
-    day = at.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC)
     if period == "week":
-        start = day - timedelta(days=day.weekday())
+        start = at.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=at.weekday())
         return ((to_micros("start", start), to_micros("end", start + timedelta(days=7))),)
-    span = _span(at.year, None if period == "year" else at.month, at.day if period not in ("year", "month") else None)
+    span = _span(at.year, None if period == "year" else at.month, at.day if period == "day" else None)
     return () if span is None else (span,)
 
 
-def _read(words: str, present: datetime) -> tuple[datetime, str] | None:
-    """Return a moment, and whether it is meant as a day, week, month or year."""
-    from dateparser.date import DateDataParser  # A fifth of a second to import: only where such words are.
-
-    settings: dict[str, Any] = {"RELATIVE_BASE": present.replace(tzinfo=None), "PREFER_DATES_FROM": "past"}
-    data = DateDataParser(languages=["en"], settings=settings).get_date_data(words)
-    return None if data.date_obj is None else (data.date_obj, data.period)
+def _read(found: re.Match[str], present: datetime) -> tuple[datetime, str] | None:
+    """Return a moment and which period around it is meant: day, week, month or year. None for none that exists."""
+    day, count, counted, which, unit, side, weekday = found.groups()
+    try:
+        if day:
+            return present - timedelta(days=day == "yesterday"), "day"
+        if count:
+            return present - _PERIODS[counted] * (_COUNTS.get(count) or int(count)), counted
+        if unit:
+            return None if unit == "day" else (present - _PERIODS[unit] * (which == "last"), unit)
+        number = _WEEKDAYS[weekday]  # "this" includes today, "last" and "on" do not.
+        if side == "this":
+            return present + timedelta(days=(number - present.weekday()) % 7), "day"
+        return present - timedelta(days=(present.weekday() - number) % 7 or 7), "day"
+    except (ValueError, OverflowError):  # Before the year 1.
+        return None
 
 
 def _year_of(moment: Micros) -> int:
