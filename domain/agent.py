@@ -1,6 +1,6 @@
 """An agent: which session it is in, how often it has switched, and when it last left or entered each session.
 
-The latter stamps what was asked before a switch, so that a late answer reaches no other session.
+The last one stamps requests made before a switch, so that a late answer reaches no other session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bytes as what differs from other bytes: copies out of a base, and what lies between them.
+"""A binary delta: new bytes as copies out of a base, and the bytes between the copies.
 
-The plan and the copies are those of every binary delta (RFC 3284, git's packs); what is looked for is what happens to
-serialised state: something is appended, replaced or taken out in few places, and a count at the front changes.
+Plan and copies are like those of RFC 3284 and git's packs. The search is made for serialised state: bytes are appended,
+replaced or removed in a few places, and a count at the front changes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ COPY_BYTES_MIN: Final = 24
 """A shorter copy costs as much as its bytes."""
 COPIES_MAX: Final = 64
 NEAR_BYTES: Final = 32 << 10
-"""How far it is searched first: most of what changes is small."""
+"""How far to search first: most changes are small."""
 SEARCHED_BYTES_MAX: Final = 16 << 20
-"""How much may be searched in vain: more differs then than is worth telling apart."""
+"""How much may be searched without a match: beyond it the two differ too much for a delta to pay."""
 _STEP: Final = 256
 
 
@@ -62,10 +62,10 @@ def spliced(base: bytes, plan: list[int], between: bytes) -> bytes:
 def _next_alike(
     base: bytes, at: int, base_end: int, new: bytes, place: int, new_end: int
 ) -> tuple[tuple[int, int] | None, int]:
-    """Return where both go on alike, at or behind the given places, and how many bytes were searched in vain.
+    """Return the next places from which both are alike, and how many bytes were searched without a match.
 
-    Bytes ever farther behind in either are looked for nearby in the other: what was put into one of them, or taken
-    out, is passed over. Something large may have been put in: what comes next in the base is looked for everywhere.
+    Bytes ever farther on in one are searched nearby in the other, to skip an insertion or a deletion. After a large
+    insertion the next bytes of the base are searched everywhere.
     """
     base_near, new_near = min(base_end, at + NEAR_BYTES), min(new_end, place + NEAR_BYTES)
     step, searched = 0, 0
@@ -90,7 +90,7 @@ def _next_alike(
 
 
 def _alike(one: bytes, at: int, other: bytes, place: int) -> int:
-    """Return for how many bytes both are alike from the given places on."""
+    """Return how many bytes are equal from the given places on."""
     length, step = 0, _STEP
     limit = min(len(one) - at, len(other) - place)
     while length < limit:
@@ -105,7 +105,7 @@ def _alike(one: bytes, at: int, other: bytes, place: int) -> int:
 
 
 def _alike_backwards(one: bytes, end: int, other: bytes, other_end: int, *, most: int) -> int:
-    """Return for how many bytes, `most` at the most, both are alike in front of the given places."""
+    """Return how many bytes, at most `most`, are equal before the given places."""
     length, step = 0, _STEP
     while length < most:
         some = min(step, most - length)

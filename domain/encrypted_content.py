@@ -1,4 +1,4 @@
-"""What sealed content looks like from outside, and what is sealed. It is opened by `mnemolog.infra.keys.encryption`.
+"""The format of encrypted content, and which events have it. `mnemolog.infra.keys.encryption` decrypts it.
 
 sealed = 0xC1 ‖ format 1 ‖ series ‖ nonce (12) ‖ ciphertext ‖ tag (16)
 """
@@ -21,7 +21,7 @@ from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.thread_events import ThreadCheckpointed, ThreadWritten
 
 SEALED: Final = 0xC1
-"""The byte that msgpack never uses: sealed and plain states are told apart by it."""
+"""A first byte that msgpack never uses: it distinguishes encrypted states from plain ones."""
 SEALING_FORMAT: Final = 1
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
@@ -34,13 +34,13 @@ SEALED_TOPICS: Final = frozenset(
         *(ThreadCheckpointed, ThreadWritten, ItemPut),
     )
 )
-"""What is content as a whole. Everything else says where content is and what became of it, and stays readable."""
+"""Events that are encrypted as a whole. All others describe where content is, and stay readable."""
 CONTENT_TOPICS: Final = SEALED_TOPICS | {SessionStarted.topic}
-"""What has content: also the start of a session, whose name is sealed."""
+"""Events with content: also the start of a session, whose name is encrypted."""
 
 
 def why_invalid(state: bytes | bytearray) -> str | None:
-    """Return why a state that begins as a sealed one does is none that can be opened here; None where it may be."""
+    """Return why a state that starts like an encrypted one is invalid; None if it may be valid."""
     if len(state) < HEAD_BYTES + TAG_BYTES:
         return "it is too short for sealed content"
     if state[1] != SEALING_FORMAT:

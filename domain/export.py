@@ -1,4 +1,4 @@
-"""A log as text: JSON Lines that anybody can check without us (docs/format.md, docs/verify_export.py).
+"""A log as text: JSON Lines that can be checked without mnemolog (docs/format.md, docs/verify_export.py).
 
 The first line says what it is, then comes a line for each event with every stored column, then one that says how many
 there were: an export that was cut off has no end. Bytes of events are base64, digests hexadecimal. Nothing is decoded,
@@ -29,7 +29,7 @@ class ExportHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", 
     created_at: int
     """When the log was created, in microseconds since the Unix epoch."""
     after: int
-    """The events behind this position follow; 0 for the log from its beginning."""
+    """The events after this position follow; 0 for the whole log."""
     digest: str
     """That of the event at `after`; of the log itself where that is 0."""
 

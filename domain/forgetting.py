@@ -1,4 +1,4 @@
-"""What is to be forgotten, as ranges of versions, and where it is recorded that it was."""
+"""Forgotten content: as ranges of versions, and the stream that records it."""
 
 from __future__ import annotations
 

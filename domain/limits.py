@@ -12,7 +12,7 @@ import msgspec
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, MemoryFull
 
 INTEGER_MAX: Final = (1 << 63) - 1
-"""The largest integer that SQLite holds: behind every position, more than any count."""
+"""The largest integer in SQLite: after every position, more than any count."""
 
 TEXT_BYTES_MAX: Final = 1 << 20
 METADATA_BYTES_MAX: Final = 64 << 10
@@ -31,9 +31,9 @@ TASK_BYTES_MAX: Final = 16 << 10
 NOTE_BYTES_MAX: Final = 64 << 10
 DESCRIPTION_BYTES_MAX: Final = 4 << 10
 BLOB_BYTES_MAX: Final = 64 << 20
-"""What a channel of a thread, or a write to one, may be when it is serialised."""
+"""The size of a channel of a thread, or of a write to one, serialised."""
 CHECKPOINT_BYTES_MAX: Final = 256 << 20
-"""What all the channels of a thread may be that change at one checkpoint, or that one task writes."""
+"""The size of all channels of a thread that change at one checkpoint, or that one task writes."""
 ITEM_BYTES_MAX: Final = 1 << 20
 
 
@@ -54,9 +54,9 @@ MEMORY_LIMITS: Final = MemoryLimits()
 
 
 def checked_text(field: str, value: str, *, bytes_max: int) -> str:
-    """Return `value` if it is text that a log can hold for ever.
+    """Return `value` if it is valid text for the log.
 
-    Raises `InvalidInput` for a value that is no string, is empty, or holds NUL or a lone surrogate, and
+    Raises `InvalidInput` for a value that is no string, is empty, or contains NUL or a lone surrogate, and
     `LimitExceeded` beyond `bytes_max` bytes of UTF-8.
     """
     if not isinstance(value, str):
@@ -64,7 +64,7 @@ def checked_text(field: str, value: str, *, bytes_max: int) -> str:
     if not value or value.isspace():
         raise InvalidInput(field, "empty")
     if "\x00" in value:
-        raise InvalidInput(field, f"holds a NUL character at {value.index(chr(0))}")
+        raise InvalidInput(field, f"contains a NUL character at {value.index(chr(0))}")
     try:
         size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
@@ -78,21 +78,21 @@ def checked_label(field: str, value: str, *, bytes_max: int = LABEL_BYTES_MAX) -
     """Return `value` if it is a one-line label: a name, an agent, a speaker."""
     checked_text(field, value, bytes_max=bytes_max)
     if not value.isprintable():
-        raise InvalidInput(field, "holds control characters")
+        raise InvalidInput(field, "contains control characters")
     return value
 
 
 def checked_room(what: str, *, before: int, after: int, limit: int, unit: str) -> None:
     """Raise `MemoryFull` when `after` is over `limit`, unless it is less than `before`.
 
-    So a limit that was lowered later does not keep anybody from making room.
+    So a limit that was lowered later does not prevent deletions.
     """
     if after > limit and after > before:
         raise MemoryFull(what, limit=limit, actual=after, unit=unit)
 
 
 def checked_json(field: str, value: Any, *, bytes_max: int) -> Any:
-    """Return `value` if it is made of JSON types only, without NaN, infinity, NUL-free text not required.
+    """Return `value` if it consists of JSON types only, without NaN or infinity. Text may contain NUL.
 
     Raises `InvalidInput` for other types, NaN, infinity, non-string keys, lone surrogates or integers
     beyond 64 bits, and `LimitExceeded` beyond `bytes_max` bytes of msgpack.

@@ -28,7 +28,7 @@ class Pattern(NamedTuple):
     at_end: bool = False
 
     def matches(self, namespace: tuple[str, ...]) -> bool:
-        """Whether a namespace begins or ends so."""
+        """Whether a namespace matches."""
         count = len(self.labels)
         if len(namespace) < count:
             return False
@@ -39,8 +39,8 @@ class Pattern(NamedTuple):
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     """Whether an item's value has what a filter names: equal, nested, or by `$eq $ne $gt $gte $lt $lte`.
 
-    Only numbers with numbers, and texts with texts, are before or after one another. What cannot be compared does not
-    fit. Raises `InvalidInput` for an operator that is none.
+    Numbers are ordered with numbers only, texts with texts. What cannot be compared does not
+    match. Raises `InvalidInput` for an unknown operator.
     """
     return all(_is(value.get(name), asked) for name, asked in (wanted or {}).items())
 

@@ -15,7 +15,7 @@ MODELS_STREAM: Final = "models"
 
 FINGERPRINT_DIGITS: Final = 64
 SHORT_DIGITS: Final = 8
-"""So many digits of a fingerprint are shown, and are asked for where one is given in short."""
+"""Digits of a fingerprint that are shown, and the least that a short fingerprint must have."""
 
 
 class Activation(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,5 +57,5 @@ def evolve_active(active: Activation | None, recorded: RecordedEvent, _past: Pas
 
 
 def activate(active: Activation | None, wanted: ModelActivated) -> list[Event]:
-    """Decide to activate a model. What is active already is not activated again."""
+    """Decide to activate a model; no event if it is active already."""
     return [] if active is not None and active.fingerprint == wanted.fingerprint else [wanted]

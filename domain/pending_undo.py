@@ -1,4 +1,4 @@
-"""The note that turns of a session were taken back, and that nobody has said yet which. It is a reserved value."""
+"""A flag on a session: turns were undone, but which ones is not known yet. Stored as a reserved value."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ UNDONE: Final = f"{RESERVED_PREFIX}undone"
 
 
 def is_undone(state: SessionState) -> bool:
-    """Whether that is noted."""
+    """Whether the flag is set."""
     return UNDONE in state.values
 
 
 def mark_undone(session_id: str, state: SessionState | None) -> list[Event]:
-    """Decide to note it; no event if it is noted. Raises `UnknownSession`, `SessionAlreadyEnded`."""
+    """Decide to set the flag; no event if it is set. Raises `UnknownSession`, `SessionAlreadyEnded`."""
     return [] if is_undone(opened(session_id, state)) else [ValueSet(key=UNDONE, value=True)]
 
 
 def settle_undone(session_id: str, state: SessionState | None) -> list[Event]:
-    """Decide to delete the note; no event if there is none. Raises `UnknownSession`, `SessionAlreadyEnded`."""
+    """Decide to delete the flag; no event if it is not set. Raises `UnknownSession`, `SessionAlreadyEnded`."""
     return [ValueDeleted(key=UNDONE)] if is_undone(opened(session_id, state)) else []

@@ -1,7 +1,7 @@
-"""A turn as who handed it over has it, kept to the byte beside what everybody reads of it.
+"""The original bytes of a turn, kept beside its text.
 
-An agent framework has items of its own: more than a role and a text, and to be given back exactly. The text of the
-turn is the dictionary that they are deflated with, so that it is not stored twice.
+An agent framework has its own items: they hold more than a role and a text, and must be returned exactly. They are
+deflated with the turn's text as the dictionary, so that it is not stored twice.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from mnemolog.domain.threads import pack, unpack
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of a turn in a form that is somebody's own. Opaque here."""
+    """The bytes of a turn in a framework's own format. Opaque to mnemolog."""
 
     form: str
-    """Who can read them: a label, such as `openai-agents.item`."""
+    """The format, as a label such as `openai-agents.item`."""
     data: bytes
     """Up to 64 MiB."""
 
 
 def stored_original(original: Original, *, text: str) -> Blob:
-    """Return the original of a turn with that text as it is stored. Raises `InvalidInput`, `LimitExceeded`."""
+    """Return the original of a turn with that text in its stored form. Raises `InvalidInput`, `LimitExceeded`."""
     return pack(checked_label("original.form", original.form), original.data, dictionary=text.encode())
 
 
 def original_of(turn: TurnRecorded) -> Original | None:
-    """Return the original of a turn, None where it has none. Raises `LogDamaged`."""
+    """Return the original of a turn, None if it has none. Raises `LogDamaged`."""
     if turn.original is None:
         return None
     try:

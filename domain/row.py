@@ -9,7 +9,7 @@ from mnemolog.domain.digest import link
 
 
 class LogRow(NamedTuple):
-    """Every column of an event. Texts are UTF-8, unless somebody damaged them."""
+    """Every column of an event. Texts are UTF-8 unless they are damaged."""
 
     position: int
     stream: bytes

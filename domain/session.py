@@ -1,6 +1,6 @@
 """A session: one conversation of one agent, started once, recorded turn by turn, ended once.
 
-Decisions are pure functions of the state and what is asked; they raise, or say which events follow.
+Decisions are pure functions of a state and a command; they raise an error or return the events to append.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def end(session_id: str, state: SessionState | None, *, reason: str) -> list[Eve
 
 
 def resume(session_id: str, state: SessionState | None, *, reason: str = "") -> list[Event]:
-    """Decide to go on with an ended session. Where it has not ended nothing changes. Raises `UnknownSession`."""
+    """Decide to resume an ended session; no event if it has not ended. Raises `UnknownSession`."""
     return [SessionResumed(reason=reason)] if known(session_id, state).ended else []
 
 

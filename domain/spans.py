@@ -1,7 +1,7 @@
 """What a session sees of the log, as pieces of streams: its own turns and those of its ancestors.
 
 Spans are ordered by position, root first, and do not overlap; only the last one can be open. Positions
-count events of the whole log, so one position cuts all spans of a session, whoever they belong to.
+count events of the whole log, so one position cuts all spans of a session, in all sessions.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _DECODER: Final = msgspec.msgpack.Decoder()
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True):
-    """What a key was set to. Kept encoded, so that nobody can change it in place."""
+    """The value of a key. Kept encoded, so that it cannot be changed in place."""
 
     encoded: bytes
     """msgpack, with the keys of objects in order."""
@@ -99,7 +99,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     spans: Spans
     """The turns it sees."""
     values: Map[str, Value] = Map()
-    """Expired ones included: whether a value is there is a matter of the time of reading."""
+    """Expired ones included: whether a value exists depends on the time of the read."""
     values_bytes: int = 0
     """`entry_bytes` of all values."""
     task: Task | None = None

@@ -1,7 +1,7 @@
-"""Folding a stream into a state, from any state of it that is known already.
+"""Folding a stream into a state, starting from any known state of it.
 
-A state that was true at a version stays true of that version, because events are never changed: whoever
-has one needs only what came after it. That ends when content is forgotten: a state of an earlier epoch may hold it.
+The state at a version never changes, because events never change: with a known state only later events are read.
+Forgetting content ends that: a state of an earlier epoch may still hold it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mnemolog.domain.position import NO_STREAM, ORIGIN, Position, Version
 State = TypeVar("State")
 
 Past = Callable[[str, Position], State | None]
-"""Gives the state of a stream as it was at a position."""
+"""Returns the state of a stream as of a position."""
 
 Evolve = Callable[[State | None, RecordedEvent, Past[State]], State | None]
-"""Gives the state after an event; events of other kinds change nothing. It must not depend on turns."""
+"""Returns the state after an event; events of other kinds change nothing. It must not depend on turns."""
 
 
 class FoldedState(NamedTuple, Generic[State]):
@@ -32,7 +32,7 @@ class FoldedState(NamedTuple, Generic[State]):
     """The forgetting epoch (`mnemolog.domain.forgetting`) in which its events were read."""
 
     def through(self, events: Iterable[RecordedEvent], evolve: Evolve[State], past: Past[State]) -> FoldedState[State]:
-        """Return what follows when `events`, which come behind this one in its stream, have happened."""
+        """Return the state after `events`, which follow this state in its stream."""
         version, position, state, epoch = self
         for recorded in events:
             version, position, state = recorded.version, recorded.position, evolve(state, recorded, past)
@@ -40,10 +40,10 @@ class FoldedState(NamedTuple, Generic[State]):
 
 
 Read = Callable[[str, Version, Position | None], Sequence[RecordedEvent]]
-"""Gives the events of a stream, turns left out, behind a version and up to a position; all, if that is None."""
+"""Returns the events of a stream, without turns, after a version and up to a position (None: all)."""
 
 Known = Callable[[str, Position | None], FoldedState[State] | None]
-"""Says what is known of a stream at or before a position; at the latest, if that is None."""
+"""Returns a known state of a stream at or before a position (None: the latest one known)."""
 
 
 def nothing_folded(epoch: int = 0) -> FoldedState[State]:
@@ -52,24 +52,24 @@ def nothing_folded(epoch: int = 0) -> FoldedState[State]:
 
 
 def nothing_known(_stream: str, _position: Position | None) -> None:
-    """Know nothing: fold from the beginning."""
+    """Know no state: fold from the start."""
     return
 
 
 def of_epoch(folded: FoldedState[State] | None, epoch: int) -> FoldedState[State] | None:
-    """Return what was folded if that was in this epoch."""
+    """Return the folded state if it is of this epoch, else None."""
     return folded if folded is not None and folded.epoch == epoch else None
 
 
 class _Needed(Exception):
-    """A fold cannot go on without the state of another stream, or of an earlier position of its own."""
+    """A fold needs the state of another stream, or of an earlier position of its own, to continue."""
 
     def __init__(self, stream: str, position: Position) -> None:
         self.stream, self.position = stream, position
 
 
 class _Fold(Generic[State]):
-    """A fold that can be left in its middle and gone on with."""
+    """A fold that can be suspended and continued."""
 
     def __init__(
         self, stream: str, upto: Position | None, base: FoldedState[State], events: Sequence[RecordedEvent]
@@ -97,13 +97,13 @@ class _Fold(Generic[State]):
 def fold_stream(
     stream: str, upto: Position | None, evolve: Evolve[State], *, read: Read, known: Known[State], epoch: int
 ) -> FoldedState[State]:
-    """Return the state of a stream as of a position; its latest, if that is None.
+    """Return the state of a stream as of a position (None: the latest).
 
-    `epoch` is the one that everything is read in, sampled before: what is known of another is of no use.
+    `epoch` is sampled before anything is read: states of another epoch are not used.
 
-    A past is folded once, however many restores and branches ask for it: each of them folding its own, and in
-    it those before, would be 2^n folds. Whose past is missing waits on a stack of ours and not on the
-    interpreter's: a lineage may be of any depth.
+    A past state is folded once, however many restores and branches need it: if each folded its own, and in it the
+    ones before, there would be 2^n folds. Suspended folds wait on an explicit stack, not on the interpreter's, so a
+    lineage may have any depth.
     """
     pasts: dict[tuple[str, Position], State | None] = {}
 

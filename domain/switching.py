@@ -64,11 +64,11 @@ _TO_MUST_BE_NEW: Final = {SwitchReason.NEW, SwitchReason.RESET, SwitchReason.BRA
 _WITHOUT_FROM: Final = {SwitchReason.NEW, SwitchReason.RESUME}
 _ENDS_FROM: Final = {SwitchReason.RESET, SwitchReason.COMPRESS}
 INHERITING: Final = frozenset({SwitchReason.BRANCH, SwitchReason.COMPRESS, SwitchReason.REWIND})
-"""A session that is started for one of these goes on from the one that is left."""
+"""A session that is started for one of these reasons continues the one that is left."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked."""
+    """A request to switch."""
 
     agent: str
     reason: SwitchReason

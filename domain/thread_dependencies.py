@@ -1,7 +1,7 @@
-"""What is built on what in threads: what goes along when a checkpoint, or what was written behind one, is forgotten.
+"""Dependencies between the events of threads: what else must be forgotten with a checkpoint, or with a write after one.
 
-A checkpoint is told by those before it in its line: by values that it keeps, by values that its own differ from, and
-by what was written on the way. Without one of them it would tell a state that there never was, or none.
+A checkpoint depends on those before it in its line: on values that it keeps, on the bases of its own deltas, and on
+the writes in between. Without one of them it would give a wrong state, or none.
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ Name = tuple[str, str]
 def with_what_is_built_on(events: Iterable[RecordedEvent], named: Collection[int]) -> Iterator[RecordedEvent]:
     """Yield the events of threads that go when those at the positions `named` do, these included.
 
-    `events` are those of the threads and of the ones copied from them, rising. What is forgotten already is not given
-    again, and takes with it what is told by it and is still there.
+    `events` are those of the threads and of their copies, in order. Events that are forgotten already are not yielded,
+    but those that depend on them are.
     """
     gone: set[int] = set()
     lost: defaultdict[str, set[Name]] = defaultdict(set)
     """By thread, the checkpoints that go."""
     cut: defaultdict[str, set[Name]] = defaultdict(set)
-    """By thread, the checkpoints that nothing can be built on: those that go, or of whose writes some do."""
+    """By thread, the checkpoints that no other may depend on: they go, or some of their writes do."""
     for recorded in events:
         thread = thread_of(recorded.stream) or ""
         match recorded.event:
             case ThreadCheckpointed() as made:
                 name = made.ns, made.id
-                told_by = {*made.kept.values(), *(value.base for value in made.values if value.base is not None)}
+                bases = (value.base for value in made.values if value.base is not None)
+                depends_on = {*made.kept.values(), *bases}
                 goes = (
-                    recorded.position in named or (made.ns, made.parent) in cut[thread] or not gone.isdisjoint(told_by)
+                    recorded.position in named
+                    or (made.ns, made.parent) in cut[thread]
+                    or not gone.isdisjoint(depends_on)
                 )
                 for names in (lost[thread], cut[thread]):
-                    names.discard(name)  # It stands in place of an earlier one of its id.
+                    names.discard(name)  # It replaces an earlier one with its id.
                     names.update({name} if goes else ())
             case ThreadWritten() as written:
                 name = written.ns, written.checkpoint

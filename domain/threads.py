@@ -1,8 +1,8 @@
 """Threads of a graph: their streams, and the values of their channels as they are stored.
 
-A value is stored as what differs from an earlier value of the same channel. Which one that is is told by how many came
-before: as with the digits of a number, the lowest digit that is not 0 is counted down by one. So the way back to a
-whole value takes few steps, however many values there are, and what is stored in all stays near what was added.
+A value is stored as a delta against an earlier value of the same channel. Which one follows from the value's number:
+its lowest digit that is not 0 is counted down by one. So a whole value is a few steps away, however many values there
+are, and the total size stays near that of the additions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ValueAt(NamedTuple):
 
 
 def base_number(number: int) -> int:
-    """Return the number of the value that the one of `number`, at least 1, is told by."""
+    """Return the number of the value that value `number`, at least 1, is stored as a delta against."""
     unit = 1
     while number % (unit * DIGITS) == 0:
         unit *= DIGITS
@@ -86,9 +86,9 @@ def unpack(blob: Blob, *, dictionary: bytes = b"") -> bytes:
 
 
 def stored_value(name: str, kind: str, data: bytes, before: ValueAt | None, base: ValueAt | None) -> ChannelValue:
-    """Return a value as it is stored, given the one before it and the one it is to be told by.
+    """Return a value in its stored form, given the one before it and the base of its delta.
 
-    Whole, where there is none, or where not much of it is in that one. Raises `LimitExceeded`.
+    It is stored whole without a base, or if they have little in common. Raises `LimitExceeded`.
     """
     _check_size(data)
     if before is not None and base is not None and len(data) >= PACK_BYTES_MIN:

@@ -1,6 +1,6 @@
 """The keys and values of a session's working memory, each with an optional time to live.
 
-A value is there at a time `now` if and only if `now < expires_at`. An expired value counts towards the
+A value exists at a time `now` if and only if `now < expires_at`. An expired value counts towards the
 limits until it is set anew or deleted; where there is no room, setting deletes expired values first.
 """
 
@@ -46,7 +46,7 @@ class Missing(Enum):
 
 
 MISSING: Final = Missing.MISSING
-"""No value is there. Different from a stored `None`."""
+"""There is no value. Different from a stored `None`."""
 
 
 def checked_value_key(key: str) -> str:

@@ -1,7 +1,7 @@
-"""Copying a database that others write: through SQLite, never as a file.
+"""Copying a database while others write it: through SQLite, never as a file.
 
-To open and close the file of a live database would drop this process' locks on it, and its newest commits may be in
-the write-ahead log only.
+Opening and closing the file of a live database would drop this process's locks on it, and its newest commits may be
+only in the write-ahead log.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.runtime.atomic_files import sync
 
 PAGES_PER_STEP: Final = 512
-"""Pages copied between two looks at who wants to stop it: 2 MiB of 4 KiB pages."""
+"""Pages copied between two calls of `moved`, which may stop the copy: 2 MiB of 4 KiB pages."""
 
 
 def copy_database(source: Path, target: Path, *, moved: Callable[[int], None] = lambda _: None) -> None:
     """Copy the database `source`, as it is now, into the new file `target`, and make that durable.
 
-    `moved` is called after every step with the bytes it has copied, and may raise to stop. Writers are not held up:
-    the copy is of one moment, seen through one read transaction. Without that, every commit of another process would
-    make it begin again, and under load it would never end; with it, the write-ahead log of the source cannot be
-    emptied until it ends. Raises errors of our tree, and `OSError` for the target.
+    `moved` is called after every step with the bytes copied in it, and may raise to stop. Writers are not blocked: the
+    copy is of one moment, seen through one read transaction. Without it, every commit of another process would restart
+    the copy, and under load it would never end; with it, the write-ahead log of the source cannot be emptied until the
+    copy ends. Raises `MnemologError` for the source, and `OSError` for the target.
     """
     _make_new(target)
     try:
@@ -57,7 +57,7 @@ def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
 
     copy = dbapi2.connect(str(target), isolation_level=None)
     try:
-        copy.execute("PRAGMA journal_mode=OFF").fetchone()  # A copy that was cut off is thrown away as a whole.
+        copy.execute("PRAGMA journal_mode=OFF").fetchone()  # An interrupted copy is deleted as a whole.
         copy.execute("PRAGMA synchronous=OFF").fetchone()  # Synced when it is whole.
         source.execute("BEGIN")
         try:

@@ -34,20 +34,20 @@ _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """A place where a file system begins."""
+    """Where a file system is mounted, and its type."""
 
     point: str
     kind: str
 
     @property
     def is_network(self) -> bool:
-        """Whether several machines may have it mounted."""
+        """Whether several machines may have mounted it."""
         family, _, name = self.kind.partition(".")
         return (name in NETWORK_FUSE) if family == "fuse" else self.kind in NETWORK
 
 
 def parse(text: str) -> list[Mount]:
-    """Return the mounts that `/proc/self/mountinfo` tells of, in its order. Lines that are none are passed over.
+    """Return the mounts listed in `/proc/self/mountinfo`, in its order. Invalid lines are skipped.
 
     A line is `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw`: any number of fields before the dash.
     """
@@ -61,7 +61,7 @@ def parse(text: str) -> list[Mount]:
 
 
 def mount_of(path: Path, mounts: list[Mount]) -> Mount | None:
-    """Return the mount that a path lies on: the innermost; of several at one place the last, which hides the others."""
+    """Return the mount that a path is on: the innermost; of several at one place the last, which hides the others."""
     place, chosen = Path(os.path.realpath(path)), None
     for mount in mounts:
         inside = place.is_relative_to(mount.point)
@@ -71,7 +71,7 @@ def mount_of(path: Path, mounts: list[Mount]) -> Mount | None:
 
 
 def mounts_now() -> list[Mount]:
-    """Return the mounts as the system tells of them; none on a system that does not."""
+    """Return the mounts of this machine; none on a system without `/proc/self/mountinfo`."""
     try:
         return parse(MOUNTS.read_text(errors="surrogateescape"))
     except OSError:
@@ -79,9 +79,9 @@ def mounts_now() -> list[Mount]:
 
 
 def require_local(folder: Path, *, allowed: bool = False) -> None:
-    """Raise `NetworkFilesystem` where a folder, which need not be there yet, lies on a network file system.
+    """Raise `NetworkFilesystem` if a folder, which need not exist yet, is on a network file system.
 
-    Unless that is `allowed`, or the environment says so. Where the system does not tell, nothing is refused.
+    Nothing is refused if that is `allowed`, by the argument or by the environment, or on a system that lists no mounts.
     """
     if allowed or os.environ.get(ALLOW_VARIABLE) == "1":
         return

@@ -1,4 +1,4 @@
-"""SQLite as we trust it: one library, one set of settings, read back on every connection.
+"""SQLite connections: one library, one set of settings, read back on every connection.
 
 docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 """
@@ -168,7 +168,7 @@ def _make_wal(connection: Any, *, busy_timeout_s: float) -> None:
 
 @contextmanager
 def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iterator[None]:
-    """Turn what SQLAlchemy and SQLite raise into our own errors."""
+    """Raise mnemolog's errors instead of those of SQLAlchemy and SQLite."""
     try:
         yield
     except (UnicodeEncodeError, OverflowError) as error:
@@ -203,7 +203,7 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
 
 
 def is_marked_read_only(path: Path) -> bool:
-    """Whether the header of a database keeps SQLite from writing it: a flipped bit does, whoever may write the file.
+    """Whether the header of a database prevents SQLite from writing it, as a flipped bit does.
 
     To close a file lets go of the locks that this process has on it. Those that a database in WAL mode is written and
     read under are on its shared memory file, and the SQLite we ask for also looks there for who has it open still.
@@ -217,7 +217,7 @@ def is_marked_read_only(path: Path) -> bool:
 
 
 def clear_read_only_flag(path: Path) -> None:
-    """Have SQLite write a database whose header forbids that. Nobody may have it open. Raises `OSError`."""
+    """Let SQLite write a database again whose header forbids it. It must not be open. Raises `OSError`."""
     if is_marked_read_only(path):
         with path.open("r+b") as file:
             file.seek(_WRITE_VERSION_AT)

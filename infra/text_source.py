@@ -94,7 +94,7 @@ class Source:
         return next((line for line in self.head if line.strip()), b"").lstrip().startswith(b"[")
 
     def refuse(self, line: int, why: InvalidInput | str) -> None:
-        """Raise `ImportRefused`, or tell the caller who asked to go on."""
+        """Raise `ImportRefused`, or pass it to `on_refused` if the caller gave that."""
         refused = ImportRefused(self.path, line, str(why))
         if self._on_refused is None:
             raise refused from (why if isinstance(why, InvalidInput) else None)
@@ -153,7 +153,7 @@ class Source:
         return self._document
 
     def tell(self, done: int) -> None:
-        """Report how many of the file's bytes are behind us."""
+        """Report how many bytes of the file were read."""
         if self._progress is not None:
             self._progress(min(done, self.size), self.size)
 
@@ -217,7 +217,7 @@ def without_mark(line: bytes) -> bytes:
 
 
 class BrokenDocument(InvalidInput):
-    """Text that is no JSON. `line` is where it breaks, counted within the text."""
+    """Invalid JSON. `line` is where it is invalid, counted within the text."""
 
     def __init__(self, why: str, line: int) -> None:
         super().__init__("JSON", why)

@@ -1,4 +1,4 @@
-"""Beginning again where others wrote to a session between the look at it and the write."""
+"""Retrying a decision when another writer appended to the stream between the read and the write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def retry_on_conflict(attempt: Callable[[], _T]) -> _T:
-    """Return what `attempt` returns, made again as long as it raises `WrongExpectedVersion`; the last one is raised."""
+    """Return what `attempt` returns. `WrongExpectedVersion` is retried; that of the last attempt is raised."""
     for _ in range(ATTEMPTS_MAX - 1):
         try:
             return attempt()

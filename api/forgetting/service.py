@@ -25,7 +25,7 @@ from mnemolog.forgetting.history import Request
 from mnemolog.forgetting.plan import Plan, Planner, Wish
 from mnemolog.forgetting.results import Erasure as KnownErasure
 from mnemolog.forgetting.results import ForgetReport, ReapplyReport
-from mnemolog.infra.keys.keyring import Doomed, Erasure, Keyring
+from mnemolog.infra.keys.keyring import Erasure, Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
@@ -208,9 +208,9 @@ class Forgetting:
             lock.release()
 
 
-def _doomed(target: Target) -> Iterator[Doomed]:
+def _doomed(target: Target) -> Iterator[LeafRange]:
     for first, last in target.versions:
-        yield Doomed(target.stream, target.series, first, last)
+        yield LeafRange(target.stream, target.series, first, last)
 
 
 def _recorded(request: Request) -> Callable[[Transaction], None]:

@@ -21,7 +21,7 @@ _HEADS: Final = [bytes((SEALED, SEALING_FORMAT, series)) for series in range(256
 
 
 class Sealer:
-    """Seals content of one log, and opens it as long as its key is there."""
+    """Encrypts the content of one log, and decrypts it as long as its key exists."""
 
     def __init__(self, keyring: Keyring) -> None:
         self.keyring = keyring
@@ -46,7 +46,7 @@ class Sealer:
         return _HEADS[keys.series] + nonce + sealed
 
     def open(self, stream: str, version: int, topic: str, sealed: bytes | bytearray, *, position: int) -> bytes | None:
-        """Return what was sealed, None where its key was destroyed.
+        """Return the decrypted content, None if its key was destroyed.
 
         Raises `KeysMissing`, and `LogDamaged` where the bytes are not those that were sealed there with that key.
         """

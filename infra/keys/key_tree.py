@@ -1,8 +1,8 @@
 """Keys as leaves of a binary tree, so that any of them can be destroyed while the others stay derivable.
 
 The construction of Goldreich, Goldwasser and Micali ("How to construct random functions", 1986): a node's two children
-are the halves of its hash, the leaf of a number is reached by its bits. Whoever has a node has every leaf below it and
-no other. To destroy leaves, the nodes above them give way to what is left beside (a puncturable pseudorandom function:
+are the halves of its hash, the leaf of a number is reached by its bits. A node gives every leaf below it and
+no other. To destroy leaves, the nodes above them are replaced by the nodes beside (a puncturable pseudorandom function:
 Boneh and Waters, 2013): at most `DEPTH` nodes for one leaf, twice as many for a range, whatever the number of leaves.
 """
 
@@ -62,7 +62,7 @@ def without(nodes: Iterable[Node], first: int, last: int) -> Iterator[Node]:
 def leaves_near(node: Node, leaf: int) -> dict[int, bytes]:
     """Return the keys of a leaf below `node` and of those beside it, by number: at most `TOGETHER`, aligned.
 
-    Leaves are asked for one after the other. Derived together each costs about one hash, in one go.
+    Leaves are usually needed in order. Derived together, each costs about one hash.
     """
     depth, made = node.depth, [node.material]
     while depth < DEPTH - TOGETHER_BITS:

@@ -1,6 +1,6 @@
 """The keys of a log's content: one for each event, derived from the few nodes that `keys.db` holds of its stream.
 
-What is derived is kept in memory as long as nobody has changed the file, which is asked before every reading.
+Derived keys are kept in memory until the file changes, which is checked before every read.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Contents(Protocol):
         ...
 
 
-class Doomed(NamedTuple):
-    """Leaves of a stream to be destroyed, in its series up to `series`."""
+class LeafRange(NamedTuple):
+    """Leaves of a stream to destroy, in its series up to `series`."""
 
     stream: str
     series: int
@@ -48,7 +48,7 @@ class Doomed(NamedTuple):
 
 
 class Erasure(NamedTuple):
-    """A request that leaves were destroyed for, as it stands in the log."""
+    """A request for which leaves were destroyed, as recorded in the log."""
 
     request: str
     position: int
@@ -57,7 +57,7 @@ class Erasure(NamedTuple):
 
 
 class StreamKeys:
-    """The keys of one stream. What is derived is only ever replaced as a whole: no lock is needed to look at it."""
+    """The keys of one stream. Derived keys are only replaced as a whole, so reading them needs no lock."""
 
     def __init__(
         self, place: bytes, nodes: Iterable[tuple[int, Node]], destroyed: Sequence[tuple[int, int, int]]
@@ -96,7 +96,7 @@ class StreamKeys:
 
 
 class Keyring:
-    """The keys of one log. Safe for many threads and processes; not to be carried across a fork.
+    """The keys of one log. Safe for many threads and processes; not across a fork.
 
     The file is opened when it is first needed. Every method raises `KeysMissing` where it is not the one it should
     be, and `LogBusy`, `StorageFull`, `StoreNotWritable` as the log does.
@@ -111,7 +111,7 @@ class Keyring:
         self._closed = False
 
     def close(self) -> None:
-        """Let go of the file for good."""
+        """Close the file for good."""
         with self._lock:
             self._closed = True
             self._streams.clear()
@@ -185,7 +185,7 @@ class Keyring:
         with self._lock:
             return self._known(stream).is_destroyed(series, version)
 
-    def destroy(self, erasure: Erasure, doomed: Sequence[Doomed]) -> None:
+    def destroy(self, erasure: Erasure, doomed: Sequence[LeafRange]) -> None:
         """Destroy keys, and note for which request. Doing it again changes nothing. In one transaction."""
         with self._lock, self._writing() as driver:
             for stream, upto, first, last in doomed:

@@ -1,4 +1,4 @@
-"""`keys.db`: the one file that makes the content of a log readable. Made with the log, never after it."""
+"""`keys.db`: the file that makes the content of a log readable. Created with the log, never after it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ META: Final = sa.Table(
     sa.Column("secret", sa.BLOB, nullable=False),
     sqlite_strict=True,
 )
-"""Which log the keys are of, and a secret of the whole store for hashes that nobody else shall be able to make."""
+"""The log that the keys belong to, and a secret of the store for keyed hashes."""
 
 NODES: Final = sa.Table(
     "nodes",
@@ -61,7 +61,7 @@ DESTROYED: Final = sa.Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
-"""Which leaves were destroyed. One that is neither here nor below a node is missing: an error, never 'forgotten'."""
+"""Which leaves were destroyed. One neither listed here nor below a node is missing: an error, never 'forgotten'."""
 
 REQUESTS: Final = sa.Table(
     "requests",
@@ -73,23 +73,22 @@ REQUESTS: Final = sa.Table(
     sa.Column("event", sa.BLOB, nullable=False),
     sqlite_strict=True,
 )
-"""The requests that leaves were destroyed for, as the log has them: so that an older log can be told of them again."""
+"""The requests for which leaves were destroyed, as in the log, to repeat them for an older copy of the log."""
 
 
 class KeysIdentity(NamedTuple):
-    """What a file of keys says of itself."""
+    """The identity of a file of keys."""
 
     log_id: str
     secret: bytes
     in_use: bool
-    """Whether it holds keys, or has held some."""
+    """Whether it holds keys, or once held some."""
 
 
 def create(folder: Path, *, created_at: int) -> str:
-    """Make the keys of a log that is to be made in `folder`, and return the identity that the log shall have.
+    """Create the keys of a new log in `folder`, and return the id that the log must get.
 
-    Keys that were begun for a log which was never made are taken over. Raises `NotAStore` where there are keys of a
-    log that is not there: they may be the only ones.
+    Keys of a log whose creation was interrupted are used again.
     """
     path = folder / KEYS_FILE
     with suppress(FileExistsError):
@@ -110,7 +109,7 @@ def create(folder: Path, *, created_at: int) -> str:
 
 
 def refuse_to_orphan(folder: Path) -> None:
-    """Raise `NotAStore` where a folder without a log has keys that are in use: their log has gone astray."""
+    """Raise `NotAStore` for a folder that has keys in use but no log: the log is missing."""
     path = folder / KEYS_FILE
     if not path.exists() or not path.stat().st_size:
         return
@@ -122,14 +121,15 @@ def refuse_to_orphan(folder: Path) -> None:
     finally:
         connection.close()
     if in_use:
-        raise errors.NotAStore(folder, f"it holds the {KEYS_FILE} of a log that is not there; put the log back")
+        why = f"it holds the {KEYS_FILE} of a log that is missing; put log.db back, or restore a backup"
+        raise errors.NotAStore(folder, why)
 
 
 def identity(driver: Any) -> KeysIdentity:
-    """Return what the keys of a driver connection say of themselves. Raises the driver's errors, `LogDamaged`."""
+    """Return the identity of the keys behind a driver connection. Raises the driver's errors, `LogDamaged`."""
     row = driver.execute("SELECT log_id, format, secret FROM keys_meta").fetchone()
     if row is None:
-        raise errors.LogDamaged("the keys have lost their identity")
+        raise errors.LogDamaged("the keys have no identity")
     if row[1] > KEYS_FORMAT:
         raise errors.LogDamaged(f"the keys have format {row[1]}; this mnemolog reads formats up to {KEYS_FORMAT}")
     used = driver.execute("SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM destroyed)").fetchone()[0]
@@ -141,15 +141,15 @@ class OpenKeys(NamedTuple):
 
     engine: sa.Engine
     connection: sa.Connection
-    """To be held: it would give the driver's connection to somebody else."""
+    """Kept open: once closed, the pool would give the driver's connection to another caller."""
     driver: Any
     secret: bytes
 
 
 def connect(path: Path, *, log_id: str, busy_timeout_s: float) -> OpenKeys:
-    """Return the keys of a log, opened. Raises `KeysMissing` where they are not there, damaged or of another log."""
+    """Open the keys of a log. Raises `KeysMissing` if they are missing, damaged or of another log."""
     if not path.exists():
-        raise errors.KeysMissing(path, "it is not there")
+        raise errors.KeysMissing(path, "it does not exist")
     engine = sqlite.create_engine(path, synchronous="FULL", busy_timeout_s=busy_timeout_s)
     connection: sa.Connection | None = None
     try:
@@ -157,7 +157,7 @@ def connect(path: Path, *, log_id: str, busy_timeout_s: float) -> OpenKeys:
             connection = engine.connect()
             driver: Any = connection.connection.driver_connection
             if not _tables(driver):
-                raise errors.KeysMissing(path, "it holds nothing")
+                raise errors.KeysMissing(path, "it is empty")
             found = identity(driver)
             if found.log_id != log_id:
                 raise errors.KeysMissing(path, f"it belongs to log {found.log_id}, this one is {log_id}")
@@ -171,7 +171,7 @@ def connect(path: Path, *, log_id: str, busy_timeout_s: float) -> OpenKeys:
 
 @contextmanager
 def mapped_errors(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iterator[None]:
-    """Turn what SQLite raises about the keys into our own errors: the log is not to blame for them."""
+    """As `sqlite.mapped_errors`, but damage is `KeysMissing`: it is not the log that is damaged."""
     try:
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
             yield

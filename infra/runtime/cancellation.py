@@ -1,7 +1,7 @@
 """Ending a long piece of work between two calls of the model.
 
-Who works says beforehand how it is told to stop; the encoders look at that between batches. It goes with the
-thread and not with an argument: a recall that uses the same encoder at that moment is not to be stopped with it.
+The worker sets a check for its thread, and the encoders call it between batches. It belongs to the thread and is no
+argument: a recall that uses the same encoder at that moment must not stop with it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _asked: Final[ContextVar[Callable[[], bool] | None]] = ContextVar("mnemolog_stop
 
 
 class Stopped(Exception):
-    """The work was told to stop. What it had finished stays."""
+    """The work was cancelled. What it had finished stays."""
 
 
 @contextmanager
 def when(asked: Callable[[], bool]) -> Iterator[None]:
-    """Have `check` raise in this thread, inside the block, as soon as `asked()` is true.
+    """Have `check` raise in this thread, inside the block, once `asked()` is true.
 
-    Inside another such block both count.
+    In a nested block both checks count.
     """
     outer = _asked.get()
     token = _asked.set(asked if outer is None else lambda: outer() or asked())
@@ -33,7 +33,7 @@ def when(asked: Callable[[], bool]) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise `Stopped` if this thread's work was told to stop."""
+    """Raise `Stopped` if this thread's work was cancelled."""
     asked = _asked.get()
     if asked is not None and asked():
         raise Stopped

@@ -1,7 +1,7 @@
 """Waiting for what another thread does, in a way that Ctrl-C cannot break.
 
 `threading.Condition` is entered and left by code in Python, and `wait()` lets go of the lock a moment before it
-is ready to take it back. A KeyboardInterrupt in between leaves a lock that nobody holds or that nobody frees.
+is ready to take it back. A KeyboardInterrupt in between leaves a lock that is released twice, or never.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class InterruptSafeCondition:
     def wait_for(self, attempt: Callable[[], Found | None], *, timeout_s: float | None) -> Found | None:
         """Call `attempt` with the mutex held, now and after every change, until it returns something.
 
-        Returns that, or None when there was nothing for `timeout_s` seconds; None waits for ever.
+        Return that, or None after `timeout_s` seconds without a result; None waits without a limit.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -45,15 +45,15 @@ class InterruptSafeCondition:
                         self._gates.remove(gate)
 
     def notify_all(self) -> None:
-        """Wake all who wait. Call it with the mutex held, after the change."""
+        """Wake all waiting threads. Call it with the mutex held, after the change."""
         for gate in self._gates:
-            # An interrupt may end this halfway. Who is still in the list is woken by the next change; who
-            # was woken already is gone, or has an open gate.
+            # An interrupt may end this halfway. A thread still in the list is woken by the next change; one that was
+            # woken already has left, or has an open gate.
             if gate.locked():
                 gate.release()
         self._gates.clear()
 
     def forked(self) -> None:
-        """Begin anew in a child process: the threads that held the mutex, or waited, are not there."""
+        """Start over in a child process: the threads that held the mutex, or waited, do not exist there."""
         self.mutex = threading.Lock()
         self._gates = []

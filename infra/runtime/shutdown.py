@@ -2,7 +2,7 @@
 
 Before Python 3.14 a daemon thread is ended where it next asks for the interpreter. Where that is inside C++, as in
 torch, it takes the whole process with it ("terminate called without an active exception", SIGABRT), after the
-program had finished well. So such a thread is asked to come back to Python and end there.
+program had finished well. So such a thread is interrupted as soon as it is back in Python.
 """
 
 from __future__ import annotations

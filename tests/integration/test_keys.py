@@ -13,7 +13,7 @@ from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near, without
-from mnemolog.infra.keys.keyring import Doomed, Erasure, Keyring
+from mnemolog.infra.keys.keyring import Erasure, Keyring, LeafRange
 from mnemolog.infra.log.event_log import EventLog
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
@@ -96,7 +96,7 @@ def test_another_process_sees_what_was_destroyed(keyring):
     _, key = keyring.key_to_seal("s", 1, never)
     other.refresh()
     assert other.key_to_open("s", 0, 1)[1] == key
-    keyring.destroy(erasure(), [Doomed("s", 0, 1, 1)])
+    keyring.destroy(erasure(), [LeafRange("s", 0, 1, 1)])
     other.refresh()
     assert other.key_to_open("s", 0, 1)[1] is None
     assert other.key_to_open("s", 0, 2)[1] == keyring.key_to_open("s", 0, 2)[1] is not None
@@ -108,7 +108,7 @@ def test_a_stream_goes_on_after_all_of_it_was_destroyed(keyring):
     for version in range(1, 6):
         keyring.key_to_seal("s", version, never)
     _, before = keyring.key_to_seal("s", 6, never)
-    keyring.destroy(erasure(), [Doomed("s", 0, 1, 5)])
+    keyring.destroy(erasure(), [LeafRange("s", 0, 1, 5)])
     keys, after = keyring.key_to_seal("s", 6, always)
     assert (keys.series, after) == (0, before)
 
@@ -116,12 +116,12 @@ def test_a_stream_goes_on_after_all_of_it_was_destroyed(keyring):
 def test_a_version_whose_key_is_destroyed_gets_one_of_a_new_series(keyring):
     """As it happens where the log was restored to before it: else the stream could never go on."""
     keyring.key_to_seal("s", 1, never)
-    keyring.destroy(erasure(), [Doomed("s", 0, 3, 4)])
+    keyring.destroy(erasure(), [LeafRange("s", 0, 3, 4)])
     keys, key = keyring.key_to_seal("s", 3, always)
     assert keys.series == 1
     assert keyring.key_to_open("s", 0, 3)[1] is None, "the old one stays destroyed"
     assert keyring.key_to_open("s", 1, 3)[1] == key
-    keyring.destroy(erasure(), [Doomed("s", 0, 3, 4)])
+    keyring.destroy(erasure(), [LeafRange("s", 0, 3, 4)])
     assert keyring.key_to_open("s", 1, 3)[1] == key, "the request was about the series before"
 
 
@@ -136,7 +136,7 @@ def test_nothing_of_a_destroyed_key_stays_in_the_files(keyring, tmp_path):
         doomed.append(node.material)
         node = node.children()[5 >> (DEPTH - node.depth - 1) & 1]
     doomed.append(node.material)
-    keyring.destroy(erasure(), [Doomed("s", 0, 5, 5)])
+    keyring.destroy(erasure(), [LeafRange("s", 0, 5, 5)])
     assert keyring.wipe()
     raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert not any(material in raw for material in doomed)
@@ -152,7 +152,7 @@ def test_no_copy_of_a_destroyed_key_is_left_by_how_pages_were_split(keyring, tmp
         roots = {row[0]: bytes(row[1]) for row in driver.execute("SELECT stream, material FROM nodes")}
     gone = rng.sample(streams, 60)
     for number, stream in enumerate(gone):
-        keyring.destroy(erasure(number), [Doomed(stream, 0, rng.randrange(1, 50), 50)])
+        keyring.destroy(erasure(number), [LeafRange(stream, 0, rng.randrange(1, 50), 50)])
     assert keyring.wipe()
     raw = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert not [stream for stream in gone if roots[stream] in raw]
@@ -272,7 +272,7 @@ def test_keys_of_a_log_that_is_gone_are_not_taken_for_a_new_one(folder):
     for path in folder.glob("log.db*"):
         path.unlink()
     shutil.rmtree(folder / "projections", ignore_errors=True)
-    with pytest.raises(NotAStore, match="log that is not there"):
+    with pytest.raises(NotAStore, match="log that is missing"):
         MemoryStore.open(folder, model=None)
 
 
@@ -290,7 +290,7 @@ def test_events_of_destroyed_keys_are_read_as_forgotten(log):
     log.transact(start("s", name="secret name"))
     log.transact(append("s", "one", "two", "three", keys=("k1", "k2", "k3")))
     before = read_all(log)
-    log.keyring.destroy(erasure(), [Doomed("session/s", 0, 1, 1), Doomed("session/s", 0, 3, 3)])
+    log.keyring.destroy(erasure(), [LeafRange("session/s", 0, 1, 1), LeafRange("session/s", 0, 3, 3)])
     after = read_all(log)
     assert [(item.position, item.key, item.recorded_at) for item in after] == [
         (item.position, item.key, item.recorded_at) for item in before
@@ -323,7 +323,7 @@ def test_random_destruction_reads_as_a_list_would_say(log, seed):
             end = log.version("session/s")
             first = rng.randint(2, end)
             last = min(end, first + rng.randrange(6))
-            log.keyring.destroy(erasure(number), [Doomed("session/s", 0, first, last)])
+            log.keyring.destroy(erasure(number), [LeafRange("session/s", 0, first, last)])
             gone |= set(range(first, last + 1))
         lost = {item.version for item in read_all(log) if isinstance(item.event, Forgotten)}
         assert lost == gone
