@@ -22,10 +22,10 @@ class Agent:
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        self.session = store.current(AGENT) or self.begin("hello")  # After a restart it goes on where it was.
+        self.session = store.current(AGENT) or self.begin("hello")  # After a restart it continues where it was.
 
     def begin(self, name: str) -> Session:
-        """Begin another conversation. What was being looked up for the old one reaches nobody."""
+        """Begin another conversation. A prefetch for the old one is dropped."""
         self.session = self.store.switch(reason="new", agent=AGENT, name=name, scope="examples/alice")
         return self.session
 

@@ -1,7 +1,7 @@
 """A LangGraph agent whose threads and memories are in one store: python examples/langgraph_agent.py
 
-It is stopped in the middle to ask, goes on after the store was closed and opened again, and goes back in time. No model
-and no provider's key: the "model" repeats what it is told.
+It stops in the middle to ask, continues after the store was closed and opened again, and goes back in time. It needs no
+model and no provider's key: the "model" repeats its input.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "m
     current = store.current("assistant")
     print("assistant is in           ", current.id if current else None, by_plane.lineage())
 
-    store.switch("summary", reason="compress", agent="assistant")  # Goes on from by-plane, which is ended.
+    store.switch("summary", reason="compress", agent="assistant")  # Continues by-plane, which is ended.
     show("compressed into another", store.session("summary"))
 
     then = trip.at(asked.position + 3)

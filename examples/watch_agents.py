@@ -1,4 +1,4 @@
-"""What coding agents write is recorded as they write it: a made-up session of Claude Code, followed while it goes on.
+"""Record what coding agents write, as they write it: a synthetic session of Claude Code, followed while it runs.
 
 Run: python examples/watch_agents.py
 """
@@ -47,7 +47,7 @@ def main() -> None:
             news.acquire()
             write(transcript, "u3", "u2", "user", "Glue it shut.")
             news.acquire()
-            write(transcript, "u4", "u2", "user", "Close it.")  # In place of u3: both go on from u2.
+            write(transcript, "u4", "u2", "user", "Close it.")  # Replaces u3: both continue u2.
             news.acquire()
             watcher.stop.set()
             following.join()
