@@ -50,7 +50,7 @@ def fill(store, bad, record_bad):
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("what", STORED)
 def test_an_event_that_nobody_can_read_stops_every_rebuild_and_names_itself(folder, what, where):
-    """Of a topic of tomorrow, or bytes that are none: position and topic are in the error, recording goes on."""
+    """Of an unknown topic, or undecodable bytes: position and topic are in the error, recording continues."""
     topic, state = STORED[what]
 
     def record_bad(store):
@@ -81,7 +81,7 @@ def test_an_event_that_nobody_can_read_stops_every_rebuild_and_names_itself(fold
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("how", ["refused", "not a number"])
 def test_a_text_that_the_model_makes_no_vector_of_stops_a_rebuild_and_not_the_service(folder, how, where):
-    """Text recall finds it; set aside only when told to, listed then, and back as soon as the model can."""
+    """Text recall finds it; skipped only on request, listed then, and back as soon as the model accepts it."""
     encoder = Moody(how)
     with MemoryStore.open(folder, model=encoder, background=False) as store:
         bad = fill(store, WHERE[where], lambda store: store.record("s", "user", f"{BAD} note").position)

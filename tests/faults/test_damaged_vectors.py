@@ -149,7 +149,7 @@ def judged_answers(folder):
 
 
 def test_a_file_that_is_cut_under_an_open_store_ends_nothing(stage):
-    """Mapped pages that are gone would be a signal; the length is asked before they are touched."""
+    """Missing mapped pages would raise a signal; the length is checked before they are read."""
     with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
         before = [hit.position for hit in store.recall("number7", k=20, mode="vector").hits]
         for path in stage.glob("projections/vectors/*/*/vectors.f32"):
@@ -161,7 +161,7 @@ def test_a_file_that_is_cut_under_an_open_store_ends_nothing(stage):
 
 
 def test_a_bit_that_flips_under_an_open_store_is_never_served(stage):
-    """Whoever writes to the file changes its time, and then nothing that was checked before counts."""
+    """A write to the file changes its time, and earlier checks no longer count."""
     with MemoryStore.open(stage, model=HashEncoder(dimension=DIMENSION)) as store:
         before = store.recall("number7", k=20, mode="vector").hits
         for path in stage.glob("projections/vectors/*/*/vectors.f32"):
@@ -175,7 +175,7 @@ def test_a_bit_that_flips_under_an_open_store_is_never_served(stage):
 
 
 def test_what_a_recall_finds_damaged_is_embedded_again_if_no_cache_has_it(stage):
-    """As what is new: one recall sets the segment aside, embeds the twenty turns and answers up to the head."""
+    """Like new turns: one recall quarantines the segment, embeds the twenty turns and answers completely."""
     model = HashEncoder(dimension=DIMENSION)
     with MemoryStore.open(stage, model=model, background=False) as store:
         before = store.recall("number107", k=20, mode="vector").hits
@@ -218,7 +218,7 @@ def damage_one(folder):
 
 @pytest.mark.parametrize("what", ["catch_up", "add_model"])
 def test_a_merge_that_is_the_first_to_see_damage_sets_it_aside_and_goes_on(stage, monkeypatch, what):
-    """Nobody reads the vectors of a segment before it is merged, if nobody recalls: that is not the end of it."""
+    """Without recalls, a segment is first read when it is merged: damage found then is handled too."""
     expected = judged_answers(stage)
     damaged = damage_one(stage)
     encoder = HashEncoder(dimension=DIMENSION)

@@ -154,7 +154,7 @@ FOUND_BY_READING = {
 
 @pytest.mark.parametrize("what", [*FOUND_BY_A_LOOK, *FOUND_BY_READING])
 def test_each_damage_is_found_and_mended_and_the_second_run_is_clean(memory, what):
-    """With a model at hand; every answer is as before, and nothing needs the model but what the cache has lost."""
+    """With a model; every answer is as before, and only what the cache has lost needs the model."""
     part, damage = (FOUND_BY_A_LOOK | FOUND_BY_READING)[what]
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         before = store.recall("number7").hits, store.sessions(), store.head()
@@ -252,7 +252,7 @@ def test_a_look_at_segments_loads_neither_numpy_nor_faiss(memory, call):
 
 
 def test_too_little_memory_is_no_damage(memory, monkeypatch):
-    """Nothing is known of a segment that cannot be held, so nothing is set aside."""
+    """Nothing is known of a segment that cannot be locked, so nothing is quarantined."""
 
     def short(*_):
         raise MemoryError
@@ -288,7 +288,7 @@ def test_a_model_that_made_other_vectors_mends_only_its_own(memory):
 
 
 def test_bad_rows_are_deleted_and_the_others_stay(memory):
-    """One row of the cache less: the model is asked for one text."""
+    """One row of the cache less: the model embeds one text."""
     path = memory / "projections" / "embeddings.db"
     execute(
         path, "UPDATE embeddings SET vectors = zeroblob(1536) WHERE content = (SELECT min(content) FROM embeddings)"
@@ -393,7 +393,7 @@ def test_views_that_know_more_than_the_log_are_kept_when_they_are_made_anew(memo
 
 @pytest.mark.parametrize("state", ["ahead", "diverged", "other-log"])
 def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(memory, tmp_path, state):
-    """Nobody has to be asked for an answer, and nobody loses the only copy by asking."""
+    """No answer needs a repair first, and no check loses the only copy."""
     folder = tmp_path / state
     with MemoryStore.open(memory, model=None) as store:
         if state != "other-log":
@@ -495,7 +495,7 @@ def test_views_that_are_found_damaged_when_they_are_read_up_are_made_anew_by_the
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
 def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, name):
-    """Busy, or not ours to read: whoever can, may find nothing wrong with it."""
+    """Busy, or without permission to read: another process may find nothing wrong with it."""
     path = memory / "projections" / name
     path.rename(path.with_name("elsewhere"))
     path.mkdir()
@@ -539,7 +539,7 @@ def test_a_missing_trigger_and_a_cut_off_tail_are_seen_at_a_glance(memory, tmp_p
 
 
 def test_a_doctor_in_an_open_store_disturbs_no_later_call(memory):
-    """The store has views, vectors and snapshots open while they are set aside: it opens the new ones."""
+    """The store has views, vectors and snapshots open while they are quarantined: it opens the new ones."""
     with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
         before = store.recall("number7").hits
         (segment_of(memory / "projections") / "vectors.f32").write_bytes(b"")

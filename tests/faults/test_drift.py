@@ -161,7 +161,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_damage_that_shows_in_sizes_is_told_without_reading_contents(filled, folder, what):
-    """By stat and by the manifest's own seal; a damaged manifest accuses nobody of lost history."""
+    """By stat and by the manifest's own checksum; a damaged manifest accuses no log of lost history."""
     (segment,) = segments_of(folder)
     DAMAGES[what](segment)
     status = filled.status()
@@ -182,7 +182,7 @@ def test_times_of_files_decide_nothing(filled, folder):
 
 
 def test_other_models_are_named_and_the_active_one_is_missed(filled, folder):
-    """Given the fingerprint that recalls use; without it each generation is judged by itself."""
+    """Given the fingerprint that recalls use; without it each generation is judged separately."""
     log, root = log_of(filled), vectors_of(folder)
     (by_itself,) = generations(root, log)
     assert by_itself.state == "current"
@@ -244,7 +244,7 @@ def test_status_lists_the_turns_that_the_model_refused(folder, clock):
 
 
 def test_a_model_whose_vectors_know_more_than_the_log_is_loud_though_it_is_not_active(older, tmp_path):
-    """A witness is heard whoever it is."""
+    """Every kind of witness counts."""
     with MemoryStore.open(older, model=None, create=False) as store:
         assert generations(vectors_of(older), log_of(store), active="f" * 64)[0].state == "ahead"
 
@@ -366,7 +366,7 @@ def test_what_the_log_does_not_cover_stays_where_it_is_unless_an_operator_says_s
 
 
 def test_verify_hears_a_witness_in_quarantine_until_it_is_purged(older):
-    """A segment that was set aside because it is ahead is the one thing that knows of the lost tail."""
+    """A segment quarantined because it is ahead is the only trace of the lost tail."""
     with MemoryStore.open(older, model=None, create=False) as store:
         store.admin.doctor(fix=True)
         assert [(finding.kind, finding.position) for finding in store.verify().findings] == [(Kind.WITNESS, HEAD + 1)]
@@ -392,7 +392,7 @@ def test_every_state_has_its_words_and_each_action_is_one_sentence_with_a_comman
 
 
 def test_a_full_quarantine_is_said_loudly(filled, folder, monkeypatch):
-    """What is damaged stays in its place then, and nobody would know."""
+    """A damaged file then stays in its place, and it would go unnoticed."""
     from mnemolog.projections import quarantine
 
     monkeypatch.setattr(quarantine, "ITEMS_MAX", 1)

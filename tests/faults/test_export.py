@@ -239,7 +239,7 @@ def test_every_flipped_bit_of_an_export_is_refused_or_changes_nothing(exported, 
 
 @pytest.mark.parametrize("taken", ["key", "version"])
 def test_an_export_that_no_log_could_be_is_refused(exported, tmp_path, taken):
-    """Whoever forges one has to forge a log: with all links right, a stream has one event of a version and key."""
+    """To forge an export is to forge a log: with all links right, a stream has one event of a version and key."""
     lines = lines_of(exported)
     if taken == "key":
         lines[3]["key"] = lines[5]["key"] = "same"
@@ -295,7 +295,7 @@ def test_a_store_that_has_the_beginning_gets_the_rest(store, exported, tmp_path)
 
 
 def test_a_store_with_another_history_is_left_as_it_is(store, exported, tmp_path):
-    """Of another log; of the same log gone on differently; behind a gap; a folder of somebody else."""
+    """Of another log; of the same log continued differently; after a gap; into the folder of another program."""
     copy, other, foreign = tmp_path / "copy", tmp_path / "other", tmp_path / "foreign"
     import_log(exported, copy)
     give_keys(store, copy, tmp_path / "keys")
@@ -394,7 +394,7 @@ def test_a_damaged_log_is_not_exported(store, exported, tmp_path, position):
 
 
 def test_sealed_states_are_opaque(store, tmp_path, seed):
-    """Export, import and script look at no state: bytes that nobody can decode go there and back."""
+    """Export, import and script read no state: undecodable bytes are exported and imported unchanged."""
     random_bytes = random.Random(seed).randbytes
     states = [b"\xc1" + random_bytes(size) for size in range(50)]
     log_of(store).transact(lambda tx: [tx.append_stored("session/x", "turn.recorded.v1", state) for state in states])
@@ -405,7 +405,7 @@ def test_sealed_states_are_opaque(store, tmp_path, seed):
 
 
 def test_a_conversation_that_speaks_of_exports_is_a_conversation(tmp_path):
-    """What a file is, is told by what its first line says and not by a word in it."""
+    """The first line decides what a file is, not a word in it."""
     spoken = tmp_path / "turns.jsonl"
     spoken.write_text('{"text": "mnemolog-export", "session": "s", "line": "header"}\n')
     assert not is_log_export(spoken)

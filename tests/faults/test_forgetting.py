@@ -168,7 +168,7 @@ def test_single_turns_leave_no_trace_either(filled):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_kill_at_any_step_is_gone_on_with(filled, processes, step):
-    """Whoever opens the store next completes it; what is not forgotten is as it was."""
+    """The next process to open the store completes it; what is not forgotten is as it was."""
     with reopened(filled) as store:
         before = good_answers(store)
     process, pipe = processes.start(forget_and_die, str(filled), "bad", step)

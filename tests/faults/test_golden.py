@@ -76,7 +76,7 @@ def test_a_golden_store_opens_verifies_and_answers_as_it_did(release, tmp_path, 
 
 @pytest.mark.parametrize("way", [copied, without_projections, imported])
 def test_a_golden_store_finds_by_meaning_and_goes_on(release, tmp_path, way):
-    """Its vectors are used or made anew, and it can be written to."""
+    """Its vectors are used or rebuilt, and it can be written to."""
     with MemoryStore.open(way(release, tmp_path / "copy"), model=encoder(), create=False) as store:
         best = store.recall("Noted: Lisbon.", k=1, mode="vector").hits[0]
         assert (best.text, best.key) == ("Noted: Lisbon.", "t2")
@@ -104,7 +104,7 @@ def test_a_copy_is_judged_by_what_it_says(release, tmp_path):
 
 
 def test_the_builder_makes_the_same_log_again(tmp_path):
-    """Clock and ids are its own, so that a golden store can be explained, and made anew before its release is out."""
+    """Clock and ids are its own, so a golden store is explainable, and can be made again before its release."""
     make(tmp_path / "one", encrypt=False)
     make(tmp_path / "two", encrypt=False)
     for name in ("export.jsonl", "head.txt", "expected.json"):

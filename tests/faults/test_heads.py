@@ -109,7 +109,7 @@ def test_a_head_of_another_log_is_a_finding(noted, heads, tmp_path):
 
 
 def test_no_head_is_noted_behind_one_that_contradicts_the_log(tampering, noted, heads):
-    """A witness that took whatever it is told would witness nothing."""
+    """A witness that accepted anything would be worthless."""
     heads.write_text(heads.read_text().splitlines()[2] + "\n")  # The one at 5 is the last.
     before = heads.read_bytes()
     rewrite(tampering, 4)
@@ -170,7 +170,7 @@ def test_a_head_is_durable_before_it_is_returned(store, heads, monkeypatch):
 
 @pytest.mark.parametrize("written", [0, 1, 60])
 def test_half_a_head_is_taken_back(noted, heads, monkeypatch, written):
-    """Where the disk has no room for all of a line: what is there stays a file of heads."""
+    """If the disk has no room for a whole line, the file stays a file of heads."""
     before, write = heads.read_bytes(), os.write
     monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:written]))
     with pytest.raises(StorageFull):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.promise("P1")
 @pytest.mark.promise("P1", "interrupts")
 @pytest.mark.parametrize("helpers", [0, 3])
 def test_interrupts_leave_a_store_that_records_on(processes, folder, rng, seed, tries, helpers):
-    """Thousands of interrupts: nobody hangs, nothing acknowledged is missing, nothing is there twice."""
+    """Thousands of interrupts: no thread hangs, nothing acknowledged is missing, nothing is recorded twice."""
     pipe = processes.start(append_under_interrupts, str(folder), rng.randrange(2**32), tries, helpers)[1]
     (answer,) = messages(pipe)
     assert isinstance(answer, tuple), f"{answer}, seed {seed}"

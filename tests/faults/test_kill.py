@@ -185,7 +185,7 @@ def test_a_retry_after_a_lost_acknowledgement_adds_nothing(processes, folder, rn
 @pytest.mark.timeout(7200)
 @pytest.mark.promise("P5", "kills")
 def test_a_retry_after_a_kill_records_each_turn_once(processes, tmp_path, rng, seed, tries):
-    """Whatever moment it was killed at: what is recorded again under the same keys is there once."""
+    """Whatever moment it was killed at: a turn recorded again under the same key exists once."""
     for number in range(tries):
         folder, label = tmp_path / f"store{number // KILLS_PER_STORE}", f"run{number}"
         told = kill_at_random(

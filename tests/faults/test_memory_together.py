@@ -72,7 +72,7 @@ def test_of_two_processes_that_update_one_task_neither_loses_an_update(processes
 
 @pytest.mark.parametrize("snapshot_every", [7, 1_000])
 def test_eight_threads_at_one_handle_leave_what_a_fold_from_zero_gives(folder, rng, seed, monkeypatch, snapshot_every):
-    """Set, get, note, checkpoint, restore and look back, all at once: no exception, no value that nobody set."""
+    """Set, get, note, checkpoint, restore and look back, all at once: no exception, no value that was never set."""
     monkeypatch.setattr(states, "SNAPSHOT_EVERY", snapshot_every)
     seeds = [rng.randrange(2**32) for _ in range(8)]
     with MemoryStore.open(folder, model=None) as store:

@@ -67,7 +67,7 @@ def test_text_always_covers_the_head(store, encoder):
 
 @pytest.mark.parametrize("position", [-1, 3])
 def test_a_position_that_is_not_in_the_log_is_refused(store, position):
-    """Waiting for it could take for ever."""
+    """Waiting for it might never end."""
     record(store, "tea")
     with pytest.raises(InvalidInput, match="at_least"):
         store.recall("tea", at_least=position)
@@ -103,7 +103,7 @@ def test_a_model_that_fails_altogether_is_raised_with_the_distance(folder):
 
 
 def test_a_projector_that_is_stuck_is_not_waited_for_beyond_the_time(folder):
-    """Here the model itself is stuck, so nobody can do its work."""
+    """Here the model itself is stuck, so no process can do its work."""
     encoder = Stuck()
     with MemoryStore.open(folder, model=encoder) as store:
         good, bad = record(store, "tea", "stuck")

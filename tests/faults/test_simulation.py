@@ -61,7 +61,7 @@ def test_the_simulation_sees_a_store_that_is_wrong_and_makes_the_script_short(tm
 
 
 def test_a_script_that_kills_its_process_is_told_and_ends_the_run(tmp_path):
-    """Nobody waits for what it was at: its seed is among those that are named, and there are no more than processes."""
+    """Its work is not waited for: its seed is among those named, and no more are named than processes."""
     done, (told,) = play_all(seeds_of(1, 40), str(tmp_path), dying_amid, workers=2)
     assert done < 40
     assert FATAL in told

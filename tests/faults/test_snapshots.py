@@ -199,7 +199,7 @@ def test_a_full_disk_takes_no_snapshot_and_keeps_no_read_from_answering(folder, 
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_folder_that_takes_no_file_keeps_no_read_from_answering(processes, damaged):
-    """`projections` belongs to somebody else; a damaged file in it cannot go to quarantine either."""
+    """`projections` belongs to another user; a damaged file in it cannot be quarantined either."""
     (answer,) = messages(processes.start(keep_memory_without_permission, damaged)[1])
     assert answer == {"n": 39, "notes": 40, "restored": 3, "then": 3}
 

@@ -130,7 +130,7 @@ def test_turns_that_are_queued_land_before_the_switch_that_was_called_behind_the
 
 @pytest.mark.parametrize("reason", ["compress", "rewind"])
 def test_a_switch_in_place_behind_a_queued_switch_is_of_the_session_that_one_entered(store, reason):
-    """Which session the agent is in is known when the switch is made, not when it is asked for."""
+    """Which session the agent is in is decided when the switch is made, not when it is requested."""
     start_two(store)
     store.session("other").record("user", "said in the other one")
     outcomes = []
@@ -149,7 +149,7 @@ def test_a_switch_in_place_behind_a_queued_switch_is_of_the_session_that_one_ent
 
 
 def test_switches_of_many_threads_make_one_chain(store, rng, seed):
-    """Each leaves the session that the one before it entered; nobody is refused; turns stay where they were said."""
+    """Each leaves the session that the one before it entered; none is refused; turns stay where they were said."""
     start_two(store)
     together = threading.Barrier(THREADS)
     seeds = [rng.randrange(2**32) for _ in range(THREADS)]

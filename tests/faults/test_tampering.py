@@ -153,7 +153,7 @@ def test_removed_events_are_found_though_the_others_moved_up(tampering):
 
 
 def test_a_removed_tail_is_found_by_the_number_it_had(tampering, bare):
-    """SQLite remembers the highest position it gave, without any witness of ours."""
+    """SQLite remembers the highest position it gave, without a witness of mnemolog."""
     tampering.execute("DELETE FROM events WHERE position > 12")
     tampering.put_triggers_back()
     (found,) = verify(bare).findings
@@ -175,7 +175,7 @@ def test_a_removed_tail_is_still_found_after_more_was_recorded(tampering):
 
 
 def test_a_removed_tail_without_traces_needs_a_witness(tampering, bare, head):
-    """With the counter set back too, only somebody who remembers can tell: and does."""
+    """With the counter set back too, only a witness can reveal it: and does."""
     tampering.execute("DELETE FROM events WHERE position > 12")
     tampering.execute("UPDATE sqlite_sequence SET seq = 12 WHERE name = 'events'")
     tampering.put_triggers_back()
@@ -241,7 +241,7 @@ def test_an_event_inserted_into_the_past_is_found(tampering):
 
 @pytest.mark.parametrize("position", [0, -1, -(2**63)])
 def test_an_event_before_the_first_position_is_found(tampering, position):
-    """No walk from the beginning meets it, but whoever reads a stream does."""
+    """No walk from the beginning meets it, but a reader of the stream does."""
     tampering.execute(
         "INSERT INTO events SELECT ?, stream, 99, topic, state, NULL, recorded_at, digest FROM events LIMIT 1",
         (position,),
@@ -271,7 +271,7 @@ def test_a_removed_index_is_found(tampering, index):
 
 
 def test_an_index_that_lacks_an_event_is_found(tampering):
-    """Every row and every digest is right, and yet whoever reads by stream misses one."""
+    """Every row and every digest is right, and yet a reader of the stream misses one."""
     tampering.execute("DROP INDEX events_sparse")
     (made,) = (index for index in EVENTS_TABLE.indexes if index.name == "events_sparse")
     asked = "topic <> 'turn.recorded.v1'"

@@ -83,7 +83,7 @@ def keep_below(store, warn_bytes):
 
 
 def test_it_is_emptied_while_others_go_on_writing(folder, reader, monkeypatch):
-    """Nobody who writes is held up, and nobody who writes holds it up for ever."""
+    """No writer is held up, and no writer holds it up without end."""
     monkeypatch.setattr(wal_checkpointer, "HELD_RETRY_S", 0.05)
     with MemoryStore.open(folder, model=None) as store:
         keep_below(store, MIB)
