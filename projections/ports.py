@@ -16,6 +16,14 @@ if TYPE_CHECKING:  # What needs no vectors starts without numpy.
     from numpy.typing import NDArray
 
 
+class Listener(Protocol):
+    """An object to notify of commits; `threading.Event` is one."""
+
+    def set(self) -> None:
+        """Called by the thread that writes: must be quick and must not raise."""
+        ...
+
+
 class Log(Protocol):
     """The truth, to be read in order."""
 
@@ -30,6 +38,14 @@ class Log(Protocol):
 
     def head(self) -> Head:
         """The last committed position with its digest. Position 0 when the log is empty."""
+        ...
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener.set()` after every commit of this process."""
+        ...
+
+    def unlisten(self, listener: Listener) -> None:
+        """Undo `listen`."""
         ...
 
     def digest_at(self, position: Position) -> bytes | None:
