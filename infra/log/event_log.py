@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -375,11 +375,9 @@ class EventLog:
         self._require_usable()
         self.engine.copy_to(target, moved=moved)
 
-    @contextmanager
-    def _reading(self) -> Iterator[LogReader]:
+    def _reading(self) -> AbstractContextManager[LogReader]:
         self._require_usable()
-        with self.engine.reading() as reads:
-            yield reads
+        return self.engine.reading()
 
     def _require_usable(self) -> None:
         if self._closed:

@@ -1,7 +1,7 @@
-"""Many threads, one writer: the thread at the front of the queue writes for all that wait behind it.
+"""Many threads, one writer: the thread at the front of the queue writes for all that wait after it.
 
 This is the leader-and-followers scheme of LevelDB's write queue (`DBImpl::Write`): no thread of its own,
-so a lone caller pays for no hand-over, and while one group is being made durable the next one gathers.
+so a lone caller pays for no hand-over, and while one group becomes durable the next one gathers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Request(Generic[Context]):
         self.settled = self.orphaned = False
         self.gate: threading.Lock | None = None
         self.wakes: Request[Context] | None = None
-        """Who is settled too and to be woken by us: one after the other, they do not fight for the GIL."""
+        """A settled request that this one wakes: woken one after the other, they do not fight for the GIL."""
 
 
 class GroupCommit(Generic[Context]):
@@ -43,7 +43,7 @@ class GroupCommit(Generic[Context]):
 
     `run_group` gets 1 to `GROUP_MAX` requests and settles each: sets `result` or `error`, and `settled`.
     It runs in the thread of one of the submitters. What it leaves unsettled by raising is run again as
-    part of the next group. An interrupt (Ctrl-C) may hit a submitter anywhere: whoever leads hands over.
+    part of the next group. An interrupt (Ctrl-C) may hit a submitter anywhere: the leader then hands over.
     """
 
     def __init__(self, run_group: Callable[[Sequence[Request[Context]]], None]) -> None:
@@ -54,7 +54,7 @@ class GroupCommit(Generic[Context]):
         self._leader: Request[Context] | None = None
         self._in_flight = 0
         self._awaited = 0
-        """The length of the queue that a leader waits for, who then waits for `_company` to be opened."""
+        """The length of the queue that a leader waits for. `_company` is opened when it is reached."""
         self._company = threading.Lock()
         self._patience_s = 0.0
         self._last_group = 1
@@ -115,9 +115,9 @@ class GroupCommit(Generic[Context]):
         self._hand_over(own)
 
     def _gather(self) -> list[Request[Context]]:
-        """Return the group to write: those that wait, after letting those of the last group come back.
+        """Return the group to write: the waiting requests, once those of the last group had time to come back.
 
-        They were woken a moment ago and would find us writing alone. We wait no longer than writing takes.
+        Their callers were woken a moment ago and would find us writing alone. We wait no longer than a write takes.
         """
         with self._mutex:
             missing = self._last_group - len(self._queue)
@@ -134,7 +134,7 @@ class GroupCommit(Generic[Context]):
         return group
 
     def _leave(self, request: Request[Context]) -> None:
-        """Take back the request of a caller who was interrupted, so that nobody waits for it or through it."""
+        """Take back the request of an interrupted caller, so that no other request waits for it."""
         if self._leader is request:
             self._hand_over(request)
         with self._mutex:
@@ -147,7 +147,7 @@ class GroupCommit(Generic[Context]):
             _open(request.wakes)
 
     def _hand_over(self, own: Request[Context]) -> None:
-        """Let go of who is settled, and have the next one lead. May be done again after an interrupt."""
+        """Release the settled requests, and let the next one lead. May be called again after an interrupt."""
         with self._mutex:
             queue, written = self._queue, self._in_flight
             if len(queue) == 1 and queue[0] is own:
@@ -169,6 +169,6 @@ class GroupCommit(Generic[Context]):
 
 
 def _open(request: Request[Any]) -> None:
-    # Open already: its caller has not come to it yet. Closed again: it has passed, and does not come back.
+    # Open already: its caller has not reached it yet. Closed again: it has passed and does not come back.
     if request.gate is not None and request.gate.locked():
         request.gate.release()

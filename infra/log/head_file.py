@@ -1,4 +1,4 @@
-"""A file of heads, kept elsewhere: what the log cannot change, and what it is held against."""
+"""A file of heads, kept outside the store: `verify` compares the log with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Line = tuple[int, Head]
 
 
 def read_heads(path: Path) -> Iterator[Line]:
-    """Yield every head of a file, in its order. Raises `WitnessUnreadable`, naming the line that is none."""
+    """Yield every head of a file, in its order. Raises `WitnessUnreadable`, naming the invalid line."""
     try:
         with path.open("rb") as file:
             yield from _heads_in(path, file)
@@ -30,10 +30,10 @@ def read_heads(path: Path) -> Iterator[Line]:
 
 
 def append_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
-    """Append a head to a file, which is made if there is none. It is durable when this returns.
+    """Append a head to a file, which is created if it does not exist. The head is durable when this returns.
 
-    `head_after` is told the last head of the file and gives the next one, or raises, and then nothing is written.
-    Of several processes one does so at a time. Raises `WitnessUnreadable`, `StoreNotWritable`, `StorageFull`.
+    `head_after` receives the last head of the file and returns the next one; where it raises, nothing is written.
+    Only one process does so at a time. Raises `WitnessUnreadable`, `StoreNotWritable`, `StorageFull`.
     """
     with mapped_to_store_errors(path):
         is_new = not path.exists()
@@ -64,7 +64,7 @@ def _heads_in(path: Path, file: BinaryIO) -> Iterator[Line]:
 
 
 def _write(file: BinaryIO, data: bytes) -> None:
-    """Append `data` durably. Where there is no room for all of it, none is left: half a line would be no head."""
+    """Append `data` durably. Where there is no room for all of it, nothing is written: half a line is no head."""
     end = file.seek(0, os.SEEK_END)
     try:
         if os.write(file.fileno(), data) != len(data):
@@ -76,7 +76,7 @@ def _write(file: BinaryIO, data: bytes) -> None:
 
 
 def _separator(file: BinaryIO) -> bytes:
-    """Return what must stand before the next line: whoever wrote the last one may have left it unended."""
+    """Return the separator before the next line: the last line may lack its newline."""
     end = file.seek(0, os.SEEK_END)
     if end == 0:
         return b""

@@ -1,4 +1,4 @@
-"""Is a log file what was made? Its layout, its pages, its indexes, and the counter of its positions."""
+"""Check a log file: its layout, its pages, its indexes, and its lowest position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS, EVENTS, LOG
 
 PROBLEMS_MAX: Final = 100
-"""So many of the problems that SQLite finds with a file are asked for."""
+"""The most problems to ask SQLite for."""
 
 _DIALECT: Final = sqlite.dialect()
 
@@ -22,9 +22,9 @@ def _compiled(made: CreateTable | CreateIndex) -> list[str]:
 
 
 def _words(sql: str | None) -> list[str]:
-    """Return a statement without the spaces that another SQLAlchemy may set in another way.
+    """Return the words of a statement: another version of SQLAlchemy may set spaces differently.
 
-    Those that it never sets, of which SQLite knows more, are damage.
+    White space that SQLAlchemy never writes counts as damage.
     """
     return [word for word in re.split(r"[ \t\n]+", str(sql or "")) if word]
 
@@ -35,13 +35,13 @@ _MADE: Final = {
     "sqlite_sequence": ("table", "sqlite_sequence", _words("CREATE TABLE sqlite_sequence(name,seq)")),
     "sqlite_autoindex_events_1": ("index", EVENTS.name, []),
 }
-"""By name: the kind of every table and index of a log file, the table it belongs to, and how it is made."""
+"""By name: the kind of every table and index of a log file, the table it belongs to, and its definition."""
 
 
 def contradictions(connection: Any) -> list[str]:
-    """Return what is wrong with the file of a driver connection beside what its rows say; reads all of it.
+    """Return what is wrong with the file of a driver connection beside the content of its rows. Reads all of it.
 
-    An index that lacks a row would hide an event from whoever reads by stream, and the rows do not tell.
+    An index that lacks a row hides an event from reads by stream, and the rows themselves do not show that.
     """
     try:
         checked = connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})").fetchall()
@@ -54,9 +54,9 @@ def _altered(connection: Any) -> list[str]:
     rows = connection.execute("SELECT name, type, tbl_name, sql FROM sqlite_master").fetchall()
     found = {name: (kind, table, _words(sql)) for name, kind, table, sql in rows}
     other = [name for name, made in _MADE.items() if found.get(name) != made]
-    # Whether a trigger is there and says what it should is asked elsewhere: a log without one may still be whole.
+    # Missing and altered triggers are checked elsewhere: a log without one may still be whole.
     moved = [name for name in APPEND_ONLY_TRIGGERS if name in found and found[name][1] != name.split("_")[0]]
-    return [f"{name} is not laid out as it was made" for name in (*other, *moved)]
+    return [f"{name} is not laid out as it was created" for name in (*other, *moved)]
 
 
 def _early(connection: Any) -> list[str]:

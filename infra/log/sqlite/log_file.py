@@ -1,4 +1,4 @@
-"""The file of a log: found, judged to be one of ours, or created together with its keys."""
+"""The file of a log: recognized as a log of mnemolog, or created together with its keys."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LOG_FILE: Final = "log.db"
 def find_or_create(
     folder: Path, *, clock: Clock, create: bool, encrypt: bool | None, identity: Identity | None = None
 ) -> Identity:
-    """Return the identity of the log in `folder`, created where nothing is there and `create` is set.
+    """Return the identity of the log in `folder`, created where there is none and `create` is set.
 
-    With `identity` what is created is a copy of the log that has it, without its keys. A new one is encrypted unless
-    `encrypt` is False; `InvalidInput` where one that is there is not as `encrypt` says. Raises `StoreNotFound`,
+    With `identity` the new log is a copy of the log that has it, without its keys. A new log is encrypted unless
+    `encrypt` is False; `InvalidInput` where an existing log contradicts `encrypt`. Raises `StoreNotFound`,
     `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and the driver's errors.
     """
     found = _find(folder)
@@ -38,7 +38,7 @@ def find_or_create(
         found = _create(folder, clock=clock, create=create, encrypt=encrypt is not False, identity=identity)
     if encrypt is not None and encrypt != found.is_sealed:
         was = "with encryption" if found.is_sealed else "without encryption"
-        why = f"the store was created {was}, which cannot be changed; leave it out to open it as it is"
+        why = f"the store was created {was}, which cannot be changed; leave `encrypt` out to open it"
         raise errors.InvalidInput("encrypt", why)
     return found
 
@@ -46,7 +46,7 @@ def find_or_create(
 def _find(folder: Path) -> Identity | None:
     """Return the identity of the log in `folder`, or None where a new one may be created.
 
-    Looks through a connection that changes nothing: the file may be somebody else's database.
+    Reads through a connection that changes nothing: the file may be another program's database.
     """
     path = folder / LOG_FILE
     if not folder.exists():
@@ -70,7 +70,7 @@ def _find(folder: Path) -> Identity | None:
         row = connection.execute("SELECT log_id, format, created_at FROM log").fetchone()
     except dbapi2.DatabaseError as error:
         if "not a database" in str(error):
-            raise errors.NotAStore(folder, f"{LOG_FILE} is no SQLite database") from error
+            raise errors.NotAStore(folder, f"{LOG_FILE} is not a SQLite database") from error
         raise
     finally:
         connection.close()
@@ -92,14 +92,14 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
         raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
     made = identity or Identity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
     if encrypt and identity is None:
-        # The keys first, durably: a log whose keys were lost could never be read.
+        # The keys first, durably: a log without its keys could never be read.
         made = Identity(keys_file.create(folder, created_at=made.created_at), LOG_FORMAT, made.created_at)
         _sync_names(folder)
     engine = sqlite.create_engine(folder / LOG_FILE, synchronous="FULL", create=True)
     try:
         with engine.connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if not sa.inspect(connection).has_table("log"):  # Another process may have been quicker.
+            if not sa.inspect(connection).has_table("log"):  # Another process may have created it meanwhile.
                 create_schema(connection, **made._asdict())
             connection.exec_driver_sql("COMMIT")
     finally:

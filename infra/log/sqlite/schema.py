@@ -1,4 +1,4 @@
-"""What a log file looks like, and what no connection of ours may do to it."""
+"""The schema of a log file, and what our connections must never do to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EVENTS: Final = sa.Table(
 
 sa.Index("events_key", EVENTS.c.stream, EVENTS.c.key, unique=True, sqlite_where=sa.text("key IS NOT NULL"))
 
-# Everything of a stream but its turns: what a session is stays quick to read however long it talks.
+# Everything in a stream but its turns: the state of a session stays quick to fold however long it talks.
 NOT_A_TURN: Final = "topic <> 'turn.recorded.v1'"
 sa.Index("events_sparse", EVENTS.c.stream, EVENTS.c.version, sqlite_where=sa.text(NOT_A_TURN))
 
@@ -54,7 +54,7 @@ APPEND_ONLY_TRIGGERS: Final = {
 }
 
 ROWS_MAX: Final = 64
-"""Rows that one statement inserts at most."""
+"""The most rows in one statement."""
 
 _COLUMNS: Final = ("position", "stream", "version", "topic", "state", "recorded_at", "digest")
 
@@ -66,11 +66,11 @@ def _insert_statements(columns: tuple[str, ...]) -> dict[int, str]:
 
 
 INSERT_EVENTS: Final = _insert_statements((*_COLUMNS, "key"))
-"""Insert statements by the number of rows they take. One statement gives up the GIL once, not once a row, and
-is a transaction of its own."""
+"""Insert statements by their number of rows. One statement releases the GIL once, not once per row, and is a
+transaction of its own."""
 
 INSERT_KEYLESS: Final = _insert_statements(_COLUMNS)
-"""The same for rows without an idempotency key: to bind a None, pysqlite3 first looks for an adapter of it."""
+"""The same for rows without an idempotency key: binding None makes pysqlite3 look for an adapter first."""
 
 
 def create_schema(connection: sa.Connection, *, log_id: str, log_format: int, created_at: int) -> None:
@@ -102,7 +102,7 @@ def altered_triggers(found: dict[str, str]) -> list[str]:
 
 
 def forbid_rewriting(driver_connection: Any) -> None:
-    """Refuse, on this connection for ever, what would take the append-only triggers away or around.
+    """Refuse, for the life of this connection, what would remove or bypass the append-only triggers.
 
     The triggers refuse changes of rows from any connection; this refuses dropping them from ours.
     """
@@ -114,7 +114,7 @@ def _authorize(action: int, first: str | None, second: str | None, _db: str | No
         return _DENY
     if action in (_INSERT_ROW, _UPDATE, _DELETE) and first in ("sqlite_master", "sqlite_sequence"):
         return _DENY
-    # A pragma with a value changes the connection: recursive_triggers=OFF or writable_schema=ON open doors.
+    # A pragma with a value changes the connection: recursive_triggers=OFF or writable_schema=ON would allow that.
     if action == _PRAGMA and second is not None and first not in _HARMLESS_PRAGMAS:
         return _DENY
     return _OK

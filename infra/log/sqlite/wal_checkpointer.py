@@ -1,8 +1,8 @@
-"""The write-ahead log of `log.db`: how large it is, who keeps it so, and having it emptied when that ends.
+"""The write-ahead log of `log.db`: its size, the processes that keep it large, and emptying it afterwards.
 
 SQLite moves what is committed from there into the database, up to what the oldest reader still sees. A reader that does
-not end keeps everything behind that in the file, which then grows with every commit. Nothing is lost or wrong by that,
-but disk is used and reading becomes slow.
+not end keeps everything after that in the file, which then grows with every commit. Nothing is lost or wrong, but disk
+is used and reads become slow.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.runtime import fork_guard, shutdown
 
 WARN_BYTES: Final = 32 << 20
-"""From here on it is said, and worked against. Usually it stays below 5 MB (1,000 pages, SQLite's figure)."""
+"""From this size on it is reported and emptied. It usually stays below 5 MB (1,000 pages, SQLite's figure)."""
 LOOK_EVERY: Final = 64
-"""Commits between two looks at its size."""
+"""Commits between two checks of its size."""
 HELD_RETRY_S: Final = 1.0
-"""How long to wait before looking again whether the reader has ended."""
+"""How long to wait before checking again whether the reader has ended."""
 BUSY_RETRY_S: Final = 0.05
-"""The same where it is only somebody who writes at this moment."""
+"""The same where another connection only writes at this moment."""
 CLOSE_TIMEOUT_S: Final = 1.0
 
 _LOCKS: Final = Path("/proc/locks")
@@ -44,17 +44,17 @@ class Checkpointed(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """Frames that are in the write-ahead log only."""
+        """Frames that are only in the write-ahead log."""
         return max(0, self.frames - self.moved)
 
 
 def wal_of(database: Path) -> Path:
-    """Return where the write-ahead log of a database lies."""
+    """Return the path of the write-ahead log of a database."""
     return database.with_name(f"{database.name}-wal")
 
 
 def size_bytes(database: Path) -> int:
-    """Return how large the write-ahead log of a database is; 0 where there is none."""
+    """Return the size of the write-ahead log of a database; 0 where it does not exist."""
     try:
         return wal_of(database).stat().st_size
     except OSError:
@@ -62,7 +62,7 @@ def size_bytes(database: Path) -> int:
 
 
 def readers_of(database: Path) -> tuple[int, ...]:
-    """Return the numbers of the processes that read from the write-ahead log now, as far as the system tells."""
+    """Return the ids of the processes that read from the write-ahead log now, as far as the system reports them."""
     try:
         inode = database.with_name(f"{database.name}-shm").stat().st_ino
         locks = _LOCKS.read_text()
@@ -74,7 +74,7 @@ def readers_of(database: Path) -> tuple[int, ...]:
 
 
 def checkpoint(driver: Any, mode: str) -> tuple[bool, Checkpointed]:
-    """Ask SQLite to empty the write-ahead log, or with `NOOP` only how far it is. Return whether it was hindered."""
+    """Checkpoint the write-ahead log; `NOOP` changes nothing. Return whether SQLite was busy, and how far it is."""
     busy, frames, moved = driver.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return bool(busy), Checkpointed(max(0, frames), max(0, moved))
 
@@ -92,10 +92,10 @@ class Commits(Protocol):
 
 
 class WalKeeper:
-    """Looks at the size of a write-ahead log now and then; where it is large, a thread works at it until it is not.
+    """Checks the size of a write-ahead log now and then; where it is large, a thread empties it.
 
     The thread never holds up a writer: it moves what it can (`PASSIVE`), and empties the file (`TRUNCATE`) only
-    when everything was moved, without waiting for anybody.
+    when everything was moved, without waiting for a lock.
     """
 
     def __init__(self, database: Path, commits: Commits, *, warn_bytes: int = WARN_BYTES) -> None:
@@ -109,7 +109,7 @@ class WalKeeper:
         commits.listen(self)
 
     def set(self) -> None:
-        """Take note of a commit. Called by the thread that writes: nearly always it only counts."""
+        """Count a commit. Called by the thread that writes: nearly always it does nothing else."""
         self._commits += 1
         if not self._commits % LOOK_EVERY:
             with suppress(OSError):
@@ -134,14 +134,14 @@ class WalKeeper:
         with self._mutex:
             if self._thread is None and not self._closing.is_set():
                 thread = threading.Thread(target=self._run, name="mnemolog-wal", daemon=True)
-                with suppress(RuntimeError):  # No more threads: the next look tries again.
+                with suppress(RuntimeError):  # No more threads: the next check tries again.
                     thread.start()
                     self._thread = thread
 
     def _run(self) -> None:
         try:
             with sqlite.mapped_errors(self._database):
-                # Waits for nobody, so that it never stands in the way of one who writes.
+                # Waits for no lock, so that it never holds up a writer.
                 engine = sqlite.create_engine(self._database, synchronous="FULL", busy_timeout_s=0)
                 try:
                     with engine.connect() as connection:
@@ -158,7 +158,7 @@ class WalKeeper:
         said = 0
         while not self._closing.is_set() and (size := size_bytes(self._database)) >= self._warn_bytes:
             pause_s = BUSY_RETRY_S
-            with suppress(dbapi2.OperationalError):  # Somebody else has a lock: later.
+            with suppress(dbapi2.OperationalError):  # Another connection has a lock: later.
                 hindered, found = checkpoint(driver, "PASSIVE")
                 if found.waiting:
                     pause_s = HELD_RETRY_S
