@@ -78,7 +78,6 @@ from .projections.vectors.inventory import GenerationStatus, SkippedTurn, Unused
 from .results import (
     CacheStatus,
     CheckpointAt,
-    ImportReport,
     MemoryStats,
     ModelActivation,
     ModelAt,
@@ -133,7 +132,6 @@ __all__ = [
     "Head",
     "Hit",
     "ImportRefused",
-    "ImportReport",
     "IndexerBusy",
     "InvalidInput",
     "KeysMissing",

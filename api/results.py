@@ -177,22 +177,6 @@ class ModelDrop(msgspec.Struct, frozen=True, kw_only=True):
     """Texts in the embedding cache. 0 with `keep_embeddings`, which makes building it again free of model calls."""
 
 
-class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import did."""
-
-    files: int
-    turns: int
-    """Turns read from the files."""
-    recorded: int
-    already_there: int
-    forgotten: int = 0
-    """Turns whose keys belong to content that was forgotten. They are not recorded again."""
-    sessions: int
-    """Sessions the turns belong to."""
-    refused: tuple[str, ...]
-    """Lines that were passed over, each as `path:line: why`. Empty unless the import was told to go on."""
-
-
 class TaskAt(msgspec.Struct, frozen=True, kw_only=True):
     """What a session works on."""
 

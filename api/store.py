@@ -40,7 +40,7 @@ from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.projections.recall.weights import Weights
 from mnemolog.projections.sql import queries
-from mnemolog.results import ImportReport, NewTurn, RebuildReport, Status, SwitchPreview
+from mnemolog.results import NewTurn, RebuildReport, Status, SwitchPreview
 from mnemolog.session import Session
 
 
@@ -189,38 +189,6 @@ class MemoryStore:
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
         return [recorded.turn() for recorded in self.parts.sessions.record_many(turns, late=late)]
-
-    def import_files(
-        self,
-        paths: Sequence[str | Path],
-        *,
-        format: str | None = None,  # noqa: A002
-        fields: Sequence[str] = (),
-        scope: str | None = None,
-        agent: str | None = None,
-        skip_bad: bool = False,
-        progress: Progress | None = None,
-    ) -> ImportReport:
-        """Record the conversations in `paths`: JSON Lines, Claude Code, Codex, ChatGPT or OpenAI messages.
-
-        Safe to run twice. `fields` maps other names, as `text=body,session=room+day` (docs/import.md);
-        `scope` and `agent` stand in where a file names none. Raises `ImportRefused`, naming file and line,
-        at the first line that cannot be recorded; with `skip_bad` such lines are listed in the report.
-        """
-        from mnemolog.adapters.importers import parse_field_map
-        from mnemolog.adapters.importers.import_files import import_files
-
-        return import_files(
-            self.parts.log,
-            self.parts.sessions.states,
-            [Path(path) for path in paths],
-            format=format,
-            fields=parse_field_map(fields) if fields else None,
-            scope=scope,
-            agent=agent,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
 
     def sessions(self, *, scope: str = "") -> list[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from mnemolog import AsyncMemoryStore, AsyncSession, MemoryStore, Session
+from mnemolog.adapters.importers import import_files_async
 from mnemolog.aio import worker_pools
 
 AT_ONCE = 100
@@ -127,7 +128,7 @@ async def gaps(folder: Path) -> dict[str, tuple[float, float]]:
     async with AsyncMemoryStore.open(folder / "gaps", model=Busy(2.0), background=False) as store:
         return {
             "nothing": await longest_gap(lambda: asyncio.sleep(2)),
-            "importing 50,000 turns": await longest_gap(lambda: store.import_files([said])),
+            "importing 50,000 turns": await longest_gap(lambda: import_files_async(store, [said])),
             "catching up with them": await longest_gap(store.admin.catch_up_views),
             "a recall, 2 s of Python in the model": await longest_gap(lambda: store.recall("hello", mode="vector")),
         }

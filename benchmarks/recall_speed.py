@@ -30,6 +30,7 @@ from pysqlite3 import dbapi2
 
 from benchmarks.quality.encoder import Remembering
 from mnemolog import MemoryStore
+from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
@@ -142,7 +143,7 @@ def measure(
     options: dict[str, Any] = {"model": encoder, "synchronous": "NORMAL", "background": False}
     with MemoryStore.open(folder / "store", **options) as store, bare_index(messages) as bare:
         with bar("import") as progress:
-            store.import_files([source], fields=[FIELDS], progress=progress)
+            import_files(store, [source], fields=[FIELDS], progress=progress)
         store.admin.catch_up_views()
         with bar("embed") as progress:
             store.admin.catch_up_vectors(progress=progress)

@@ -1,8 +1,19 @@
-"""Reading conversations that already exist: files in, turns out. Nothing here knows a store."""
+"""Import conversations that already exist: files in, turns out, recorded in a store by `import_files`."""
 
 from mnemolog.adapters.importers.detection import FORMATS, detect_format
 from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
+from mnemolog.adapters.importers.import_files import ImportReport, import_files, import_files_async
 from mnemolog.adapters.importers.read import read_turns
 from mnemolog.adapters.importers.turn import ImportedTurn
 
-__all__ = ["FORMATS", "FieldMap", "ImportedTurn", "detect_format", "parse_field_map", "read_turns"]
+__all__ = [
+    "FORMATS",
+    "FieldMap",
+    "ImportReport",
+    "ImportedTurn",
+    "detect_format",
+    "import_files",
+    "import_files_async",
+    "parse_field_map",
+    "read_turns",
+]

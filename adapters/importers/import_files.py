@@ -1,16 +1,19 @@
-"""Recording what importers read: streaming, in transactions of a bounded size, safe to run twice."""
+"""Record turns from files: streaming, in transactions of a bounded size, safe to run twice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from mnemolog.adapters.importers import ImportedTurn, read_turns
-from mnemolog.adapters.importers.fields import FieldMap
-from mnemolog.adapters.importers.turn import event_of
+from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
+from mnemolog.adapters.importers.read import read_turns
+from mnemolog.adapters.importers.turn import ImportedTurn, event_of
+from mnemolog.adapters.support.store_access import log_of, sessions_of, with_pools
+from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.application.commands import Recorded, record_turn
 from mnemolog.domain import errors, session
 from mnemolog.domain.events import SessionStarted
@@ -18,7 +21,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.history.states import SessionStates, evolve
-from mnemolog.results import ImportReport
+from mnemolog.store import MemoryStore
 
 BATCH_MAX: Final = 500
 BATCH_CHARACTERS_MAX: Final = 4 << 20
@@ -28,39 +31,58 @@ OnRefused = Callable[[errors.ImportRefused], None]
 BytesProgress = Callable[[int, int], None]
 
 
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import did."""
+
+    files: int
+    turns: int
+    """Turns read from the files."""
+    recorded: int
+    already_there: int
+    forgotten: int = 0
+    """Turns whose keys belong to content that was forgotten. They are not recorded again."""
+    sessions: int
+    """Sessions the turns belong to."""
+    refused: tuple[str, ...]
+    """Lines that were passed over, each as `path:line: why`. Empty unless the import was told to go on."""
+
+
 def import_files(
-    log: EventLog,
-    states: SessionStates,
-    paths: Sequence[Path],
+    store: MemoryStore,
+    paths: Sequence[str | Path],
     *,
     format: str | None = None,  # noqa: A002
-    fields: FieldMap | None = None,
+    fields: Sequence[str] | FieldMap = (),
     scope: str | None = None,
     agent: str | None = None,
     skip_bad: bool = False,
     progress: BytesProgress | None = None,
 ) -> ImportReport:
-    """Record the turns of `paths`. `scope` and `agent` stand in where a file names none.
+    """Record the turns of files that other programs wrote (docs/import.md).
 
-    A turn whose key is there with the same content is passed over, and one that was forgotten is counted only; so an
-    import that was cut off may simply be run again. The first line that cannot be recorded raises `ImportRefused`
-    (lines before it are recorded), or with `skip_bad` is listed in the report. `progress` is told bytes read, and in
-    all.
+    `fields` names fields as `--field` does (`target=name`). `scope` and `agent` are used where a file names none.
+    A turn whose key is recorded with the same content is skipped, and a forgotten one is only counted, so an
+    interrupted import can be repeated. The first line that cannot be recorded raises `ImportRefused` (lines before it
+    are recorded); with `skip_bad` such lines are listed in the report instead. `progress` receives bytes read and bytes
+    in all.
     """
+    log, states = log_of(store), sessions_of(store).states
+    field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields) if fields else None
+    files = [Path(path) for path in paths]
     refused: list[str] = []
     on_refused: OnRefused | None = (lambda error: refused.append(str(error))) if skip_bad else None
-    total = sum(path.stat().st_size for path in paths if path.exists())
+    total = sum(path.stat().st_size for path in files if path.exists())
     secret = b"" if log.keyring is None else log.keyring.secret()
     turns = recorded = forgotten = done = 0
     sessions: set[str] = set()
-    for path in paths:
+    for path in files:
         before = done
 
         def tell(read: int, _size: int, before: int = before) -> None:
             if progress is not None:
                 progress(before + read, total)
 
-        source = read_turns(path, format=format, fields=fields, progress=tell, on_refused=on_refused, secret=secret)
+        source = read_turns(path, format=format, fields=field_map, progress=tell, on_refused=on_refused, secret=secret)
         for batch in _batches(_with_defaults(source, scope=scope, agent=agent)):
             cancellation.check()
             outcome = _record_batch(log, states, batch, on_refused)
@@ -70,7 +92,7 @@ def import_files(
             sessions.update(turn.session for turn in batch)
         done += path.stat().st_size
     return ImportReport(
-        files=len(paths),
+        files=len(files),
         turns=turns,
         recorded=recorded,
         already_there=turns - recorded - forgotten,
@@ -78,6 +100,23 @@ def import_files(
         sessions=len(sessions),
         refused=tuple(refused),
     )
+
+
+async def import_files_async(
+    store: AsyncMemoryStore,
+    paths: Sequence[str | Path],
+    *,
+    format: str | None = None,  # noqa: A002
+    fields: Sequence[str] | FieldMap = (),
+    scope: str | None = None,
+    agent: str | None = None,
+    skip_bad: bool = False,
+    progress: BytesProgress | None = None,
+) -> ImportReport:
+    """Do the same without blocking the event loop. A task that is cancelled stops after the current batch."""
+    blocking, pools = with_pools(store)
+    call = partial(import_files, blocking, paths, format=format, fields=fields, scope=scope, agent=agent)
+    return await pools.background(partial(call, skip_bad=skip_bad, progress=progress))
 
 
 def _with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None) -> Iterator[ImportedTurn]:

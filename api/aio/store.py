@@ -110,7 +110,6 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     end_session = in_write_pool(MemoryStore.end_session)
     record = in_write_pool(MemoryStore.record)
     record_many = in_write_pool(MemoryStore.record_many)
-    import_files = in_background_pool(MemoryStore.import_files)
     recall = in_recall_pool(MemoryStore.recall)
     sessions = in_read_pool(MemoryStore.sessions)
     find_session = in_read_pool(MemoryStore.find_session)

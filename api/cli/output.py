@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mnemolog.adapters.importers.import_files import ImportReport
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.results import ImportReport, RebuildReport
+from mnemolog.results import RebuildReport
 
 if TYPE_CHECKING:
     from rich.console import Console

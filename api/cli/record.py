@@ -93,9 +93,12 @@ def import_(
     if _is_log(files):
         _import_log(store, files, as_json=as_json)
         return
+    from mnemolog.adapters.importers.import_files import import_files
+
     with store_with_model(store, model) as opened:
         with bar("importing") as progress:
-            report = opened.import_files(
+            report = import_files(
+                opened,
                 files,
                 format=format,
                 fields=field or (),

@@ -16,6 +16,7 @@ from benchmarks.quality.metrics import CUT, METRICS, scores, session_ranking
 from benchmarks.quality.results import LEVELS, DatasetResult, Figures, Level, SettingResult, Times
 from benchmarks.quality.shapes import FIELDS, Corpus, Question, reason_against
 from mnemolog import MemoryStore
+from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
 
 DEPTH: Final = 100
@@ -52,7 +53,7 @@ def run(
     with MemoryStore.open(folder / "store", model=encoder, background=False, **options) as store:
         started = perf_counter()
         with bar("import") as progress:
-            store.import_files([corpus.path / "turns.jsonl"], fields=[FIELDS], agent=AGENT, progress=progress)
+            import_files(store, [corpus.path / "turns.jsonl"], fields=[FIELDS], agent=AGENT, progress=progress)
         store.admin.catch_up_views()
         import_s = perf_counter() - started
         try:

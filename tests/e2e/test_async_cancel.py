@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, StoreClosed
+from mnemolog.adapters.importers import import_files_async
 from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_async_store import Held, own_threads, seen, texts, trip, until
@@ -164,14 +165,14 @@ def test_an_import_is_cut_short_between_steps_and_may_be_run_again(folder, tmp_p
         async with AsyncMemoryStore.open(folder, model=None) as store:
             committed = Committed()
             log_of(with_pools(store)[0]).listen(committed)
-            task = asyncio.create_task(store.import_files([tmp_path / "said.jsonl"]))
+            task = asyncio.create_task(import_files_async(store, [tmp_path / "said.jsonl"]))
             await seen(committed.once)
             await cancelled(task)
             committed.go_on.set()
             await until(lambda: not with_pools(store)[1]._background._running, what="the end of the import")
             there = len(await store.turns("trip", limit=10_000))
             assert 0 < there < 3_000
-            report = await store.import_files([tmp_path / "said.jsonl"])
+            report = await import_files_async(store, [tmp_path / "said.jsonl"])
             assert (report.turns, report.already_there) == (3_000, there)
 
     asyncio.run(main())

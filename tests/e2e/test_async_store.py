@@ -23,6 +23,7 @@ from mnemolog import (
     StoreClosed,
     StoreForked,
 )
+from mnemolog.adapters.importers import import_files, import_files_async
 from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from tests.e2e.test_projector import PROMPT_S, Stuck
@@ -184,6 +185,10 @@ def test_after_close_everything_is_refused(folder, encoder):
     asyncio.run(main())
 
 
+def import_on_either_side(store, paths, **options):
+    return (import_files_async if isinstance(store, AsyncMemoryStore) else import_files)(store, paths, **options)
+
+
 WRONG = {
     "no session": lambda store: store.record("nobody", "user", "hello"),
     "role": lambda store: store.record("trip", "king", "hello"),
@@ -193,7 +198,7 @@ WRONG = {
     "session exists": lambda store: store.start_session("other", session_id="trip"),
     "switch": lambda store: store.switch(reason="resume"),
     "position": lambda store: store.replay(to=99),
-    "import": lambda store: store.import_files([store.path / "nothing.jsonl"], format="nonsense"),
+    "import": lambda store: import_on_either_side(store, [store.path / "nothing.jsonl"], format="nonsense"),
     "arguments": lambda store: store.record("trip"),
 }
 
@@ -247,7 +252,7 @@ def test_what_is_given_is_called_in_a_thread_with_the_context_of_the_call(folder
     async def main():
         async with AsyncMemoryStore.open(folder, model=Looking(), background=False) as store:
             request.set("import")
-            await store.import_files([tmp_path / "said.jsonl"], progress=look)
+            await import_files_async(store, [tmp_path / "said.jsonl"], progress=look)
             request.set("recall")
             await store.recall("tea")
         assert request.get() == "recall"
@@ -298,7 +303,7 @@ def test_a_loop_goes_on_during_an_import_and_a_long_catch_up(folder, tmp_path, e
 
         async with AsyncMemoryStore.open(folder, model=encoder, background=False) as store:
             heart = Heart()
-            assert (await store.import_files([tmp_path / "said.jsonl"], progress=ask)).recorded == 4_000
+            assert (await import_files_async(store, [tmp_path / "said.jsonl"], progress=ask)).recorded == 4_000
             assert await store.admin.catch_up_views(progress=ask) == 4_007
             assert (await store.admin.catch_up_vectors(progress=ask)).complete
             assert answers > 20

@@ -19,6 +19,7 @@ from mnemolog import (
     UnknownCheckpoint,
     UnknownSession,
 )
+from mnemolog.adapters.importers import import_files
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.cli.app import application
 from mnemolog.domain.events import Forgotten, TurnRecorded
@@ -257,14 +258,14 @@ def test_an_import_does_not_bring_back_what_was_forgotten(store, tmp_path):
     file = tmp_path / "turns.jsonl"
     rows = [{"session": "s", "role": "user", "text": f"line {n}"} for n in range(4)]
     file.write_text("\n".join(json.dumps(row) for row in rows))
-    assert store.import_files([file]).recorded == 4
+    assert import_files(store, [file]).recorded == 4
     store.forget(positions=positions(store, "s")[:2])
     file.write_text("\n".join(json.dumps(row) for row in [*rows, {**rows[0], "text": "line 4"}]))
-    report = store.import_files([file])
+    report = import_files(store, [file])
     assert (report.recorded, report.already_there, report.forgotten) == (1, 2, 2)
     assert texts(store, "s") == ["line 2", "line 3", "line 4"]
     with MemoryStore.open(tmp_path / "other", model=None) as other:
-        other.import_files([file])
+        import_files(other, [file])
         keys = [{turn.key for turn in item.turns("s")} for item in (store, other)]
     assert not keys[0] & keys[1]
 

@@ -13,6 +13,7 @@ from pysqlite3 import dbapi2
 
 import mnemolog
 from mnemolog import MemoryStore, NewTurn, restore_backup
+from mnemolog.adapters.importers import import_files
 from mnemolog.domain import structured_log
 from mnemolog.observability.json_logging import JsonFormatter, log_to_stderr
 from tests.support import HashEncoder, wait_until
@@ -109,7 +110,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
         store.recall(SECRET)
         store.admin.quarantine().purge(everything=True)
         (tmp_path / "x.jsonl").write_text(json.dumps({"session": "s", "role": "user", "text": SECRET}) + "\n{")
-        store.import_files([tmp_path / "x.jsonl"], skip_bad=True)
+        import_files(store, [tmp_path / "x.jsonl"], skip_bad=True)
     assert not [line for line in everything.lines if SECRET in line]
     assert {
         *("store.opened", "store.closed", "projector.backing_off", "projector.state", "projection.rebuilt"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mnemolog.adapters.importers import import_files
 from tests.e2e.transcripts.written import Claude
 
 A, B, C = (f"{letter * 8}-0000-4000-8000-00000000000{number}" for number, letter in enumerate("abc", start=1))
@@ -287,7 +288,7 @@ def test_a_session_that_had_ended_goes_on(talk, memory, read, said):
 
 def test_what_was_imported_is_gone_on_with(talk, memory, read, said):
     """The same reader, the same keys."""
-    memory.import_files([talk.path])
+    import_files(memory, [talk.path])
     talk.say("Thanks.")
     report = read()
     assert (report.recorded, report.already_there) == (1, 4)
