@@ -95,8 +95,6 @@ NOT_YET: set[tuple[str, str]] = {
     ("session", "adapters.support.context"),
     ("session", "adapters.support.reconcile"),
     ("session", "adapters.support.rewind_to_transcript"),
-    ("store", "adapters.importers"),
-    ("store", "adapters.importers.import_files"),
 }
 """Imports that are still to be removed: module, imported module."""
 
