@@ -15,7 +15,7 @@ from mnemolog.adapters.hermes.settings import change_settings, read_settings
 from mnemolog.adapters.support.agent_tools import conversation_tools
 from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, WAIT_S, line_of
 from mnemolog.adapters.support.outbox import Outbox
-from mnemolog.adapters.support.shared_store import open_shared
+from mnemolog.adapters.support.shared_store import acquire
 from mnemolog.domain.errors import ExtraMissing, UnknownSession
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
@@ -83,7 +83,7 @@ class MnemologProvider(MemoryProvider):
     def _open(self) -> MemoryStore:
         self._config = chosen = self._chosen()
         (folder := chosen.store(self._home)).parent.mkdir(parents=True, exist_ok=True)
-        return open_shared(folder, model=self._model or (None if chosen.model.lower() == "none" else chosen.model))
+        return acquire(folder, model=self._model or (None if chosen.model.lower() == "none" else chosen.model))
 
     def _enter(self, session_id: str, *, left: str = "", reason: str = "new") -> None:
         self._session, self._left, self._afresh = session_id, left, True

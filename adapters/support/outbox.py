@@ -32,7 +32,7 @@ class Outbox:
 
     For frameworks that tell of a turn once, whatever becomes of it. What waits is kept in memory alone. A write is
     called with the store, and called again after a failure of which nobody knows whether it was written: give turns a
-    `key`. `open_store` is called whenever there is no store that can be used: `sharing.open_shared`, or any other.
+    `key`. `open_store` is called whenever there is no store that can be used: `sharing.acquire`, or any other.
     `report` is told in words what went wrong, and so is the logger; the same twice in a row only once.
 
     Safe for many threads, one write at a time. In a forked child it goes on with a store of its own.

@@ -34,7 +34,7 @@ class _Stores:
 _stores: Final = _Stores()
 
 
-def open_shared(path: str | Path, **how: Any) -> MemoryStore:
+def acquire(path: str | Path, **how: Any) -> MemoryStore:
     """Return the store in the folder `path`, opened by the first who asks for it. To be given to `release` once.
 
     `how` is that of `MemoryStore.open`; stores that are opened otherwise are others, and what is no text or number,

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from mnemolog import MemoryStore, NotAStore, StoreClosed
-from mnemolog.adapters.support.shared_store import open_shared, release
+from mnemolog.adapters.support.shared_store import acquire, release
 from tests.support import HashEncoder, in_thread, shared_stores
 
 
@@ -22,8 +22,8 @@ def nothing_is_left():
 def test_who_asks_alike_has_the_same_store_until_the_last_has_released_it(folder):
     """A relative path is the same folder."""
     encoder = HashEncoder()
-    first = open_shared(folder, model=encoder, background=False)
-    second = open_shared(os.path.relpath(folder), background=False, model=encoder)
+    first = acquire(folder, model=encoder, background=False)
+    second = acquire(os.path.relpath(folder), background=False, model=encoder)
     assert first is second
     release(first)
     assert second.head().position == 0
@@ -35,8 +35,8 @@ def test_who_asks_alike_has_the_same_store_until_the_last_has_released_it(folder
 def test_who_asks_otherwise_has_another_store(folder):
     """Another model is another store, and so is another folder."""
     models = None, HashEncoder(), HashEncoder()
-    stores = [open_shared(folder, model=model, background=False) for model in models]
-    stores.append(open_shared(folder.with_name("other"), model=None, background=False))
+    stores = [acquire(folder, model=model, background=False) for model in models]
+    stores.append(acquire(folder.with_name("other"), model=None, background=False))
     assert len({id(store) for store in stores}) == shared_stores() == 4
     for store in stores:
         release(store)
@@ -44,11 +44,11 @@ def test_who_asks_otherwise_has_another_store(folder):
 
 def test_one_that_is_broken_is_closed_for_all_and_the_next_has_another(folder):
     """Those who have it still may release it as well."""
-    first, second = (open_shared(folder, model=None, background=False) for _ in range(2))
+    first, second = (acquire(folder, model=None, background=False) for _ in range(2))
     release(first, broken=True)
     with pytest.raises(StoreClosed):
         second.head()
-    third = open_shared(folder, model=None, background=False)
+    third = acquire(folder, model=None, background=False)
     assert third is not first
     release(second, broken=True)
     assert third.head().position == 0
@@ -68,14 +68,14 @@ def test_one_that_cannot_be_opened_is_nobodys(folder):
     folder.mkdir()
     (folder / "other.txt").write_text("not a store")
     with pytest.raises(NotAStore):
-        open_shared(folder, model=None)
+        acquire(folder, model=None)
     (folder / "other.txt").unlink()
-    release(open_shared(folder, model=None, background=False))
+    release(acquire(folder, model=None, background=False))
 
 
 def test_threads_that_ask_at_the_same_time_have_one_store(folder):
     """Opened once."""
-    threads = [in_thread(lambda: open_shared(folder, model=None, background=False)) for _ in range(8)]
+    threads = [in_thread(lambda: acquire(folder, model=None, background=False)) for _ in range(8)]
     stores = [thread.result() for thread in threads]
     assert len({id(store) for store in stores}) == 1
     for store in stores:
@@ -84,12 +84,12 @@ def test_threads_that_ask_at_the_same_time_have_one_store(folder):
 
 def test_a_forked_child_has_none_of_them(folder):
     """It opens its own."""
-    store = open_shared(folder, model=None, background=False)
+    store = acquire(folder, model=None, background=False)
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            own = open_shared(folder, model=None, background=False)
+            own = acquire(folder, model=None, background=False)
             own.start_session("child", session_id="child")
             release(own)
             status = shared_stores()
