@@ -209,8 +209,8 @@ def as_page(figures: Sequence[Measured], *, model: str | None) -> str:
     lines = [
         "# Speed of recall",
         "",
-        f"Written by `make bench` (`benchmarks/recall_speed.py`): {K} turns are asked for with {QUERIES} messages of",
-        "the source that are not in the store. Their vectors are known beforehand, so that no model is measured;",
+        f"Written by `make bench` (`benchmarks/recall_speed.py`): {QUERIES} messages of the source that are not in the",
+        f"store are the queries, each for {K} turns. Their vectors are prepared, so that no model is measured;",
         f"they are those of {'hashed words' if model is None else model}. Bare is FTS5's `bm25()` over the same texts",
         "with the same words of the query, through pysqlite3, in the same run. Times on shared machines are noisy:",
         "read the ratio.",

@@ -51,67 +51,69 @@ _LOST: Final = (
 )
 _VIEWS_LOST: Final = (
     "Run `mnemolog verify DIR` and find out what happened to log.db; the next read, or `mnemolog doctor DIR --fix`, "
-    "sets these views aside, with the turns in them, and makes new ones."
+    "quarantines these views, with the turns in them, and builds new ones."
 )
 _TABLES_LOST: Final = (
-    "Run `mnemolog verify DIR` and find out what happened to log.db; who opens them next, or "
-    "`mnemolog doctor DIR --fix`, sets these tables aside and makes new ones."
+    "Run `mnemolog verify DIR` and find out what happened to log.db; the next opening, or "
+    "`mnemolog doctor DIR --fix`, quarantines these tables and builds new ones."
 )
 _TABLES_ANEW: Final = (
-    "Nothing to do: who opens them next, or `mnemolog doctor DIR --fix`, sets them aside and makes new ones."
+    "Nothing to do: the next opening, or `mnemolog doctor DIR --fix`, quarantines them and builds new ones."
 )
-_TABLES_READ: Final = "Nothing to do: who asks them next brings them to the head."
-_WHY: Final = "See what holds the file and who may read it, then ask again with `mnemolog status DIR`."
+_TABLES_READ: Final = "Nothing to do: the next read brings them up to date."
+_WHY: Final = "Find out what holds the file and who may read it, then run `mnemolog status DIR` again."
 
 TABLE: Final[dict[Drift, Meaning]] = {
-    Drift.CURRENT: Meaning("It holds all that the log tells.", _NOTHING, _NOTHING, _NOTHING, _NOTHING),
+    Drift.CURRENT: Meaning("Up to date with the log.", _NOTHING, _NOTHING, _NOTHING, _NOTHING),
     Drift.BEHIND: Meaning(
-        "The log tells more. Nothing is missed: recalls take in what is new, or say how far they saw.",
-        "`mnemolog rebuild DIR vectors --model MODEL` brings them to the head at once, from the cache where it can.",
-        "Nothing to do: every read brings them to the head; `mnemolog rebuild DIR views` does it at once.",
+        "The log has newer events. Nothing is missed: recalls include them, or say how far they reach.",
+        "`mnemolog rebuild DIR vectors --model MODEL` brings them up to date at once, from the cache where possible.",
+        "Nothing to do: every read brings them up to date; `mnemolog rebuild DIR views` does it at once.",
         tables=_TABLES_READ,
     ),
     Drift.AHEAD: Meaning(
-        "It was made of events that the log does not have any more: the log has lost history.",
+        "It was built from events that the log no longer has: the log has lost history.",
         _LOST,
         _VIEWS_LOST,
         tables=_TABLES_LOST,
     ),
     Drift.OTHER_LOG: Meaning(
-        "It was made of another log and belongs to another store.",
-        "Carry it to the store it is from, or run `mnemolog doctor DIR --fix` to set it aside.",
-        "Nothing to do: the next read, or `mnemolog doctor DIR --fix`, sets them aside and makes new ones.",
+        "It was built from another log and belongs to another store.",
+        "Move it to its own store, or run `mnemolog doctor DIR --fix` to quarantine it.",
+        "Nothing to do: the next read, or `mnemolog doctor DIR --fix`, quarantines them and builds new ones.",
         tables=_TABLES_ANEW,
     ),
     Drift.DIVERGED: Meaning(
-        "The log tells another history up to the same offset: it was rewritten, or restored and continued.",
+        "The log has another history up to the same position: it was rewritten, or restored and continued.",
         _LOST,
         _VIEWS_LOST,
         tables=_TABLES_LOST,
     ),
     Drift.DAMAGED: Meaning(
-        "Bytes are not those that were written. It is not used.",
-        "`mnemolog doctor DIR --fix --model MODEL` sets the damaged segments aside and makes them anew from the cache.",
-        "`mnemolog doctor DIR --fix` makes them anew from the log.",
-        "`mnemolog doctor DIR --fix` sets the damaged file aside, or deletes the damaged rows.",
+        "Its bytes are not those that were written. It is not used.",
+        "`mnemolog doctor DIR --fix --model MODEL` quarantines the damaged segments and rebuilds them from the cache.",
+        "`mnemolog doctor DIR --fix` rebuilds them from the log.",
+        "`mnemolog doctor DIR --fix` quarantines the damaged file, or deletes the damaged rows.",
         _TABLES_ANEW,
     ),
     Drift.MISSING: Meaning(
-        "There is none.",
-        "`mnemolog rebuild DIR vectors --model MODEL` makes them, from the cache where it can.",
-        "Nothing to do: the next read makes them; `mnemolog rebuild DIR views` does it at once.",
-        "Nothing to do: it is made when it is first needed.",
+        "It does not exist.",
+        "`mnemolog rebuild DIR vectors --model MODEL` builds them, from the cache where possible.",
+        "Nothing to do: the next read builds them; `mnemolog rebuild DIR views` does it at once.",
+        "Nothing to do: it is created when it is first needed.",
         _TABLES_READ,
     ),
     Drift.OTHER_MODEL: Meaning(
         "It is of a model that is not the active one.",
-        "Nothing to do: it is kept for going back to that model.",
+        "Nothing to do: it is kept in case that model is activated again.",
     ),
     Drift.REPLACED: Meaning(
         "A newer generation of the same model answers in its place.",
-        "Nothing needs it: `mnemolog doctor DIR --fix` sets it aside.",
+        "Nothing needs it: `mnemolog doctor DIR --fix` quarantines it.",
     ),
-    Drift.UNREADABLE: Meaning("It cannot be read now: it is locked, or not ours to read.", "", _WHY, _WHY, _WHY),
+    Drift.UNREADABLE: Meaning(
+        "It cannot be read now: it is locked, or the permission to read it is missing.", "", _WHY, _WHY, _WHY
+    ),
 }
 
 

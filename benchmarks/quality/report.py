@@ -13,13 +13,13 @@ from benchmarks.quality.results import LEVELS, DatasetResult, Results
 from benchmarks.quality.tables import tables
 
 MEASURES = """\
-Every question is asked in the scope of its own conversation; {depth} turns are asked for. **hit@k**: any evidence is
+Every question searches the conversation it belongs to, for {depth} turns. **hit@k**: a turn with evidence is
 among the first k. **evidence recall@10**: the share of all evidence that is among the first ten. **NDCG@10**
-(Järvelin and Kekäläinen, 2002) is held against the ideal over the whole conversation: all evidence first, found or
-not. **Turn level** ranks turns. **Session level** ranks sessions by the first turn of theirs in that ranking, and
-evidence is the sessions that hold it. In brackets: 95 % intervals by bootstrap (Efron, 1979; percentiles of
-{resamples:,} resamples of the questions, seed {seed}). They say what another choice of questions may do, not what
-other conversations may."""
+(Järvelin and Kekäläinen, 2002) compares with the ideal order of the whole conversation: all evidence first, found or
+not. **Turn level** ranks turns. **Session level** ranks sessions by their first turn in that ranking; their
+evidence is the sessions that contain it. In brackets: 95 % intervals by bootstrap (Efron, 1979; percentiles of
+{resamples:,} resamples of the questions, seed {seed}). They show the effect of another choice of questions, not of
+other conversations."""
 
 
 def as_page(results: Results, *, targets: bool, plot: Path | None = None) -> str:
