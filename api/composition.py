@@ -14,19 +14,19 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import Forgetting
-from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
+from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.sqlite import Synchronous
 from mnemolog.models.service import ModelService
-from mnemolog.observability.instrumentation import gauges_of, measure_appends
+from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Encoder
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import Moment
 from mnemolog.projections.recall.service import Recalls
@@ -42,7 +42,7 @@ class StoreParts:
     log: EventLog
     snapshots: SnapshotStore
     sessions: Sessions
-    projections: OpenedProjections
+    projections: ProjectionSet
     recalls: Recalls
     prefetcher: Prefetcher
     forgetting: Forgetting
@@ -99,7 +99,7 @@ def build(
     log = EventLog.open(
         folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s, encrypt=encrypt
     )
-    projections = OpenedProjections(
+    projections = ProjectionSet(
         layout,
         log,
         model,
@@ -112,7 +112,12 @@ def build(
     sessions = Sessions(log, SessionStates(log, snapshots), clock=clock, limits=limits)
     if telemetry is not None:
         measure_appends(log, telemetry)
-    recalls = Recalls(log, sessions, projections, telemetry or NO_TELEMETRY)
+    recalls = Recalls(
+        projections,
+        spans_at=sessions.spans_at,
+        append=lambda stream, event: log.transact(lambda tx: tx.append(stream, event)).position,
+        timed=recall_timer(telemetry or NO_TELEMETRY),
+    )
     forgetting = Forgetting(folder, log, projections, snapshots)
     return StoreParts(
         layout=layout,
@@ -132,7 +137,7 @@ def build(
     )
 
 
-def _prefetcher(log: EventLog, sessions: Sessions, projections: OpenedProjections, recalls: Recalls) -> Prefetcher:
+def _prefetcher(log: EventLog, sessions: Sessions, projections: ProjectionSet, recalls: Recalls) -> Prefetcher:
     def moment(session_id: str) -> Moment:
         """Return what the stamp of a prefetch is compared with: any switch, rewind or restore of the session."""
         return Moment(

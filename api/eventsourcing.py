@@ -43,10 +43,10 @@ from eventsourcing.utils import resolve_topic
 from mnemolog.domain.events import FOREIGN_STREAMS, Event
 from mnemolog.domain.position import Position, Version
 from mnemolog.infra import sqlite
-from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import ProjectionDatabase
 

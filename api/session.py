@@ -16,7 +16,7 @@ from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
@@ -33,7 +33,7 @@ class Session(WorkingMemory):
     def __init__(
         self,
         sessions: Sessions,
-        projections: OpenedProjections,
+        projections: ProjectionSet,
         recalls: Recalls,
         prefetcher: Prefetcher,
         session_id: str,
@@ -292,9 +292,7 @@ class Session(WorkingMemory):
 class SessionAt(MemoryView):
     """A session as it was at a position of the log. Values expired then are not there, later ones are."""
 
-    def __init__(
-        self, projections: OpenedProjections, state: SessionState, *, position: Position, moment: Micros
-    ) -> None:
+    def __init__(self, projections: ProjectionSet, state: SessionState, *, position: Position, moment: Micros) -> None:
         self._projections, self._then = projections, state
         self.id, self.position = state.session, position
         self._moment = moment

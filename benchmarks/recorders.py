@@ -15,8 +15,8 @@ from uuid import uuid4
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, StoredEvent
 
 from mnemolog.eventsourcing import LogApplicationRecorder
-from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime.clock import SystemClock
 
 STATE = b"x" * 250
 

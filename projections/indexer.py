@@ -9,18 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import cancellation
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.recall.candidates import VectorAnswer
 from mnemolog.projections.vectors.leg import Vectors
 
 if TYPE_CHECKING:
     from mnemolog.projections.vectors.lock import IndexerLock
+    from mnemolog.projections.vectors.projection import VectorAnswer
 
 STEP_TEXTS: Final = 128
 """Texts a step puts through the model. A step that is stopped loses no more than these."""
@@ -34,22 +34,6 @@ BUSY_POLL_S: Final = 0.05
 _PURPOSE: Final = "projector"
 
 
-class Leg(NamedTuple):
-    """The vector leg of one recall."""
-
-    indexing: Indexing
-    vectors: Vectors
-
-    @property
-    def fingerprint(self) -> str:
-        """Identity of the model."""
-        return self.vectors.fingerprint
-
-    def search(self, query: str, *, k: int, allowed: list[Position] | None, upto: Position) -> VectorAnswer:
-        """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
-        return self.indexing.search(self.vectors, query, k=k, allowed=allowed, upto=upto)
-
-
 class Indexing:
     """Brings the vectors up to positions of the log. Safe for many threads."""
 
@@ -60,10 +44,6 @@ class Indexing:
         """The token of who extends the vectors now."""
         self.trouble: Callable[[], str | None] = lambda: None
         """Asked for what is wrong with the projector, where vectors are behind."""
-
-    def leg(self, vectors: Vectors) -> Leg:
-        """Return what a recall asks that is to be answered by these vectors."""
-        return Leg(self, vectors)
 
     def covers(self) -> Position:
         """Return the position up to which every turn has its vector."""

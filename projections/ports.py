@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
+from mnemolog.domain.spans import Spans
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
 
@@ -81,6 +83,62 @@ class FoldableLog(Log, Protocol):
         It is of the forgetting epoch that was when this began.
         """
         ...
+
+
+class StoreLog(FoldableLog, Protocol):
+    """The log of an open store: also what lets projections follow its commits."""
+
+    @property
+    def busy_timeout_s(self) -> float:
+        """How long to wait for a lock of the store, in seconds."""
+        ...
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener.set()` after every commit of this process."""
+        ...
+
+    def unlisten(self, listener: Listener) -> None:
+        """Undo `listen`."""
+        ...
+
+
+class Listener(Protocol):
+    """Wants to know of commits."""
+
+    def set(self) -> None:
+        """Take note of a commit. Must be quick, and never raise."""
+        ...
+
+
+class SpansAt(Protocol):
+    """Returns what a session sees at a position, with `hidden` also what it has hidden.
+
+    Raises `UnknownSession`, `OutsideSession`.
+    """
+
+    def __call__(self, session_id: str, position: int, *, hidden: bool = False) -> Spans:
+        """See the class."""
+        ...
+
+
+Append = Callable[[str, Event], Position]
+"""Appends an event to a stream and returns its position."""
+
+
+class Timed(Protocol):
+    """Measures the time of a block, under a name and with facts about it."""
+
+    def __call__(self, name: str, **facts: str) -> AbstractContextManager[object]:
+        """See the class."""
+        ...
+
+
+def untimed(name: str, **facts: str) -> AbstractContextManager[object]:
+    """Measure nothing."""
+    return _NOTHING
+
+
+_NOTHING: Final = nullcontext()
 
 
 class Snapshots(Protocol):

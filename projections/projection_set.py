@@ -1,4 +1,4 @@
-"""The projections of a store, opened when they are first needed, and what is asked of them."""
+"""The projections of a store, opened lazily."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.indexer import Indexing
-from mnemolog.projections.ports import MakeEncoder, Progress, Reranker
+from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, StoreLog
 from mnemolog.projections.projector import Projector
 from mnemolog.projections.projector_status import ProjectorStatus, read_status
 from mnemolog.projections.read_models import Turn
@@ -24,13 +23,13 @@ from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.projections.vectors.model_registry import Models
 
 
-class OpenedProjections:
-    """Views and vectors of one log."""
+class ProjectionSet:
+    """The views and vectors of one log."""
 
     def __init__(
         self,
         layout: StoreLayout,
-        log: EventLog,
+        log: StoreLog,
         model: Any,
         *,
         make_encoder: MakeEncoder,
@@ -38,7 +37,7 @@ class OpenedProjections:
         background: bool = False,
         reranker: Reranker | None = None,
     ) -> None:
-        self._layout, self._log = layout, log
+        self._layout, self.log = layout, log
         self.reranker = reranker
         self._opening = threading.Lock()
         self._views: Views | None = None
@@ -61,7 +60,7 @@ class OpenedProjections:
         """Return the views as they are, however far they have read."""
         with self._opening:
             if self._views is None:
-                self._views = open_views(self._layout, self._log, busy_timeout_s=self._log.busy_timeout_s)
+                self._views = open_views(self._layout, self.log, busy_timeout_s=self.log.busy_timeout_s)
             return self._views
 
     def current_views(self, progress: Progress | None = None) -> Views:
@@ -71,7 +70,7 @@ class OpenedProjections:
     def caught_up(self, progress: Progress | None = None) -> tuple[Views, Position]:
         """Return the views, brought up to the head of the log, and how far they have read."""
         views = self.views()
-        return views, catch_up(self._log, views, upto=self._log.head().position, progress=progress)
+        return views, catch_up(self.log, views, upto=self.log.head().position, progress=progress)
 
     def rebuild_views(self, *, upto: Position | None = None, progress: Progress | None = None) -> int:
         """Rebuild the views from the log, up to `upto` or the head. Return the number of turns in them up to there."""
@@ -128,7 +127,7 @@ class OpenedProjections:
 
     def start(self) -> None:
         """Start the projector where the log has events; otherwise the first append starts it."""
-        if self.projector is not None and self._log.head().position > ORIGIN:
+        if self.projector is not None and self.log.head().position > ORIGIN:
             self.projector.start()
 
     def stop(self) -> None:

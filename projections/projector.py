@@ -21,11 +21,11 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.infra.clock import SystemClock
-from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
+from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.indexer import Indexing
+from mnemolog.projections.ports import StoreLog
 from mnemolog.projections.projector_status import ProjectorState, ProjectorStatus, StateFile
 
 START_DELAY_S: Final = 0.25
@@ -57,7 +57,7 @@ class Projector:
     def __init__(
         self,
         projections: Path,
-        log: EventLog,
+        log: StoreLog,
         indexing: Indexing,
         *,
         clock: Clock | None = None,

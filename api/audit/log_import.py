@@ -15,13 +15,13 @@ from mnemolog.audit.export_reader import ExportReader, Line
 from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Micros, Position
-from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.engine import Identity
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import publish_folder, temporary_folder
+from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.text_source import Source
 from mnemolog.projections.ports import Progress
 

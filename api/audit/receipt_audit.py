@@ -16,10 +16,10 @@ from mnemolog.forgetting import history as forgetting_record
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Hit, Page
-from mnemolog.projections.recall.candidates import VECTOR, Fixed
+from mnemolog.projections.recall.question import VECTOR
 from mnemolog.projections.recall.ranking import RANKING
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, question_of
-from mnemolog.projections.recall.service import Basis, Recalls
+from mnemolog.projections.recall.service import Basis, Fixed, Recalls
 
 Gone = Mapping[Position, str]
 """Topics of what was forgotten, by position."""
@@ -155,7 +155,7 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
     page = Page(served.k, served.passed_over, served.candidates)
     basis = Basis(Position(served.head), page, fixed, model_of(served))
     try:
-        answer = recalls.answer(question_of(served), basis).recall
+        answer = recalls.answer(question_of(served), basis)
     except errors.InvalidInput as error:
         return Verdict.UNKNOWN, f"it was asked as this mnemolog cannot ask: {error}"
     except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
@@ -195,7 +195,7 @@ def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedR
         return msgspec.structs.replace(found, would_differ_today=False)
     page = Page(served.k, served.passed_over, served.candidates)
     try:
-        answer = recalls.today(question_of(served), page)
+        answer = recalls.answer(question_of(served), Basis(None, page))
     except (errors.InvalidInput, errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
         return msgspec.structs.replace(found, today=str(error))
     if served.model is not None and answer.model is None:

@@ -12,7 +12,7 @@ from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import PROJECTORS
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.database import ProjectionDatabase
@@ -26,7 +26,7 @@ _READ_BY_OTHERS: Final = "another process goes on reading {}"
 def purge(
     folder: Path,
     log: EventLog,
-    projections: OpenedProjections,
+    projections: ProjectionSet,
     snapshots: SnapshotStore,
     *,
     progress: Progress | None = None,

@@ -30,7 +30,7 @@ from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 LOCK_FILE: Final = ".forgetting.lock"
@@ -55,7 +55,7 @@ class Forgetting:
     reached: Callable[[str], None] = staticmethod(lambda _step: None)
     """Told of every step that is done. For tests, which end the process there."""
 
-    def __init__(self, folder: Path, log: EventLog, projections: OpenedProjections, snapshots: SnapshotStore) -> None:
+    def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> None:
         self._folder, self._log, self._projections, self._snapshots = folder, log, projections, snapshots
 
     def forget(self, wish: Wish, *, reason: str, dry_run: bool, progress: Progress | None) -> ForgetReport:

@@ -20,7 +20,7 @@ from mnemolog.models.catalogue import catalogue, folders_of, known_as
 from mnemolog.operations import maintenance
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.leg import Vectors
@@ -39,7 +39,7 @@ class ModelService:
     Every call but the activation itself may be repeated after a crash.
     """
 
-    def __init__(self, folder: Path, log: EventLog, projections: OpenedProjections) -> None:
+    def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet) -> None:
         self._folder, self._log, self._projections = folder, log, projections
 
     def list(self) -> list[ModelAt]:

@@ -19,14 +19,17 @@ from mnemolog.observability.telemetry import (
     HEAD,
     LAG,
     LEG_SECONDS,
+    NO_TELEMETRY,
     QUARANTINE_BYTES,
     QUARANTINE_ITEMS,
+    RECALL_SECONDS,
     WAL_BYTES,
     Gauges,
     Observed,
     Telemetry,
 )
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.ports import Timed, untimed
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.quarantine import Quarantine
 
 OK: Final = "ok"
@@ -46,9 +49,16 @@ def timed(telemetry: Telemetry, name: str, seconds: str, **facts: str) -> Iterat
         telemetry.measure(seconds, perf_counter() - began, {**facts, "outcome": outcome})
 
 
-def timed_leg(telemetry: Telemetry, leg: str) -> AbstractContextManager[None]:
-    """Do the same around one leg of a recall."""
-    return timed(telemetry, "mnemolog.recall.leg", LEG_SECONDS, leg=leg)
+def recall_timer(telemetry: Telemetry) -> Timed:
+    """Return what measures a recall and each of its legs."""
+    if telemetry is NO_TELEMETRY:
+        return untimed
+    seconds = {"mnemolog.recall": RECALL_SECONDS, "mnemolog.recall.leg": LEG_SECONDS}
+
+    def timed_recall(name: str, **facts: str) -> AbstractContextManager[None]:
+        return timed(telemetry, name, seconds[name], **facts)
+
+    return timed_recall
 
 
 def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
@@ -72,7 +82,7 @@ def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
     log.observe(around_append=measured, on_commit=lambda _, callers: telemetry.measure(GROUP_SIZE, callers, {}))
 
 
-def gauges_of(folder: Path, log: EventLog, projections: OpenedProjections) -> Gauges:
+def gauges_of(folder: Path, log: EventLog, projections: ProjectionSet) -> Gauges:
     """Return what can be asked of a store at any time, cheaply. A part that cannot answer gives nothing.
 
     Of each value `log` tells the log's id: one program may have several stores.

@@ -21,7 +21,7 @@ from mnemolog.operations.status import caches, tables, views_status, wal_status
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import Quarantine, QuarantineStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
@@ -98,7 +98,7 @@ def rebuild(
     projection: Rebuildable,
     *,
     log: EventLog,
-    projections: OpenedProjections,
+    projections: ProjectionSet,
     dry_run: bool,
     from_scratch: bool,
     skip_bad: bool,

@@ -18,11 +18,11 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.forgetting.results import Erasure, ReapplyReport
-from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.atomic_files import temporary_folder
+from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest

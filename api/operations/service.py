@@ -14,7 +14,7 @@ from mnemolog.operations import maintenance
 from mnemolog.operations.doctor import run as doctor
 from mnemolog.operations.doctor.report import Diagnosis
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.snapshots import SnapshotStore
@@ -28,7 +28,7 @@ class AdminService:
         self,
         folder: Path,
         log: EventLog,
-        projections: OpenedProjections,
+        projections: ProjectionSet,
         snapshots: SnapshotStore,
         forgetting: Forgetting,
     ) -> None:

@@ -1,4 +1,4 @@
-"""What a query says besides its words: who is named in it."""
+"""What a query consists of: the speakers that it names, and the words that it is searched by."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _SELECT: Final = "SELECT word, speaker FROM speakers WHERE word IN (SELECT value
 _NAMED: Final = re.compile(r"(\w+)(?:['\u2019]s\b)?")
 
 
-class Asked(NamedTuple):
-    """A query taken apart."""
+class QueryTerms(NamedTuple):
+    """A query, split into the speakers that it names and the rest."""
 
     about: str
     """The query without the speakers it names: what the model embeds. The whole query where nothing else is in it."""
-    terms: tuple[str, ...]
-    """The stems that turns are looked up by."""
+    stems: tuple[str, ...]
+    """The stems that the text index is searched for."""
     speakers: frozenset[str]
     """The speakers that are named."""
 
 
-def take_apart(connection: sa.Connection, query: str, *, scope: Scope, upto: Position) -> Asked:
-    """Take a query apart by the speakers of the turns at or below `scope` up to `upto`."""
+def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Position) -> QueryTerms:
+    """Split a query by the speakers of the turns at or below `scope` up to `upto`."""
     words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
-    query_text = _SELECT if scope == ROOT else f"{_SELECT} AND (scope = ? OR (scope >= ? AND scope < ?))"
-    under = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")
-    found = fetch(connection, query_text, listed(words), upto, *under)
+    select = _SELECT if scope == ROOT else f"{_SELECT} AND (scope = ? OR (scope >= ? AND scope < ?))"
+    below = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")
+    found = fetch(connection, select, listed(words), upto, *below)
     names = {word for word, _ in found}
     about = query
     if names:
         rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], query).split())
         about = rest if words_of(rest) else query
-    return Asked(about, tuple(terms_of(about)), frozenset(speaker for _, speaker in found))
+    return QueryTerms(about, tuple(terms_of(about)), frozenset(speaker for _, speaker in found))

@@ -31,6 +31,9 @@ from mnemolog.projections.sql.queries import Filters
 
 Mode = Literal["hybrid", "vector", "text"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+TEXT: Final = "text"
+VECTOR: Final = "vector"
+"""The legs of a recall, which are the search paths that answer it. `hybrid` has both."""
 
 _NO_TEXT: Final = "\ufffd"
 """Stands for what no text can hold: U+FFFD, the replacement character."""

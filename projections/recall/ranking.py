@@ -1,18 +1,19 @@
 """The order of a recall, as far as it is asked for, page by page.
 
-A page further on needs candidates further down, and with them the ranks before could come in another
-order. So the order is made in stages: what the first candidates give comes first, as it was; behind it comes
-what twice as many give and the first did not; and so on, until the legs have no more.
+A later page needs more candidates, and more candidates could change the ranks of the pages before. So the order is
+made in stages: what the first candidates give comes first and stays; then comes what twice as many give and the
+first did not; and so on, until the legs have no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.candidates import TEXT, VECTOR, Candidates
+from mnemolog.projections.recall.candidates import Candidates
+from mnemolog.projections.recall.question import TEXT, VECTOR
 from mnemolog.projections.recall.weights import Weights
 
 CANDIDATES_MIN: Final = 50
@@ -30,88 +31,72 @@ class Ranked(NamedTuple):
     ranks: dict[str, int]
     similarity: float | None
     parts: dict[str, float]
-    """What its score is made of; empty where that is the similarity."""
+    """What its score consists of; empty where that is the similarity."""
 
 
-class _Placed(NamedTuple):
-    """A turn at its place in one stage, with its words where duplicates are to be told by them."""
+class Ranking:
+    """The best `count` turns for a query, from one stage of candidates after the other.
 
-    turn: Ranked
-    words: str | None
+    A ranking that is `to_be_reranked` keeps all of the first stage, because a reranker reorders that as a whole.
+    """
 
+    def __init__(self, query: str, weights: Weights, *, count: int, to_be_reranked: bool = False) -> None:
+        self._query, self._weights, self._count, self._whole = query, weights, count, to_be_reranked
+        self.turns: list[Ranked] = []
+        """The order so far. Take no more than `count` of them."""
+        self.first_stage = 0
+        """How many of them come from the first stage."""
+        self.more = False
+        """Whether there may be turns after the first `count`."""
+        self._seen: set[Position] = set()
+        self._texts: set[str] = set()
 
-class Ranking(NamedTuple):
-    """The best turns, and what they were chosen from."""
+    def add(self, found: Candidates, *, wanted: int) -> bool:
+        """Rank the candidates of the next stage. Return whether that was the last one.
 
-    turns: list[Ranked]
-    last: Candidates
-    """The candidates of the last stage: which legs answered is the same in all."""
-    more: bool
-    """Whether there may be turns behind these."""
+        `wanted` is how many turns each leg was asked for: a leg that offers fewer has no more.
+        """
+        first, left_out = not self.turns, False
+        for turn, text in _ordered(found, self._query, self._weights):
+            if turn.position in self._seen:
+                continue
+            if not self._whole and len(self.turns) == self._count:
+                left_out = True
+                break
+            self._seen.add(turn.position)
+            if self._weights.distinct and text is not None:
+                if text in self._texts:
+                    continue
+                self._texts.add(text)
+            self.turns.append(turn)
+        if first:
+            self.first_stage = len(self.turns)
+        full = any(len(leg) >= wanted for leg in found.legs.values())
+        self.more = left_out or full or len(self.turns) > self._count
+        return len(self.turns) >= self._count or not full
 
     def digest(self, count: int) -> bytes:
-        """Return 32 bytes that say which turns come first in which order."""
+        """Return 32 bytes that identify which turns come first, and in which order."""
         return sha256(b",".join(b"%d" % turn.position for turn in self.turns[:count])).digest()
 
 
-def rank(
-    gather: Callable[[int], Candidates],
-    *,
-    query: str,
-    weights: Weights,
-    candidates: int,
-    count: int,
-    second_look: Callable[[list[Ranked]], list[Ranked]] | None = None,
-) -> Ranking:
-    """Return the best `count` turns, or all there are. `gather` gives so many candidates of each leg.
-
-    `second_look` may bring what the first candidates give into another order.
-    """
-    turns: list[Ranked] = []
-    seen: set[Position] = set()
-    told: set[str] = set()
-    while True:
-        found, stage, behind = gather(candidates), list[Ranked](), False
-        for turn, words in _ordered(found, query, weights):
-            if turn.position in seen:
-                continue
-            if second_look is None and len(turns) + len(stage) == count:
-                behind = True  # The rest is made when it is asked for.
-                break
-            seen.add(turn.position)
-            if weights.distinct and words is not None:
-                if words in told:
-                    continue
-                told.add(words)
-            stage.append(turn)
-        turns += stage if turns or second_look is None else second_look(stage)
-        full = any(len(leg) >= candidates for leg in found.legs.values())
-        if len(turns) >= count or not full:
-            return Ranking(turns[:count], found, behind or full or len(turns) > count)
-        candidates *= 2
-
-
-def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[_Placed]:
-    """Yield what was found, best first; ties by position."""
+def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[Ranked, str | None]]:
+    """Yield what was found, best first, ties by position; with its words where duplicates can be told by them."""
     ranks = {leg: {position: rank for rank, position in enumerate(turns, 1)} for leg, turns in found.legs.items()}
     similarity = found.similarity or {}
-
-    def placed(position: Position, score: float, parts: dict[str, float], words: str | None) -> _Placed:
-        places = {leg: where[position] for leg, where in ranks.items() if position in where}
-        return _Placed(Ranked(position, score, places, similarity.get(position), parts), words)
-
     if TEXT not in found.legs:
-        yield from (placed(position, similarity[position], {}, None) for position in found.legs.get(VECTOR, ()))
+        for position, rank in ranks.get(VECTOR, {}).items():
+            yield Ranked(position, similarity[position], {VECTOR: rank}, similarity[position], {}), None
         return
     if not found.rows:
         return
-    from mnemolog.projections.recall.scoring import score  # It needs numpy, which a store that is not asked does not.
+    from mnemolog.projections.recall.scoring import score  # It needs numpy: a store that is not asked does without.
 
     scored = score(
         found.rows,
         query=query,
-        terms=found.asked.terms,
-        speakers=found.asked.speakers,
+        terms=found.terms.stems,
+        speakers=found.terms.speakers,
         counts=found.counts,
         similarity=found.similarity if VECTOR in found.legs else None,
         now=found.now,
@@ -119,7 +104,9 @@ def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[_Place
     )
     for n in scored.order():
         if VECTOR not in found.legs and not scored.direct[n]:
-            continue  # Words alone: only turns that hold one, not those that stand beside them.
+            continue  # Words alone: only turns that hold one, not those next to them.
         row = found.rows[n]
+        ranked = {leg: places[row.position] for leg, places in ranks.items() if row.position in places}
         parts = {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()}
-        yield placed(row.position, float(scored.total[n]), parts, row.stems)
+        near = similarity.get(row.position)
+        yield Ranked(row.position, float(scored.total[n]), ranked, near, parts), row.stems

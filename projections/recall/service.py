@@ -1,60 +1,99 @@
-"""Recalls of a store: a question is answered as of one offset, by what was there at that offset.
+"""Recall: answer a question as of one position of the log.
 
-The head of the log is an offset like any other. So what is asked for later as of it, a page further on and an
-audited receipt go the same way as the first answer did.
+The present is a position like any other, so a later page, a recall `as_of` an earlier position and an audited receipt
+take the same path as the first answer did.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from functools import partial
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from mnemolog.application.session_service import Sessions
 from mnemolog.domain import errors
 from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
-from mnemolog.infra.log.event_log import EventLog
-from mnemolog.observability.instrumentation import timed, timed_leg
-from mnemolog.observability.telemetry import NO_TELEMETRY, RECALL_SECONDS, Telemetry
-from mnemolog.projections.indexer import Leg
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.ports import Append, Reranker, SpansAt, Timed, untimed
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall import cursor as cursors
-from mnemolog.projections.recall.answer import Answer, Page, Recall, recall
-from mnemolog.projections.recall.candidates import VECTOR, Fixed, MovedOn, Source
+from mnemolog.projections.recall.answer import RERANKER, Page, Recall, hits_of
+from mnemolog.projections.recall.candidates import Offer, from_views, with_neighbours
 from mnemolog.projections.recall.cursor import Cursor
-from mnemolog.projections.recall.question import Question, checked_offset
+from mnemolog.projections.recall.question import TEXT, VECTOR, Question, checked_offset
+from mnemolog.projections.recall.ranking import Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, receipt_of
+from mnemolog.projections.recall.reranking import RERANKED_MAX, rerank
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
+from mnemolog.projections.sql.queries import Filters
+from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.leg import Vectors
+
+if TYPE_CHECKING:  # It needs numpy, which a text recall does without.
+    from mnemolog.projections.vectors.projection import VectorAnswer
 
 TIMEOUT_S: Final = 10.0
 NOT_LOADED: Final = "its model is not loaded yet, and this recall does not wait for it"
-MOVES_MAX: Final = 3
-"""How often a recall follows the head that others move, before it answers as of an earlier one, which takes longer."""
+_LEAVES_TEXT: Final = (errors.ModelError, errors.ProjectionError, errors.StorageFull)
+"""Errors of the vector leg that a hybrid recall survives."""
+
+
+class Fixed(NamedTuple):
+    """What the vectors of an earlier answer were, where this answer repeats or continues that one."""
+
+    vectors_to: Position | None
+    """None where they did not answer then; so they do not now."""
+    model: str | None
+    why: str = "it did not answer when this was first asked"
+    """Where `vectors_to` is None."""
 
 
 class Basis(NamedTuple):
-    """What an answer is made from, besides the question. The same basis gives the same answer."""
+    """What an answer is based on, besides the question. The same basis gives the same answer."""
 
-    head: Position
+    head: Position | None
+    """The position to answer as of; None for the present."""
     page: Page
     fixed: Fixed | None = None
     model: Activation | None = None
-    """The model that is to answer; None for the one that was active at `head`."""
+    """The model that must answer; None for the one that was active at `head`."""
+
+
+class Answer(NamedTuple):
+    """A recall, the order that it is a page of, and the vectors that took part."""
+
+    recall: Recall
+    ranking: Ranking
+    vectors: Vectors | None
+
+
+class _VectorLeg(NamedTuple):
+    """How the vector leg answered, or why it did not."""
+
+    vectors: Vectors | None = None
+    answer: VectorAnswer | None = None
+    why_not: str | None = None
 
 
 class Recalls:
-    """Answers questions to one store. Safe for many threads."""
+    """Answers questions to one store. Safe for many threads.
+
+    `spans_at` returns what a session sees at a position, `append` appends a receipt to the log, and `timed` measures
+    a recall and each of its legs.
+    """
 
     def __init__(
-        self, log: EventLog, sessions: Sessions, projections: OpenedProjections, telemetry: Telemetry = NO_TELEMETRY
+        self,
+        projections: ProjectionSet,
+        *,
+        spans_at: SpansAt,
+        append: Append,
+        timed: Timed = untimed,
     ) -> None:
-        self._log, self._sessions, self._projections = log, sessions, projections
-        self._telemetry = telemetry
+        self._projections, self._log_id = projections, projections.log.log_id
+        self._spans_at, self._append, self._timed = spans_at, append, timed
 
     def ask(
         self,
@@ -68,143 +107,184 @@ class Recalls:
         wait_for_model: bool = True,
     ) -> Recall:
         """Answer a question. See `MemoryStore.recall`."""
-        with timed(self._telemetry, "mnemolog.recall", RECALL_SECONDS, mode=question.mode):
-            if question.session is not None:
-                self._sessions.state(question.session)
+        with self._timed("mnemolog.recall", mode=question.mode):
             views, newest = self._projections.caught_up()
-            basis, asked = Basis(newest, Page(question.k)), as_of
+            basis, cursor = Basis(None, Page(question.k)), None
             if after is not None:
                 if at_least is not None:
                     raise errors.InvalidInput("at_least", "a later page has the vectors of the first: leave it out")
-                found = self._fitting(cursors.decode(after), question, newest=newest, as_of=as_of)
-                basis = _continued(found, question)
-                asked = basis.head if found.as_of else None
+                cursor = self._checked(cursors.decode(after), question, newest=newest, as_of=as_of)
+                page = Page(question.k, cursor.passed_over, cursor.candidates)
+                basis = Basis(cursor.head, page, Fixed(cursor.vectors_to, cursor.model))
             elif as_of is not None:
                 basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
             if at_least is not None:
-                self._cover(views, question, basis, at_least, timeout_s)
-            elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(views, basis)):
+                self._cover(question, basis, checked_offset("at_least", at_least, head=basis.head or newest), timeout_s)
+            elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(basis)):
                 basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
-            live = after is None and as_of is None
-            answer, basis = (self._at_the_head if live else self._at)(question, basis, views)
-            if after is not None and not found.follows(answer.ranking.digest(found.passed_over)):
-                raise cursors.refused("the pages before cannot be made again as they were: begin with the first")
-            if at_least is not None and question.mode != "text":
+            answer = self._answer(question, basis, views)
+            if cursor is not None and not cursor.follows(answer.ranking.digest(cursor.passed_over)):
+                raise cursors.refused("the pages before cannot be reproduced: begin with the first")
+            if at_least is not None and question.mode != TEXT:
                 _require(answer.recall, at_least)
+            is_as_of = as_of is not None if cursor is None else cursor.as_of
             made = replace(
                 answer.recall,
-                as_of=None if asked is None else basis.head,
-                next=self._next(question, basis, answer, as_of=asked is not None),
+                as_of=answer.recall.head if is_as_of else None,
+                next=self._next(question, basis.page, answer, as_of=is_as_of),
             )
             if not receipt:
                 return made
-            event = receipt_of(question, made, page=basis.page, model=self._answered_with(views, basis, made))
-            return replace(made, receipt=self._log.transact(lambda tx: tx.append(RECALLS_STREAM, event)).position)
+            event = receipt_of(question, made, page=basis.page, model=answer.vectors)
+            return replace(made, receipt=self._append(RECALLS_STREAM, event))
 
-    def today(self, question: Question, page: Page) -> Recall:
-        """Return a page of what a question is answered with now."""
-        views, newest = self._projections.caught_up()
-        return self.answer(question, Basis(newest, page), views=views).recall
-
-    def _at_the_head(self, question: Question, basis: Basis, views: Views) -> tuple[Answer, Basis]:
-        """Answer as of the basis' head, or of a later one where others go on recording meanwhile."""
-        for _ in range(MOVES_MAX):
-            try:
-                return self.answer(question, basis, views=views, settled=False), basis
-            except MovedOn:
-                basis = basis._replace(head=views.position())
-        return self._at(question, basis, views)
-
-    def _at(self, question: Question, basis: Basis, views: Views) -> tuple[Answer, Basis]:
-        return self.answer(question, basis, views=views), basis
-
-    def answer(self, question: Question, basis: Basis, *, views: Views | None = None, settled: bool = True) -> Answer:
-        """Answer from a basis. Raises `UnknownSession`, `OutsideSession`, and where the basis fixes what the vectors
-        must say, what keeps them from it.
+    def answer(self, question: Question, basis: Basis) -> Recall:
+        """Answer from a basis. Raises `UnknownSession`, `OutsideSession`; where the basis fixes what the vectors must
+        be, also what prevents that.
         """
-        views = self._projections.current_views() if views is None else views
-        spans = None
-        if question.session is not None:
-            spans = self._sessions.spans_at(question.session, basis.head, hidden=question.hidden)
-        source = Source(
-            views=views,
-            vectors=lambda: self._leg(views, basis),
-            filters=question.filters(spans if question.lineage else None),
-            head=basis.head,
-            fixed=basis.fixed,
-            reranker=self._projections.reranker,
-            timed=nullcontext if self._telemetry is NO_TELEMETRY else partial(timed_leg, self._telemetry),
-            settled=settled,
+        return self._answer(question, basis, self._projections.current_views()).recall
+
+    def _answer(self, question: Question, basis: Basis, views: Views) -> Answer:
+        """Answer as of the position of the views at the first read, or as of the one that the basis fixes.
+
+        All that depends on where the log ends is read in one transaction. None is open while a model works; hits are
+        read after that, so that a turn which is forgotten meanwhile is not returned.
+        """
+        page, leg = basis.page, _VectorLeg()
+        reranker = self._projections.reranker if question.weights.reranker and question.mode != VECTOR else None
+        ranking = Ranking(question.query, question.weights, count=page.end, to_be_reranked=reranker is not None)
+        wanted, failed = page.offered(question.mode), None
+        with ExitStack() as snapshot:
+            connection = snapshot.enter_context(views.database.reading())
+            head = tracked(connection, views.name).position if basis.head is None else basis.head
+            filters = self._filters(question, head)
+            while True:
+                with self._timed("mnemolog.recall.leg", leg=TEXT):
+                    offer = from_views(connection, question, filters, head=head, wanted=wanted)
+                if question.mode != TEXT:
+                    snapshot.close()
+                    leg = self._ask_vectors(question, basis, offer, wanted)
+                    connection = snapshot.enter_context(views.database.reading())
+                found = with_neighbours(connection, question, offer, leg.answer)
+                if ranking.add(found, wanted=wanted):
+                    break
+                wanted *= 2
+            if reranker is not None:
+                best = ranking.turns[: min(ranking.first_stage, RERANKED_MAX)]
+                texts = queries.turns_at(connection, [turn.position for turn in best])
+                snapshot.close()
+                failed = _rerank(reranker, question, ranking, {at: turn.text for at, turn in texts.items()})
+                connection = snapshot.enter_context(views.database.reading())
+            ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
+            hits = hits_of(connection, ranked, neighbours=question.neighbours, spans=spans, head=head)
+        recall = Recall(
+            query=question.query,
+            hits=hits,
+            head=head,
+            vectors_to=None if leg.answer is None else leg.answer.covers,
+            legs=tuple(found.legs),
+            not_answering={name: why for name, why in ((VECTOR, leg.why_not), (RERANKER, failed)) if why is not None},
+            vectors_lag=None if leg.answer is None else leg.answer.lag,
+            model=None if leg.vectors is None else leg.vectors.fingerprint,
+            reranker=None if reranker is None or failed is not None else reranker.name,
         )
-        return recall(
-            source,
-            question.query,
-            page=basis.page,
-            mode=question.mode,
-            neighbours=question.neighbours,
-            weights=question.weights,
-        )
+        return Answer(recall, ranking, leg.vectors)
 
-    def _leg(self, views: Views, basis: Basis) -> Leg:
-        return self._projections.indexing.leg(self._vectors(views, basis))
+    def _filters(self, question: Question, head: Position) -> Filters:
+        """Return what may answer as of `head`. Raises `UnknownSession`, `OutsideSession`."""
+        if question.session is None:
+            return question.filters(None)
+        spans = self._spans_at(question.session, head, hidden=question.hidden)
+        return question.filters(spans if question.lineage else None)
 
-    def _vectors(self, views: Views, basis: Basis) -> Vectors:
-        models = self._projections.models
-        if basis.model is None:
-            with views.database.reading() as connection:
-                return models.answering(queries.active_model(connection, upto=basis.head))
-        if models.own is None:
-            return models.answering(None)
-        return models.find(basis.model)
-
-    def _loaded(self, views: Views, basis: Basis) -> bool:
-        """Whether the vectors need nothing to be loaded: either they answer at once, or they say why they cannot."""
+    def _ask_vectors(self, question: Question, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
+        """Return what the vectors answer. In `hybrid` mode, where nothing is fixed, text may answer without them."""
+        fixed = basis.fixed
+        if fixed is not None and fixed.vectors_to is None:
+            return _VectorLeg(why_not=fixed.why)
         try:
-            return self._vectors(views, basis).loaded
+            with self._timed("mnemolog.recall.leg", leg=VECTOR):
+                return self._search(basis, offer, wanted)
+        except errors.MnemologError as error:
+            if question.mode == VECTOR or fixed is not None or not isinstance(error, _LEAVES_TEXT):
+                raise
+            return _VectorLeg(why_not=str(error))
+
+    def _search(self, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
+        fixed = basis.fixed
+        upto = offer.head if fixed is None or fixed.vectors_to is None else fixed.vectors_to
+        try:
+            vectors = self._vectors(basis, offer.head)
+            if fixed is not None and vectors.fingerprint != fixed.model:
+                of_first = f"of the first answer ({fixed.model})"
+                raise errors.ModelMismatch(built_with=of_first, asked_with=vectors.fingerprint)
+            indexer = self._projections.indexing
+            answer = indexer.search(vectors, offer.terms.about, k=wanted, allowed=offer.allowed, upto=upto)
+        except errors.MnemologError:
+            raise
+        except Exception as error:  # Out of memory, or a library fails: log and text are not affected.
+            raise errors.ProjectionError(f"the vectors could not be searched: {error!r}") from error
+        if fixed is not None and answer.covers < upto:
+            why = answer.lag or "they were lost since"
+            raise errors.ProjectionBehind("vectors", behind_events=upto - answer.covers, why=why)
+        return _VectorLeg(vectors, answer)
+
+    def _vectors(self, basis: Basis, head: Position | None) -> Vectors:
+        """Return the vectors that must answer as of `head`, None for the present."""
+        models = self._projections.models
+        if basis.model is not None and models.own is not None:
+            return models.find(basis.model)
+        return models.answering(models.active(upto=head))
+
+    def _loaded(self, basis: Basis) -> bool:
+        """Whether the vectors answer, or say why they cannot, without loading anything first."""
+        try:
+            return self._vectors(basis, basis.head).loaded
         except errors.MnemologError:
             return True
 
-    def _answered_with(self, views: Views, basis: Basis, answer: Recall) -> Vectors | None:
-        return None if answer.model is None else self._vectors(views, basis)
+    def _cover(self, question: Question, basis: Basis, upto: Position, timeout_s: float) -> None:
+        """Have the vectors cover a position. Raises `ProjectionBehind`."""
+        if question.mode != TEXT:
+            self._projections.indexing.cover(self._vectors(basis, basis.head), upto, timeout_s=timeout_s)
 
-    def _cover(self, views: Views, question: Question, basis: Basis, at_least: int, timeout_s: float) -> None:
-        """Have the vectors cover a position. Raises `InvalidInput` for one past the offset, `ProjectionBehind`."""
-        upto = checked_offset("at_least", at_least, head=basis.head)
-        if question.mode != "text":
-            self._projections.indexing.cover(self._vectors(views, basis), upto, timeout_s=timeout_s)
-
-    def _fitting(self, found: Cursor, question: Question, *, newest: Position, as_of: int | None) -> Cursor:
-        if found.log_id != self._log.log_id or found.head > newest:
-            raise cursors.refused("it belongs to another log, or to more of this one than there is")
-        if not found.is_for(question.digest()):
+    def _checked(self, cursor: Cursor, question: Question, *, newest: Position, as_of: int | None) -> Cursor:
+        """Return a cursor that continues this question on this log. Raises `InvalidInput` for another one."""
+        if cursor.log_id != self._log_id or cursor.head > newest:
+            raise cursors.refused("it belongs to another log, or to a longer version of this one")
+        if not cursor.is_for(question.digest()):
             raise cursors.refused("it belongs to another question, or to other filters")
-        if as_of is not None and as_of != found.head:
-            raise cursors.refused(f"it goes on as of {found.head}, not of {as_of}")
-        return found
+        if as_of is not None and as_of != cursor.head:
+            raise cursors.refused(f"it continues as of {cursor.head}, not of {as_of}")
+        return cursor
 
-    def _next(self, question: Question, basis: Basis, answer: Answer, *, as_of: bool) -> str | None:
+    def _next(self, question: Question, page: Page, answer: Answer, *, as_of: bool) -> str | None:
         if not answer.ranking.more:
             return None
-        passed_over = basis.page.passed_over + basis.page.k
-        made, last = answer.recall, answer.ranking
         return cursors.encode(
             Cursor(
-                log_id=self._log.log_id,
+                log_id=self._log_id,
                 question=cursors.shortened(question.digest()),
-                head=basis.head,
+                head=answer.recall.head,
                 as_of=as_of,
-                passed_over=passed_over,
-                candidates=basis.page.offered(question.mode),
-                order=cursors.shortened(last.digest(passed_over)),
-                vectors_to=made.vectors_to,
-                model=made.model,
+                passed_over=page.end,
+                candidates=page.offered(question.mode),
+                order=cursors.shortened(answer.ranking.digest(page.end)),
+                vectors_to=answer.recall.vectors_to,
+                model=answer.recall.model,
             )
         )
 
 
-def _continued(found: Cursor, question: Question) -> Basis:
-    page = Page(question.k, found.passed_over, found.candidates)
-    return Basis(found.head, page, Fixed(found.vectors_to, found.model))
+def _rerank(reranker: Reranker, question: Question, ranking: Ranking, texts: Mapping[Position, str]) -> str | None:
+    """Have the first stage of a ranking reordered. Return why that failed; then the order stays."""
+    first = ranking.first_stage
+    try:
+        best = rerank(reranker, question.query, ranking.turns[:first], texts, weight=question.weights.reranker)
+    except Exception as error:  # Not loaded, out of memory, wrong scores: the answer is complete without it.
+        return str(error) or repr(error)
+    ranking.turns[:first] = best
+    return None
 
 
 def _require(answer: Recall, at_least: int) -> None:

@@ -39,6 +39,9 @@ class Found(NamedTuple):
     counts: Counts
 
 
+NOTHING_FOUND: Final = Found([], Counts(0, {}))
+
+
 def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters) -> Found:
     """Return up to `k` turns, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position.
 
@@ -46,7 +49,7 @@ def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: 
     the statistics of the turns up to it.
     """
     if not terms:
-        return Found([], Counts(0, {}))
+        return NOTHING_FOUND
     if filters.upto is not None:
         return _search_then(connection, terms, k=k, filters=filters, upto=filters.upto)
     counts = _counts(connection, terms)

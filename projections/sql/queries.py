@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.model import Activation
+from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.role import Role
 from mnemolog.domain.scope import ROOT, Scope
@@ -83,15 +83,18 @@ def positions_left(connection: sa.Connection, filters: Filters) -> list[Position
     return [Position(row[0]) for row in connection.execute(query)]
 
 
-def said_last(connection: sa.Connection, upto: Position) -> Micros:
-    """Return when the last turn up to a position was recorded; 0 where there is none."""
-    query = "SELECT recorded_at FROM turns WHERE position <= ? ORDER BY position DESC LIMIT 1"
-    return next((Micros(moment) for (moment,) in fetch(connection, query, upto)), Micros(0))
+class LastTurn(NamedTuple):
+    """Where the last turn is, and when it was recorded."""
+
+    position: Position
+    recorded_at: Micros
 
 
-def any_turn_behind(connection: sa.Connection, position: Position) -> bool:
-    """Whether there is a turn behind a position."""
-    return bool(fetch(connection, "SELECT 1 FROM turns WHERE position > ? LIMIT 1", position))
+def last_turn(connection: sa.Connection, *, upto: Position | None = None) -> LastTurn:
+    """Return the last turn, or the last one up to a position; position 0 at time 0 where there is none."""
+    query = "SELECT position, recorded_at FROM turns WHERE position <= ? ORDER BY position DESC LIMIT 1"
+    found = fetch(connection, query, INTEGER_MAX if upto is None else upto)
+    return LastTurn(*found[0]) if found else LastTurn(ORIGIN, Micros(0))
 
 
 def turns_at(connection: sa.Connection, positions: Sequence[Position]) -> dict[Position, Turn]:
@@ -139,23 +142,6 @@ def sessions_called(connection: sa.Connection, id_or_name: str) -> list[SessionS
         if found := [_summary(row) for row in connection.execute(query)]:
             return found
     return []
-
-
-def active_model(connection: sa.Connection, *, upto: Position | None = None) -> Activation | None:
-    """Return the last model that was activated, at or before position `upto` if that is given; None before any."""
-    query = (
-        "SELECT position, fingerprint, model, dimension, every FROM activations "
-        "WHERE ? IS NULL OR position <= ? ORDER BY position DESC LIMIT 1"
-    )
-    for position, fingerprint, model, dimension, every in fetch(connection, query, upto, upto):
-        return Activation(
-            position=Position(position),
-            fingerprint=fingerprint,
-            model=model,
-            dimension=dimension,
-            retain_every_n_turns=every,
-        )
-    return None
 
 
 def counts(connection: sa.Connection) -> tuple[int, int]:

@@ -47,15 +47,16 @@ class Models:
         self._found: dict[str, Vectors] = {}
         self._folded: FoldedState[Activation] = nothing_folded()
 
-    def active(self) -> Activation | None:
-        """Return the model that is active at the head of the log, None before any activation."""
-        folded = self._log.fold(MODELS_STREAM, evolve_active, known=self.known)
-        self._folded = folded
+    def active(self, *, upto: Position | None = None) -> Activation | None:
+        """Return the model that is active at position `upto` or else at the head; None before any activation."""
+        folded = self._log.fold(MODELS_STREAM, evolve_active, upto=upto, known=self.known)
+        if folded.version >= self._folded.version:
+            self._folded = folded
         return folded.state
 
     def known(self, _stream: str, position: Position | None) -> FoldedState[Activation] | None:
         """Return what is known of the stream of models without reading it."""
-        return self._folded if position is None else None
+        return self._folded if position is None or self._folded.position <= position else None
 
     def answering(self, active: Activation | None) -> Vectors:
         """Return the vectors that answer where `active` is: its own, or before any activation those opened with.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,7 +16,6 @@ from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
-from mnemolog.projections.recall.candidates import VectorAnswer
 from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
 from mnemolog.projections.vectors.chain import Maker
 from mnemolog.projections.vectors.embedder import Embedder
@@ -42,6 +42,19 @@ ATTEMPTS_MAX: Final = 20
 
 BUILDING: Final = ".building-"
 PROBE: Final = "probe"
+
+
+class VectorAnswer(NamedTuple):
+    """What the vectors answer to a query, from one state of them."""
+
+    found: list[tuple[Position, float]]
+    """Positions of turns with cosine similarity, best first."""
+    covers: Position
+    """Up to which position every turn took part."""
+    look_up: Callable[[list[Position]], dict[Position, float]]
+    """Returns the similarity of these turns (rising), from the same state, of those that have a vector."""
+    lag: str | None = None
+    """Why they reach no further, where something went wrong."""
 
 
 class Rebuilt(NamedTuple):

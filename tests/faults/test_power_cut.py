@@ -12,9 +12,9 @@ from pysqlite3 import dbapi2
 
 from mnemolog import LogWriteFailed, MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.infra.clock import SystemClock
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
+from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.projections.health.verify import Kind, Witness, verify
 from tests.children.workers import append_until_killed
 from tests.faults.test_kill import kill_at_random, whole_batches

@@ -13,7 +13,7 @@ from mnemolog.operations import maintenance
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql.opening import is_damage, opened
 from mnemolog.projections.sql.snapshots import SnapshotStore
@@ -27,7 +27,7 @@ class Patient(NamedTuple):
 
     folder: Path
     log: EventLog
-    opened: OpenedProjections
+    opened: ProjectionSet
     snapshots: SnapshotStore
     active: str | None
     """Fingerprint of the model that recalls use, where one is chosen."""

@@ -13,14 +13,14 @@ from mnemolog.operations.doctor import checks as examination
 from mnemolog.operations.doctor.fixes import Patient
 from mnemolog.operations.doctor.report import Ailment, Case, Diagnosis
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.projection_set import OpenedProjections
+from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 
 def patient(
     folder: Path,
     log: EventLog,
-    opened: OpenedProjections,
+    opened: ProjectionSet,
     snapshots: SnapshotStore,
     progress: Progress | None,
     *,
