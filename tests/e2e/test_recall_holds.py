@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionError
-from mnemolog.projections.recall import candidates
+from mnemolog.projections.recall import service
 from mnemolog.projections.vectors import projection as vectors
 from tests.support import HashEncoder, projections_of
 
@@ -286,26 +286,30 @@ def test_equal_turns_are_in_the_order_of_the_log(store):
         assert [hit.position for hit in as_of.hits] == positions[:20]
 
 
-@pytest.mark.parametrize("moves", [1, 5])
-def test_an_answer_is_of_one_offset_while_others_record(store, monkeypatch, moves):
-    """It follows the head a few times; then it is of an earlier one, and no later turn plays a part."""
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_is_of_one_offset_while_others_record(store, monkeypatch, mode):
+    """Turns that are recorded and read by the views before, between and after a recall's reads play all or no part."""
     session, others = store.start_session("s"), store.start_session("others")
     for n in range(5):
-        session.record("user", f"tea number{n}")
-    left, honest = [None] * moves, candidates.queries.any_turn_behind
+        session.record("user", f"tea number{n}", speaker="Ada")
+    honest = {name: getattr(service, name) for name in ("from_views", "with_neighbours", "hits_of")}
 
-    def asked_while_others_record(connection, position):
-        if left:
-            left.pop()
-            turn = others.record("user", "tea tea")
+    def while_others_record(name):
+        def read(*asked, **how):
+            others.record("user", "tea tea", speaker="Tea")
             projections_of(store).current_views()
-            with projections_of(store).views().database.reading() as newer:
-                return honest(newer, position) and turn.position > position
-        return honest(connection, position)
+            found = honest[name](*asked, **how)
+            others.record("user", "tea tea tea")
+            projections_of(store).current_views()
+            return found
 
-    monkeypatch.setattr(candidates.queries, "any_turn_behind", asked_while_others_record)
-    answer = store.recall("tea", k=100, mode="text")
+        return read
+
+    for name in honest:
+        monkeypatch.setattr(service, name, while_others_record(name))
+    answer = store.recall("tea Ada", k=100, mode=mode, neighbours=2)
     monkeypatch.undo()
-    assert all(hit.position <= answer.head for hit in answer.hits)
-    assert answer.hits == store.recall("tea", k=100, mode="text", as_of=answer.head).hits
+    assert all(turn.position <= answer.head for hit in answer.hits for turn in (hit, *hit.before, *hit.after))
+    assert answer.hits == store.recall("tea Ada", k=100, mode=mode, neighbours=2, as_of=answer.head).hits
     assert answer.as_of is None
+    assert answer.head < store.head().position

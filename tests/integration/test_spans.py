@@ -19,8 +19,8 @@ from mnemolog.domain.role import Role
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.spans import Span, without
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.recall.answer import Page, recall
-from mnemolog.projections.recall.candidates import Source
+from mnemolog.projections.recall.question import Question
+from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import TEXT_INDEX, Views
 from mnemolog.projections.sql.database import ProjectionDatabase
@@ -155,7 +155,7 @@ def spoken(tmp_path_factory):
         for n in range(44):
             turns.append(store.record(SESSIONS[n * n % 4 or n % 3], "user", f"{WORDS[n % 3]} number{n}"))
             if n == 20:
-                store.admin.catch_up_vectors()
+                store.catch_up_vectors()
         yield store, turns
 
 
@@ -168,15 +168,9 @@ def test_every_leg_of_a_recall_sees_what_the_spans_show(spoken, spans, word, num
     query = f"{word} number{number}"
 
     def answer(mode, k):
-        opened = projections_of(store)
-        views = opened.current_views()
-        source = Source(
-            views,
-            lambda: opened.indexing.leg(opened.parts.projections.vectors()),
-            Filters(spans=spans),
-            views.position(),
-        )
-        return [hit.position for hit in recall(source, query, page=Page(k), mode=mode).recall.hits]
+        recalls = Recalls(projections_of(store), spans_at=lambda *_, **__: spans, append=lambda *_: ORIGIN)
+        asked = Question(query=query, k=k, mode=mode, session="any", lineage=True)
+        return [hit.position for hit in recalls.ask(asked).hits]
 
     matching = {turn.position for turn in visible if set(turn.text.split()) & set(query.split())}
     assert answer("vector", 5) == nearest(visible, query)[:5]
