@@ -1,4 +1,4 @@
-"""Tables of sessions, turns, their text and the models in use: everything in `views.db`."""
+"""Tables of sessions, turns and their text: everything in `views.db`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from mnemolog.domain.events import (
     ContentErased,
     Forgotten,
-    ModelActivated,
     RecordedEvent,
     SessionEnded,
     SessionResumed,
@@ -20,7 +19,6 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import was_turn
-from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.sql import speakers, turn_metadata
@@ -73,17 +71,6 @@ TURNS: Final = sa.Table(
 sa.Index("turns_by_scope", TURNS.c.scope, TURNS.c.position)
 sa.Index("turns_by_session", TURNS.c.session, TURNS.c.position)
 
-ACTIVATIONS: Final = sa.Table(
-    "activations",
-    METADATA,
-    sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("dimension", sa.Integer, nullable=False),
-    sa.Column("every", sa.Integer, nullable=False),
-    sqlite_strict=True,
-)
-
 WORDS: Final = sa.Table(
     "words",
     METADATA,
@@ -118,13 +105,10 @@ class Views(SqlProjection):
     metadata = METADATA
 
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-        """Add what a batch of events records: sessions and models first, then turns, and what was erased last."""
+        """Add what a batch of events records: sessions first, then turns, and what was erased last."""
         for recorded in events:
-            match recorded.event:
-                case SessionStarted() as started:
-                    _insert_session(connection, recorded, started)
-                case ModelActivated() as activated:
-                    _insert_activation(connection, recorded, activated)
+            if isinstance(recorded.event, SessionStarted):
+                _insert_session(connection, recorded, recorded.event)
         _insert_turns(connection, events)
         _update_sessions(connection, events)
         for recorded in events:
@@ -140,7 +124,8 @@ class Views(SqlProjection):
     def _start_over(self, connection: sa.Connection) -> None:
         for table in (VOCABULARY, TEXT_INDEX):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-        connection.exec_driver_sql("DROP TABLE IF EXISTS switches")  # Development versions of 0.1 wrote it.
+        for table in ("switches", "activations"):  # Development versions of 0.1 wrote them.
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         super()._start_over(connection)
         for statement in CREATE_TEXT_INDEX:
             connection.exec_driver_sql(statement)
@@ -162,21 +147,6 @@ def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started:
             "turns": 0,
             "forgotten": 0,
             "last_position": recorded.position,
-        },
-    )
-
-
-def _insert_activation(connection: sa.Connection, recorded: RecordedEvent, activated: ModelActivated) -> None:
-    if recorded.stream != MODELS_STREAM:  # Elsewhere it activates nothing.
-        return
-    connection.execute(
-        ACTIVATIONS.insert(),
-        {
-            "position": recorded.position,
-            "fingerprint": activated.fingerprint,
-            "model": activated.model,
-            "dimension": activated.dimension,
-            "every": activated.retain_every_n_turns,
         },
     )
 
