@@ -155,7 +155,7 @@ def spoken(tmp_path_factory):
         for n in range(44):
             turns.append(store.record(SESSIONS[n * n % 4 or n % 3], "user", f"{WORDS[n % 3]} number{n}"))
             if n == 20:
-                store.catch_up_vectors()
+                store.admin.catch_up_vectors()
         yield store, turns
 
 
