@@ -86,27 +86,11 @@ class FoldableLog(Log, Protocol):
 
 
 class StoreLog(FoldableLog, Protocol):
-    """The log of an open store: also what lets projections follow its commits."""
+    """The log of an open store."""
 
     @property
     def busy_timeout_s(self) -> float:
         """How long to wait for a lock of the store, in seconds."""
-        ...
-
-    def listen(self, listener: Listener) -> None:
-        """Call `listener.set()` after every commit of this process."""
-        ...
-
-    def unlisten(self, listener: Listener) -> None:
-        """Undo `listen`."""
-        ...
-
-
-class Listener(Protocol):
-    """Wants to know of commits."""
-
-    def set(self) -> None:
-        """Take note of a commit. Must be quick, and never raise."""
         ...
 
 
