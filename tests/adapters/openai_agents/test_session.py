@@ -227,7 +227,7 @@ def test_an_asyncio_store_is_shared_by_its_sessions(folder, run):
 
 def test_sessions_of_one_store_share_its_threads(ours):
     """However many are made."""
-    assert len({id(ours.session(str(number))._lanes) for number in range(100)}) == 1
+    assert len({id(ours.session(str(number))._pools) for number in range(100)}) == 1
 
 
 def test_a_session_can_have_a_store_of_its_own(folder, run):
