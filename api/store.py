@@ -340,11 +340,11 @@ class MemoryStore:
 
         The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
         by itself; how far it goes is in `Recall.vectors_to`. In `hybrid` mode a vector leg that cannot
-        answer leaves the text answer and its reason in `Recall.not_answering`; in `vector` mode it raises.
+        answer leaves the text answer and its reason in `Recall.unavailable_legs`; in `vector` mode it raises.
         With `at_least` the vectors cover that position, embedding here what is missing: else it raises
         `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.
         Without `wait_for_model` a `hybrid` recall is answered by text alone as long as the model is not loaded, and
-        says so in `Recall.not_answering`; `store.models.load` loads it.
+        says so in `Recall.unavailable_legs`; `store.models.load` loads it.
 
         Raises `InvalidInput` for an empty query, a filter that is none, a position past the head or a cursor of
         another question, `UnknownSession`, and `OutsideSession` for a session that was not there at `as_of`.

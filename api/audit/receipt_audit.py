@@ -199,7 +199,7 @@ def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedR
     except (errors.InvalidInput, errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
         return msgspec.structs.replace(found, today=str(error))
     if served.model is not None and answer.model is None:
-        return msgspec.structs.replace(found, today=answer.not_answering.get(VECTOR, "the vectors do not answer"))
+        return msgspec.structs.replace(found, today=answer.unavailable_legs.get(VECTOR, "the vectors do not answer"))
     now = [hit.position for hit in answer.hits]
     return msgspec.structs.replace(
         found,

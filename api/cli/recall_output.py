@@ -35,7 +35,7 @@ def show_recall(answer: Recall) -> None:
     out.print(f"{len(answer.hits)} hits; {head}, vectors {covered}, legs: {legs}{receipt}", style="dim")
     if answer.next is not None:
         out.print(f"next page: --after {answer.next}", style="dim", markup=False)
-    for leg, why in answer.not_answering.items():
+    for leg, why in answer.unavailable_legs.items():
         print(f"note: the {leg} leg did not answer: {why}", file=sys.stderr)
     if answer.vectors_lag is not None:
         print(f"note: the vectors stay behind: {answer.vectors_lag}", file=sys.stderr)

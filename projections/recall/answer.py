@@ -58,7 +58,7 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """Up to which position every turn took part in the vector leg; None when that leg did not answer."""
     legs: tuple[str, ...]
     """The search paths that answered, of `text` and `vector`."""
-    not_answering: dict[str, str]
+    unavailable_legs: dict[str, str]
     """Why a leg that was asked for did not answer."""
     vectors_lag: str | None = None
     """Why the vectors do not reach further than `vectors_to`, where something went wrong."""
@@ -69,13 +69,13 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
     """What to pass as `after` for the next page, None where there is none."""
     reranker: str | None = None
-    """The reranker that reordered the best hits, None where there is none or it failed (`not_answering`)."""
+    """The reranker that reordered the best hits, None where there is none or it failed (`unavailable_legs`)."""
     receipt: Position | None = None
     """Position of this answer's receipt in the log, if one was asked for."""
 
 
 RERANKER: Final = "reranker"
-"""The key of a reranker that failed in `not_answering`."""
+"""The key of a reranker that failed in `unavailable_legs`."""
 
 
 class Page(NamedTuple):

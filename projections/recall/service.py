@@ -183,7 +183,9 @@ class Recalls:
             head=head,
             vectors_to=None if leg.answer is None else leg.answer.covers,
             legs=tuple(found.legs),
-            not_answering={name: why for name, why in ((VECTOR, leg.why_not), (RERANKER, failed)) if why is not None},
+            unavailable_legs={
+                name: why for name, why in ((VECTOR, leg.why_not), (RERANKER, failed)) if why is not None
+            },
             vectors_lag=None if leg.answer is None else leg.answer.lag,
             model=None if leg.vectors is None else leg.vectors.fingerprint,
             reranker=None if reranker is None or failed is not None else reranker.name,
@@ -291,5 +293,5 @@ def _require(answer: Recall, at_least: int) -> None:
     """Raise `ProjectionBehind` unless the vectors covered a position: the query was refused, or they were lost."""
     reached = answer.vectors_to or 0
     if answer.vectors_to is None or reached < at_least:
-        why = answer.not_answering.get(VECTOR) or answer.vectors_lag or "they were replaced meanwhile"
+        why = answer.unavailable_legs.get(VECTOR) or answer.vectors_lag or "they were replaced meanwhile"
         raise errors.ProjectionBehind("vectors", behind_events=at_least - reached, why=why)

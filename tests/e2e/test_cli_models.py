@@ -137,7 +137,7 @@ def test_an_active_model_whose_folder_is_gone_leaves_the_text(run, memory, mean,
     shutil.rmtree(moved)
     answer = run("recall", memory, "dog", "--model", mean, "--json").json
     assert (answer["legs"], answer["model"]) == (["text"], None)
-    assert new[:8] in answer["not_answering"]["vector"]
+    assert new[:8] in answer["unavailable_legs"]["vector"]
     assert recalled(run, memory, largest) == new
     # It can be gone back to by the fingerprint wherever its content is to be had.
     with MemoryStore.open(memory, model=None, models=[largest]) as store:

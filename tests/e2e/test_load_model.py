@@ -50,14 +50,14 @@ def test_a_hybrid_recall_that_does_not_wait_is_answered_by_text_until_the_model_
     for answer in asked():
         assert answer.legs == ("text",)
         assert answer.vectors_to is None
-        assert "not loaded" in answer.not_answering["vector"]
+        assert "not loaded" in answer.unavailable_legs["vector"]
         assert answer.hits
     assert model.calls == []
     model.may.set()
     store.models.load()
     for answer in asked():
         assert answer.legs == ("text", "vector")
-        assert answer.not_answering == {}
+        assert answer.unavailable_legs == {}
 
 
 def test_what_must_have_vectors_waits_for_the_model(store, model):
@@ -91,7 +91,7 @@ def test_the_receipt_of_such_a_recall_reproduces(store, model):
 def test_a_model_that_is_not_there_or_fails_gives_its_own_reason(folder, store):
     """And not that it would be loaded some day."""
     with MemoryStore.open(folder, model=None) as other:
-        assert "model=None" in other.recall("tea", wait_for_model=False).not_answering["vector"]
+        assert "model=None" in other.recall("tea", wait_for_model=False).unavailable_legs["vector"]
         with pytest.raises(ModelUnavailable):
             other.models.load()
 

@@ -137,7 +137,7 @@ def test_an_active_model_that_this_process_does_not_have_is_never_answered_for(s
         answer = other.recall("note number7")
         assert (answer.legs, answer.vectors_to, answer.model) == (("text",), None, None)
         assert answer.hits[0].text == "note number7"
-        assert second[:8] in answer.not_answering["vector"]
+        assert second[:8] in answer.unavailable_legs["vector"]
         for call in (lambda: other.recall("note", mode="vector"), other.models.load, other.admin.catch_up_vectors):
             with pytest.raises(mnemolog.ModelMismatch) as caught:
                 call()

@@ -203,7 +203,7 @@ def test_an_error_is_told_and_tried_again_until_it_works(folder, monkeypatch, fa
                 projections_of(store).poke()
         answer = store.recall("tea")
         assert answer.legs == ("text",)
-        assert "out of luck" in answer.not_answering["vector"]
+        assert "out of luck" in answer.unavailable_legs["vector"]
         encoder.wrong = None
         projections_of(store).poke()
         now = wait_for(store, "idle", last)

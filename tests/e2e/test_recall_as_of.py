@@ -124,7 +124,7 @@ class Histories(RuleBasedStateMachine):
         for query, asked, options, then in self.kept:
             now = self.answer(store, asked, options | {"as_of": then.head}, query)
             assert now.as_of == then.head
-            for field in ("hits", "head", "vectors_to", "legs", "not_answering", "model"):
+            for field in ("hits", "head", "vectors_to", "legs", "unavailable_legs", "model"):
                 assert getattr(now, field) == getattr(then, field), (query, asked, options, then.head, field)
 
     def teardown(self):

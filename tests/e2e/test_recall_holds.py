@@ -149,7 +149,7 @@ def spoken(tmp_path_factory):
 def ask_in_every_way(store, query):
     answers = [store.recall(query, mode=mode, as_of=as_of) for mode in MODES for as_of in (None, 6)]
     for answer in answers:
-        assert answer.not_answering == {}
+        assert answer.unavailable_legs == {}
         assert answer.hits or "vector" not in answer.legs
     return answers
 
@@ -243,7 +243,7 @@ def test_text_answers_where_the_model_does_not(folder, model):
             answer = face.recall("tea")
             assert [hit.text for hit in answer.hits] == ["tea"]
             assert (answer.legs, answer.vectors_to, answer.model) == (("text",), None, None)
-            assert answer.not_answering["vector"]
+            assert answer.unavailable_legs["vector"]
             with pytest.raises(
                 (ModelUnavailable, ProjectionError, InvalidInput) if model is None else Exception
             ) as caught:
@@ -264,7 +264,7 @@ def test_text_answers_where_the_search_of_vectors_fails(store, monkeypatch, fail
     monkeypatch.setattr(vectors, "nearest", fail)
     answer = store.recall("tea", as_of=as_of)
     assert (answer.legs, len(answer.hits)) == (("text",), 1)
-    assert type(failure).__name__ in answer.not_answering["vector"]
+    assert type(failure).__name__ in answer.unavailable_legs["vector"]
     with pytest.raises(ProjectionError, match=type(failure).__name__) as caught:
         store.recall("tea", mode="vector", as_of=as_of)
     assert caught.value.__cause__ is failure

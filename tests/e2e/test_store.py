@@ -81,7 +81,7 @@ def test_without_a_working_model_text_answers_and_says_so(folder, model):
         assert len(answer.hits) == 1
         assert answer.legs == ("text",)
         assert answer.vectors_to is None
-        assert answer.not_answering["vector"]
+        assert answer.unavailable_legs["vector"]
         with pytest.raises(mnemolog.ModelError):
             store.recall("ferry", mode="vector")
 

@@ -122,7 +122,7 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
             if n % 3:
                 continue
             answer = store.recall(text, k=1)
-            assert (answer.model, answer.not_answering, answer.legs) == (fingerprint_of(0), {}, ("text", "vector"))
+            assert (answer.model, answer.unavailable_legs, answer.legs) == (fingerprint_of(0), {}, ("text", "vector"))
             assert answer.hits[0].position == meanwhile[text]
             assert answer.hits[0].similarity == pytest.approx(1.0, abs=1e-5)
         assert messages(pipe) == [tries], "it builds up to where the log was when it began"

@@ -155,6 +155,6 @@ def test_a_log_that_activated_groups_answers_by_text_until_another_model_is_acti
         store.parts.log.transact(lambda tx: [tx.append(MODELS_STREAM, wanted).position])
         answer = store.recall("number7")
         assert (answer.legs, answer.hits[0].text) == (("text",), "note number7")
-        assert "hash-words" in answer.not_answering["vector"]
+        assert "hash-words" in answer.unavailable_legs["vector"]
         store.models.activate(HashEncoder(dimension=DIMENSION))
         assert store.recall("number7", mode="vector", k=1).hits[0].text == "note number7"

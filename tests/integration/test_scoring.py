@@ -212,7 +212,7 @@ def test_a_reranker_that_fails_leaves_the_order_with_its_reason(folder, encoder,
         for text in ("tea", "green tea", "no"):
             session.record("user", text)
         answer = store.recall("tea")
-        assert answer.not_answering["reranker"]
+        assert answer.unavailable_legs["reranker"]
         assert answer.reranker is None
         assert answer.hits == store.recall("tea", weights=Weights(reranker=0)).hits
 
@@ -241,4 +241,4 @@ def test_a_cross_encoder_is_loaded_from_a_folder_when_it_is_needed(folder, tmp_p
         hits = {hit.text: hit.parts["reranker"] for hit in store.recall("tea").hits}
         assert hits == {"green tea": 2.0 * (expected[0] > expected[1]), "no tea": 2.0 * (expected[1] > expected[0])}
     with MemoryStore.open(folder, model=encoder, reranker="no/such-reranker", background=False) as store:
-        assert "no/such-reranker" in store.recall("tea").not_answering["reranker"]
+        assert "no/such-reranker" in store.recall("tea").unavailable_legs["reranker"]

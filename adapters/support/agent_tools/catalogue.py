@@ -67,7 +67,7 @@ TOOLS: Final[dict[str, Tool]] = {
             answers.recall,
             """Find the turns that answer a question, each with the position it stands at. Use it before you answer
             what may have been talked about before. With as_of it finds what would have been found at that position.
-            not_answering says what took no part: while the model is loading, words alone are looked for.""",
+            unavailable_legs says what took no part: while the model is loading, words alone are looked for.""",
             like=MemoryStore.recall,
             leave_out=_NOT_TOLD,
             session=_Among,

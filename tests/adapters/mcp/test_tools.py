@@ -304,7 +304,7 @@ def test_until_the_model_is_loaded_words_are_looked_for_and_the_answer_says_so(f
             further = await answer(client, "recall", query="Lisbon", k=2, session="trip", after=after)
         assert state == "loading"
         assert early["result"]["legs"] == ["text"]
-        assert "not loaded yet" in early["result"]["not_answering"]["vector"]
+        assert "not loaded yet" in early["result"]["unavailable_legs"]["vector"]
         assert late["result"]["legs"] == ["text", "vector"]
         assert further["result"]["legs"] == ["text"]
         assert not {hit["position"] for hit in further["result"]["hits"]} & {
@@ -335,7 +335,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_words_and_says_why(folder):
                     pass
             found = await answer(client, "recall", query="Lisbon")
         assert "no weights" in state
-        assert "no weights" in found["result"]["not_answering"]["vector"]
+        assert "no weights" in found["result"]["unavailable_legs"]["vector"]
         assert len(found["result"]["hits"]) == 1
 
     asyncio.run(main())

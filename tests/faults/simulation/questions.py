@@ -76,7 +76,7 @@ class Questions(World):
     def check_recall(self, call: Callable[[], Recall], among: list[Said], options: dict[str, Any], query: str) -> None:
         """Compare an answer with a look at all turns that it may come from."""
         found = self.attempt(call)
-        if found.not_answering or found.vectors_lag:
+        if found.unavailable_legs or found.vectors_lag:
             found = self.attempt(lambda: self.doctored(call, found))
         what = f"recall({query!r}, {options})"
         mode, limit, position = options["mode"], options["k"], options.get("as_of", self.model.head)
@@ -104,8 +104,8 @@ class Questions(World):
         """Which legs answered, with which model, and how far the vectors went."""
         if self.failing is not None and self.failing.happened:
             return  # A leg that the disk has hindered says so; what it says is compared all the same.
-        if found.not_answering:
-            raise Mismatch(f"{what}: {found.not_answering} without a fault")
+        if found.unavailable_legs:
+            raise Mismatch(f"{what}: {found.unavailable_legs} without a fault")
         agree(found.legs, ("vector",) if mode == "vector" else ("text", "vector"), f"legs of {what}")
         model = self.model.past[position].model or 0
         fingerprint = projections_of(self.store).models.opened(self.encoders[model]).fingerprint
