@@ -339,7 +339,7 @@ class MemoryStore:
         `receipt` appends what was asked and answered to the log (`store.audit.recalls`).
 
         The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
-        by itself; how far it goes is in `Recall.vectors_to`. In `hybrid` mode a vector leg that cannot
+        by itself; how far it goes is in `Recall.vectors_cover`. In `hybrid` mode a vector leg that cannot
         answer leaves the text answer and its reason in `Recall.unavailable_legs`; in `vector` mode it raises.
         With `at_least` the vectors cover that position, embedding here what is missing: else it raises
         `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.

@@ -28,7 +28,7 @@ def show_recall(answer: Recall) -> None:
         _show_neighbours(out, hit.before)
         out.print(f"   {hit.text}", markup=False)
         _show_neighbours(out, hit.after)
-    covered = "none" if answer.vectors_to is None else f"to {answer.vectors_to}"
+    covered = "none" if answer.vectors_cover is None else f"to {answer.vectors_cover}"
     legs = ", ".join(answer.legs) or "none"
     head = f"head {answer.head}" if answer.as_of is None else f"as of {answer.as_of}"
     receipt = "" if answer.receipt is None else f", receipt @{answer.receipt}"

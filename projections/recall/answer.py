@@ -54,14 +54,14 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
 
     The text leg covers all of it.
     """
-    vectors_to: Position | None
+    vectors_cover: Position | None
     """Up to which position every turn took part in the vector leg; None when that leg did not answer."""
     legs: tuple[str, ...]
     """The search paths that answered, of `text` and `vector`."""
     unavailable_legs: dict[str, str]
     """Why a leg that was asked for did not answer."""
     vectors_lag: str | None = None
-    """Why the vectors do not reach further than `vectors_to`, where something went wrong."""
+    """Why the vectors do not reach further than `vectors_cover`, where something went wrong."""
     model: str | None
     """Fingerprint of the model that embedded the query and every vector it was compared with."""
     as_of: Position | None = None

@@ -34,7 +34,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     candidates: int
     order: bytes
     """The beginning of the digest of the hits that were handed out, in their order."""
-    vectors_to: Position | None
+    vectors_cover: Position | None
     model: str | None
 
     def is_for(self, question: bytes) -> bool:

@@ -44,7 +44,7 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: Vectors
         ranking=RANKING,
         weights=msgspec.to_builtins(question.weights),
         reranker=answer.reranker or "",
-        vectors_to=answer.vectors_to,
+        vectors_to=answer.vectors_cover,
         model=answer.model,
         model_name="" if model is None else model.encoder.name,
         hits=[hit.position for hit in answer.hits],

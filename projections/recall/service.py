@@ -43,11 +43,11 @@ _LEAVES_TEXT: Final = (errors.ModelError, errors.ProjectionError, errors.Storage
 class Fixed(NamedTuple):
     """What the vectors of an earlier answer were, where this answer repeats or continues that one."""
 
-    vectors_to: Position | None
+    vectors_cover: Position | None
     """None where they did not answer then; so they do not now."""
     model: str | None
     why: str = "it did not answer when this was first asked"
-    """Where `vectors_to` is None."""
+    """Where `vectors_cover` is None."""
 
 
 class Basis(NamedTuple):
@@ -115,7 +115,7 @@ class Recalls:
                     raise errors.InvalidInput("at_least", "a later page has the vectors of the first: leave it out")
                 cursor = self._checked(cursors.decode(after), question, newest=newest, as_of=as_of)
                 page = Page(question.k, cursor.passed_over, cursor.candidates)
-                basis = Basis(cursor.head, page, Fixed(cursor.vectors_to, cursor.model))
+                basis = Basis(cursor.head, page, Fixed(cursor.vectors_cover, cursor.model))
             elif as_of is not None:
                 basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
             if at_least is not None:
@@ -181,7 +181,7 @@ class Recalls:
             query=question.query,
             hits=hits,
             head=head,
-            vectors_to=None if leg.answer is None else leg.answer.covers,
+            vectors_cover=None if leg.answer is None else leg.answer.covers,
             legs=tuple(found.legs),
             unavailable_legs={
                 name: why for name, why in ((VECTOR, leg.why_not), (RERANKER, failed)) if why is not None
@@ -202,7 +202,7 @@ class Recalls:
     def _ask_vectors(self, question: Question, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
         """Return what the vectors answer. In `hybrid` mode, where nothing is fixed, text may answer without them."""
         fixed = basis.fixed
-        if fixed is not None and fixed.vectors_to is None:
+        if fixed is not None and fixed.vectors_cover is None:
             return _VectorLeg(why_not=fixed.why)
         try:
             with self._timed("mnemolog.recall.leg", leg=VECTOR):
@@ -214,7 +214,7 @@ class Recalls:
 
     def _search(self, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
         fixed = basis.fixed
-        upto = offer.head if fixed is None or fixed.vectors_to is None else fixed.vectors_to
+        upto = offer.head if fixed is None or fixed.vectors_cover is None else fixed.vectors_cover
         try:
             vectors = self._vectors(basis, offer.head)
             if fixed is not None and vectors.fingerprint != fixed.model:
@@ -272,7 +272,7 @@ class Recalls:
                 passed_over=page.end,
                 candidates=page.offered(question.mode),
                 order=cursors.shortened(answer.ranking.digest(page.end)),
-                vectors_to=answer.recall.vectors_to,
+                vectors_cover=answer.recall.vectors_cover,
                 model=answer.recall.model,
             )
         )
@@ -291,7 +291,7 @@ def _rerank(reranker: Reranker, question: Question, ranking: Ranking, texts: Map
 
 def _require(answer: Recall, at_least: int) -> None:
     """Raise `ProjectionBehind` unless the vectors covered a position: the query was refused, or they were lost."""
-    reached = answer.vectors_to or 0
-    if answer.vectors_to is None or reached < at_least:
+    reached = answer.vectors_cover or 0
+    if answer.vectors_cover is None or reached < at_least:
         why = answer.unavailable_legs.get(VECTOR) or answer.vectors_lag or "they were replaced meanwhile"
         raise errors.ProjectionBehind("vectors", behind_events=at_least - reached, why=why)

@@ -35,7 +35,7 @@ def answers(store: MemoryStore) -> list[list[tuple[int, float]]]:
 
 def _recalled(store: MemoryStore, query: str) -> tuple[Hit, ...]:
     found = store.recall(query, k=10, mode="vector")
-    if (found.vectors_to or 0) < found.head:  # On a busy machine the projector may be at it, and a recall not wait.
+    if (found.vectors_cover or 0) < found.head:  # On a busy machine the projector may be at it, and a recall not wait.
         found = store.recall(query, k=10, mode="vector", at_least=found.head)
     return found.hits
 
@@ -146,6 +146,6 @@ def _verdict(folder: Path, expected: Any, sound: set[bytes], parsed: list[bytes]
             return "FAISS was given what was not written"
         store.admin.catch_up_vectors()
         again, last = answers(store), store.recall(QUERIES[0], mode="vector")
-    if last.vectors_to != last.head:
-        return f"the vectors go to {last.vectors_to} of {last.head}"
+    if last.vectors_cover != last.head:
+        return f"the vectors go to {last.vectors_cover} of {last.head}"
     return "right" if again == expected else "other answers afterwards"

@@ -234,7 +234,7 @@ def test_the_real_model_answers_in_other_words_than_were_said(memory):
     """MiniLM, FAISS and SQLite together, through the command line."""
     answer = json.loads(in_a_process("recall", memory, "what is the pet's name?", "--mode", "vector", "--json").stdout)
     assert answer["hits"][0]["text"] == "The dog is called Nero."
-    assert answer["vectors_to"] == answer["head"]
+    assert answer["vectors_cover"] == answer["head"]
     rebuilt = json.loads(in_a_process("rebuild", memory, "all", "--json").stdout)
     assert [report["built_turns"] for report in rebuilt] == [3, 3]
     assert rebuilt[1]["encoded_texts"] == 0

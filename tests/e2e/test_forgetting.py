@@ -328,7 +328,7 @@ def test_vectors_of_what_is_left_answer_as_before(folder, clock):
         encoded = encoder.texts_encoded
         assert store.forget(positions=gone).complete
         found = store.recall("number4 topic1", mode="vector", k=50)
-        assert found.vectors_to == store.head().position
+        assert found.vectors_cover == store.head().position
         assert not {hit.position for hit in found.hits} & set(gone)
         store.admin.catch_up_vectors()
         assert encoder.texts_encoded == encoded + 1, "only the query"

@@ -49,7 +49,7 @@ def test_a_hybrid_recall_that_does_not_wait_is_answered_by_text_until_the_model_
 
     for answer in asked():
         assert answer.legs == ("text",)
-        assert answer.vectors_to is None
+        assert answer.vectors_cover is None
         assert "not loaded" in answer.unavailable_legs["vector"]
         assert answer.hits
     assert model.calls == []

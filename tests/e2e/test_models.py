@@ -95,7 +95,7 @@ def test_a_recall_after_activation_does_not_lose_what_was_recorded_around_it(sto
     assert store.models.activate(both[1]).encoded_texts == 1
     session.record("user", "note from after")
     model_of(store)
-    assert store.recall("note from after", mode="vector").vectors_to == head(store)
+    assert store.recall("note from after", mode="vector").vectors_cover == head(store)
 
 
 def test_going_back_builds_nothing_and_asks_no_model(store, both):
@@ -135,7 +135,7 @@ def test_an_active_model_that_this_process_does_not_have_is_never_answered_for(s
     second = store.models.activate(both[1]).fingerprint
     with MemoryStore.open(folder, model=HalfEncoder(0)) as other:
         answer = other.recall("note number7")
-        assert (answer.legs, answer.vectors_to, answer.model) == (("text",), None, None)
+        assert (answer.legs, answer.vectors_cover, answer.model) == (("text",), None, None)
         assert answer.hits[0].text == "note number7"
         assert second[:8] in answer.unavailable_legs["vector"]
         for call in (lambda: other.recall("note", mode="vector"), other.models.load, other.admin.catch_up_vectors):
@@ -180,7 +180,7 @@ def test_what_was_recorded_while_vectors_were_built_is_embedded_before_the_event
     for n in range(100):
         session.record("user", f"note late{n}")
     assert store.models.activate(both[1]).encoded_texts == 100
-    assert store.recall("note", mode="vector").vectors_to == head(store)
+    assert store.recall("note", mode="vector").vectors_cover == head(store)
     assert named(store)["half-1"].behind_events == 1  # The event itself.
 
 

@@ -112,7 +112,7 @@ def test_what_is_recorded_is_embedded_without_a_recall(folder, encoder):
         embedded = [text for batch in encoder.calls for text in batch]
         assert len(embedded) == len(set(embedded)) == 300
         answer = store.recall("tea 7", mode="vector")
-        assert (answer.vectors_to, answer.vectors_lag) == (last, None)
+        assert (answer.vectors_cover, answer.vectors_lag) == (last, None)
         assert encoder.texts_encoded == 301  # And the query.
 
 
@@ -270,7 +270,7 @@ def test_a_recall_says_why_the_vectors_stay_behind_even_if_its_own_step_went_wel
         wait_for(store, "backing off")
         encoder.refuses = False
         answer = store.recall("tea", mode="vector")
-        assert answer.vectors_to < answer.head
+        assert answer.vectors_cover < answer.head
         assert answer.vectors_lag.startswith("the background projector is backing off: position 2: ")
 
 
@@ -289,7 +289,7 @@ def test_a_thread_that_dies_is_reported_and_not_waited_for(folder):
         wait_until(lambda: projector_threads() == [], what="the end of the thread")
         assert state(other).state == "dead"
         encoder.wrong = None
-        assert store.recall("tea", at_least=last, mode="vector").vectors_to == last
+        assert store.recall("tea", at_least=last, mode="vector").vectors_cover == last
         projections_of(store).poke()
         wait_for(store, "idle", last)
 

@@ -106,7 +106,7 @@ class Histories(RuleBasedStateMachine):
         for asked in self.asked():
             options = {"k": k, "mode": mode, "neighbours": 2}
             answer = self.answer(self.store, asked, options)
-            assert answer.vectors_to in (None, answer.head)
+            assert answer.vectors_cover in (None, answer.head)
             assert len({hit.position for hit in answer.hits}) == len(answer.hits)
             self.kept.append((self.query, asked, options, answer))
 
@@ -124,7 +124,7 @@ class Histories(RuleBasedStateMachine):
         for query, asked, options, then in self.kept:
             now = self.answer(store, asked, options | {"as_of": then.head}, query)
             assert now.as_of == then.head
-            for field in ("hits", "head", "vectors_to", "legs", "unavailable_legs", "model"):
+            for field in ("hits", "head", "vectors_cover", "legs", "unavailable_legs", "model"):
                 assert getattr(now, field) == getattr(then, field), (query, asked, options, then.head, field)
 
     def teardown(self):

@@ -200,7 +200,7 @@ def test_pages_give_every_turn_once_whatever_is_recorded_meanwhile(store, mode, 
     while page.next is not None:
         session.record("user", "tea tea number7")
         page = store.recall("tea number7", k=k, mode=mode, after=page.next)
-        assert (page.head, page.vectors_to, page.model) == (first.head, first.vectors_to, first.model)
+        assert (page.head, page.vectors_cover, page.model) == (first.head, first.vectors_cover, first.model)
         found += [hit.position for hit in page.hits]
         if len(found) > 60 and k == 1:
             break
@@ -217,10 +217,10 @@ def test_pages_keep_to_the_vectors_of_the_first(store):
     for n in range(230):
         session.record("user", f"tea{' tea' * (n % 5)} number{n}")
     first = store.recall("tea number7", k=7)
-    assert first.vectors_to < first.head
+    assert first.vectors_cover < first.head
     store.admin.catch_up_vectors()
     rest = store.recall("tea number7", k=EVERYTHING, after=first.next)
-    assert rest.vectors_to == first.vectors_to
+    assert rest.vectors_cover == first.vectors_cover
     assert len({hit.position for hit in (*first.hits, *rest.hits)}) == 230
 
 

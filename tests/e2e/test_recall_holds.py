@@ -242,7 +242,7 @@ def test_text_answers_where_the_model_does_not(folder, model):
         for face in (store, session):
             answer = face.recall("tea")
             assert [hit.text for hit in answer.hits] == ["tea"]
-            assert (answer.legs, answer.vectors_to, answer.model) == (("text",), None, None)
+            assert (answer.legs, answer.vectors_cover, answer.model) == (("text",), None, None)
             assert answer.unavailable_legs["vector"]
             with pytest.raises(
                 (ModelUnavailable, ProjectionError, InvalidInput) if model is None else Exception

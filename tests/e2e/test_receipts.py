@@ -40,7 +40,7 @@ def test_a_receipt_holds_question_and_answer(store):
     served = recorded.event
     assert answer.receipt == recorded.position == store.head().position
     assert (recorded.stream, served.query, served.k, served.mode) == ("recalls", "tea word1", 3, "hybrid")
-    assert (served.head, served.vectors_to, served.model) == (answer.head, answer.vectors_to, answer.model)
+    assert (served.head, served.vectors_to, served.model) == (answer.head, answer.vectors_cover, answer.model)
     assert (served.session, served.lineage, served.scope) == ("s", True, "")
     assert (served.roles, served.speakers, served.metadata) == (["user"], ["Ada"], {"n": 1})
     assert served.hits == [hit.position for hit in answer.hits]

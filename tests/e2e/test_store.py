@@ -67,9 +67,9 @@ def test_more_new_turns_than_a_recall_embeds_are_found_by_text_and_said_to_be(st
     last = [session.record("user", f"note number{n}") for n in range(200)][-1]
     answer = store.recall("number199")
     assert {hit.position: hit.ranks for hit in answer.hits}[last.position] == {"text": 1}
-    assert answer.vectors_to < answer.head == last.position
+    assert answer.vectors_cover < answer.head == last.position
     store.admin.catch_up_vectors()
-    assert store.recall("number199").vectors_to == last.position
+    assert store.recall("number199").vectors_cover == last.position
 
 
 @pytest.mark.parametrize("model", [None, Broken(), "no/such-model-anywhere"])
@@ -80,7 +80,7 @@ def test_without_a_working_model_text_answers_and_says_so(folder, model):
         answer = store.recall("ferry")
         assert len(answer.hits) == 1
         assert answer.legs == ("text",)
-        assert answer.vectors_to is None
+        assert answer.vectors_cover is None
         assert answer.unavailable_legs["vector"]
         with pytest.raises(mnemolog.ModelError):
             store.recall("ferry", mode="vector")

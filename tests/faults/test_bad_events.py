@@ -91,12 +91,12 @@ def test_a_text_that_the_model_makes_no_vector_of_stops_a_rebuild_and_not_the_se
         assert store.recall(BAD, mode="text").hits[0].position == bad
         answer = store.recall("number3")
         assert answer.hits
-        assert answer.vectors_to < bad
+        assert answer.vectors_cover < bad
         assert f"position {bad}" in answer.vectors_lag
         (report,) = store.rebuild("vectors", skip_bad=True)
         assert (report.built_turns, report.skipped_turns) == (TURNS - 1, 1)
         assert [turn.position for turn in store.status().vectors[0].skipped] == [bad]
-        assert store.recall("number3").vectors_to == store.head().position
+        assert store.recall("number3").vectors_cover == store.head().position
         encoder.moody = False
         (report,) = store.rebuild("vectors")
         assert (report.built_turns, report.skipped_turns) == (TURNS, 0)

@@ -156,7 +156,7 @@ def test_a_file_that_is_cut_under_an_open_store_ends_nothing(stage):
             os.truncate(path, 100)
         after = store.recall("number7", k=20, mode="vector")
         assert [hit.position for hit in after.hits] == before
-        assert after.vectors_to == after.head
+        assert after.vectors_cover == after.head
         assert store.status().quarantined >= 1
 
 
@@ -185,7 +185,7 @@ def test_what_a_recall_finds_damaged_is_embedded_again_if_no_cache_has_it(stage)
     with MemoryStore.open(stage, model=model, background=False) as store:
         encoded = model.texts_encoded
         after = store.recall("number107", k=20, mode="vector")
-        assert (after.hits, after.vectors_to, after.vectors_lag) == (before, after.head, None)
+        assert (after.hits, after.vectors_cover, after.vectors_lag) == (before, after.head, None)
         assert model.texts_encoded == encoded + 20 + 2, "twenty turns, and the query twice"
         assert store.status().quarantined == 1
 
@@ -198,12 +198,12 @@ def test_a_damaged_cache_keeps_no_vectors_from_answering(stage):
         store.record("s", "user", "note number999 on topic9")
         found = store.recall("number7", k=20)
         assert found.legs == ("text", "vector")
-        assert found.vectors_to == found.head - 1
+        assert found.vectors_cover == found.head - 1
         assert "embeddings.db" in found.vectors_lag
         assert "mnemolog doctor" in found.vectors_lag
         assert all(ailment.fixed for ailment in store.admin.doctor(fix=True).findings)
         mended = store.recall("number7", k=20)
-        assert (mended.vectors_to, mended.vectors_lag) == (mended.head, None)
+        assert (mended.vectors_cover, mended.vectors_lag) == (mended.head, None)
 
 
 def damage_one(folder):

@@ -37,7 +37,7 @@ def test_recalls_under_writing_are_never_older_than_asked(folder, tries, record_
                 position = session.record("user", f"tea {session.id} {n}").position
                 by = session if n % 2 else store
                 answer = by.recall(f"tea {n}", k=1, mode="vector", at_least=position, timeout_s=WAIT_S)
-                assert position <= answer.vectors_to <= answer.head
+                assert position <= answer.vectors_cover <= answer.head
                 more.release(2)
 
         writer = in_thread(write)
@@ -54,7 +54,7 @@ def test_recalls_under_writing_are_never_older_than_asked(folder, tries, record_
 def test_far_more_than_a_recall_embeds_by_itself_is_embedded_when_asked(store):
     """In steps, up to the position and no further than the last of them."""
     positions = record(store, *(f"tea {n}" for n in range(300)))
-    assert store.recall("tea").vectors_to < positions[-1]
+    assert store.recall("tea").vectors_cover < positions[-1]
     assert store.recall("tea 299", mode="vector", at_least=positions[-1]).hits[0].position == positions[-1]
 
 
@@ -86,7 +86,7 @@ def test_what_is_in_the_way_is_raised_at_once_with_the_distance(folder, mode):
     """Not after the time is over; what comes before the position does not matter behind it."""
     with MemoryStore.open(folder, model=Refusing(), background=False) as store:
         good, bad = record(store, "tea", "poison")
-        assert store.recall("tea", mode=mode, at_least=good).vectors_to >= good
+        assert store.recall("tea", mode=mode, at_least=good).vectors_cover >= good
         with pytest.raises(ProjectionBehind, match="I do not like this") as caught:
             store.recall("tea", mode=mode, at_least=bad, timeout_s=WAIT_S)
         assert caught.value.behind_events == bad - good
@@ -115,7 +115,7 @@ def test_a_projector_that_is_stuck_is_not_waited_for_beyond_the_time(folder):
         assert caught.value.behind_events == bad - caught_from(store)
         assert "not there within 0.05 s" in caught.value.why
         encoder.free.set()
-        assert store.recall("tea", at_least=bad, timeout_s=WAIT_S).vectors_to == bad
+        assert store.recall("tea", at_least=bad, timeout_s=WAIT_S).vectors_cover == bad
         assert good < bad
 
 
@@ -129,4 +129,4 @@ def test_no_time_at_all_is_enough_where_everything_is_embedded(store):
     with pytest.raises(ProjectionBehind):
         store.recall("tea", at_least=position, timeout_s=0)
     store.admin.catch_up_vectors()
-    assert store.recall("tea", at_least=position, timeout_s=0).vectors_to == position
+    assert store.recall("tea", at_least=position, timeout_s=0).vectors_cover == position

@@ -61,9 +61,9 @@ def answers(folder, questions):
 def same(found, expected, questions):
     for one, other, question in zip(found, expected, questions, strict=True):
         assert [hit.position for hit in one.hits] == [hit.position for hit in other.hits], question
-        assert (one.head, one.vectors_to, one.legs, one.model) == (
+        assert (one.head, one.vectors_cover, one.legs, one.model) == (
             other.head,
-            other.vectors_to,
+            other.vectors_cover,
             other.legs,
             other.model,
         )

@@ -92,7 +92,9 @@ class Desk:
 
 
 def answer(query, *, model=None):
-    return Recall(query=query, hits=(), head=Position(10), vectors_to=None, legs=(), unavailable_legs={}, model=model)
+    return Recall(
+        query=query, hits=(), head=Position(10), vectors_cover=None, legs=(), unavailable_legs={}, model=model
+    )
 
 
 @pytest.fixture
@@ -681,7 +683,7 @@ began, free = threading.Event(), threading.Event()
 def recall(request):
     began.set()
     free.wait()
-    return Recall(query=request.query, hits=(), head=0, vectors_to=None, legs=(), unavailable_legs={}, model=None)
+    return Recall(query=request.query, hits=(), head=0, vectors_cover=None, legs=(), unavailable_legs={}, model=None)
 
 prefetcher = Prefetcher(recall, lambda session: Moment(generation=0, head=Position(0)))
 ticket = prefetcher.submit(Request(session="a", query="tea"))

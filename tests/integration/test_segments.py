@@ -339,7 +339,7 @@ def test_a_refused_text_stops_a_rebuild_or_is_set_aside_and_listed(folder, where
         assert (report.expected_turns, report.built_turns, report.skipped_turns) == (300, 299, 1)
         (status,) = store.status().vectors
         assert [turn.position for turn in status.skipped] == [bad]
-        assert store.recall("number7", mode="vector").vectors_to == store.head().position
+        assert store.recall("number7", mode="vector").vectors_cover == store.head().position
         store.session("s").record("user", "one more")
         store.admin.catch_up_vectors()
         assert [turn.position for turn in store.status().vectors[0].skipped] == [bad]

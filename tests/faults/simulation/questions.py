@@ -93,7 +93,7 @@ class Questions(World):
         if len(hits) != len(found.hits):
             raise Mismatch(f"{what}: a turn twice in {found.hits}")
         expected = {said.position: said.text for said in among}
-        if limit == EVERYTHING and (mode == "text" or found.vectors_to == position):
+        if limit == EVERYTHING and (mode == "text" or found.vectors_cover == position):
             agree(sorted(hits.items()), sorted(expected.items()), f"hits of {what}")
         elif not hits.items() <= expected.items():
             raise Mismatch(f"{what}: {hits.items() - expected.items()} is not to be found")
@@ -110,8 +110,8 @@ class Questions(World):
         model = self.model.past[position].model or 0
         fingerprint = projections_of(self.store).models.opened(self.encoders[model]).fingerprint
         agree(found.model, fingerprint, f"model of {what}")
-        if found.vectors_to != position and self.model.past[position].turns <= UNEMBEDDED_MAX:
-            raise Mismatch(f"{what}: the vectors go to {found.vectors_to}: {found.vectors_lag}")
+        if found.vectors_cover != position and self.model.past[position].turns <= UNEMBEDDED_MAX:
+            raise Mismatch(f"{what}: the vectors go to {found.vectors_cover}: {found.vectors_lag}")
 
     def _check_similarities(
         self, found: Recall, among: list[Said], query: str, model: int, what: str, *, vectors_only: bool, limit: int
@@ -127,7 +127,7 @@ class Questions(World):
         if not vectors_only:
             return
         agree(list(found.hits), sorted(found.hits, key=by_similarity), f"order of {what}")
-        if found.vectors_to == found.head and among:
+        if found.vectors_cover == found.head and among:
             scores = np.sort(np.stack([self.vector(model, said.text) for said in among]) @ asked)[::-1][:limit]
             agree(len(found.hits), len(scores), f"number of hits of {what}")
             similar = [hit.similarity for hit in found.hits]
