@@ -36,7 +36,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """Rank of the turn in each leg that found it, from 1."""
     similarity: float | None
     """Cosine similarity to the query, where it has a vector: that of its group, if turns share vectors."""
-    parts: dict[str, float] = {}
+    score_parts: dict[str, float] = {}
     """What the score consists of, by the names of `Weights`, and `words`. Empty in `vector` mode: the similarity."""
     before: tuple[Turn, ...] = ()
     """With `neighbours`: the turns before it in its session, or in what the asking session sees; in order."""
@@ -128,7 +128,7 @@ def hits_of(
                 metadata=turn.metadata,
                 ranks=place.ranks,
                 similarity=place.similarity,
-                parts=place.parts,
+                score_parts=place.parts,
                 before=before,
                 after=after,
             )

@@ -35,7 +35,7 @@ def test_an_answer_is_found_by_the_words_of_its_question(store, session):
     around = store.recall("when does the ferry leave", weights=only(neighbours=1.0, question=0.2))
     assert plain.hits[0].text == "When does the ferry leave?"
     assert around.hits[0].text == "At nine."
-    assert around.hits[0].parts["words"] == 1.0
+    assert around.hits[0].score_parts["words"] == 1.0
 
 
 def test_no_neighbour_is_of_another_session(store, session):
@@ -43,7 +43,9 @@ def test_no_neighbour_is_of_another_session(store, session):
     session.record("user", "When does the ferry leave?")
     store.start_session("t", session_id="t").record("user", "At nine.")
     session.record("user", "At ten.")
-    hits = {hit.text: hit.parts["words"] for hit in store.recall("ferry leave", weights=only(neighbours=1.0)).hits}
+    hits = {
+        hit.text: hit.score_parts["words"] for hit in store.recall("ferry leave", weights=only(neighbours=1.0)).hits
+    }
     assert hits["At ten."] > hits.get("At nine.", 0.0) == 0.0
 
 
@@ -54,9 +56,9 @@ def test_who_is_named_has_said_it(store, session):
     session.record("user", "ann ann ann", speaker="Bob")
     for query in ("does ann like tea", "Lee's tea", "LEE: tea"):
         (first, *_) = store.recall(query, weights=only(speaker=0.5)).hits
-        assert (first.text, first.speaker, first.parts["speaker"]) == ("I like tea", "Ann Lee", 0.5)
+        assert (first.text, first.speaker, first.score_parts["speaker"]) == ("I like tea", "Ann Lee", 0.5)
     assert store.recall("tea", weights=only(speaker=0.5)).hits[0].speaker == "Ann Lee"
-    assert "speaker" not in store.recall("tea", weights=only(speaker=0.5)).hits[0].parts
+    assert "speaker" not in store.recall("tea", weights=only(speaker=0.5)).hits[0].score_parts
     assert texts(store, "ann")[0] == "ann ann ann"  # Nothing else was asked: then the name is the word.
 
 
@@ -65,12 +67,12 @@ def test_a_speaker_of_another_scope_is_only_a_word(store):
     store.start_session("a", session_id="a", scope="acme/a").record("user", "tea", speaker="Rose")
     other = store.start_session("b", session_id="b", scope="acme/b")
     other.record("user", "a rose and tea")
-    assert store.recall("rose tea", scope="acme/b").hits[0].parts["words"] == 1.0
-    assert "speaker" not in store.recall("rose tea", scope="acme/b").hits[0].parts
+    assert store.recall("rose tea", scope="acme/b").hits[0].score_parts["words"] == 1.0
+    assert "speaker" not in store.recall("rose tea", scope="acme/b").hits[0].score_parts
     head = store.head().position
     other.record("user", "hello", speaker="Rose")
-    assert "speaker" in store.recall("rose tea", scope="acme/b").hits[0].parts
-    assert "speaker" not in store.recall("rose tea", scope="acme/b", as_of=head).hits[0].parts
+    assert "speaker" in store.recall("rose tea", scope="acme/b").hits[0].score_parts
+    assert "speaker" not in store.recall("rose tea", scope="acme/b", as_of=head).hits[0].score_parts
 
 
 def test_what_was_said_then_comes_before_what_was_said_at_another_time(store, session):
@@ -79,7 +81,7 @@ def test_what_was_said_then_comes_before_what_was_said_at_another_time(store, se
         session.record("user", "I had tea", said_at=FIRST + n * DAY)
     hits = store.recall("tea in July 2023", weights=only(date=1.0)).hits
     assert [hit.said_at for hit in hits] == [FIRST + n * DAY for n in (80, 40, 0)]
-    assert hits[0].parts["date"] == 1.0 > hits[1].parts["date"] > hits[2].parts["date"] > 0
+    assert hits[0].score_parts["date"] == 1.0 > hits[1].score_parts["date"] > hits[2].score_parts["date"] > 0
 
 
 def test_what_asks_counts_less_and_what_is_of_a_good_session_more(store, session):
@@ -92,8 +94,8 @@ def test_what_asks_counts_less_and_what_is_of_a_good_session_more(store, session
     other.record("user", "green tea and a long walk to the harbour with friends")
     other.record("user", "green tea")
     found = store.recall("green tea", weights=only(session=0.2)).hits
-    assert found[0].parts["session"] == found[1].parts["session"] == 0.2
-    assert found[-1].parts["session"] < 0.2
+    assert found[0].score_parts["session"] == found[1].score_parts["session"] == 0.2
+    assert found[-1].score_parts["session"] < 0.2
 
 
 def test_recency_is_off_unless_asked_for(store, session):
@@ -177,7 +179,7 @@ def test_a_reranker_has_a_second_look_at_the_best_turns(folder, encoder):
         store.admin.catch_up_vectors()
         first = store.recall("tea", k=5)
         assert first.reranker == "by length"
-        assert (first.hits[0].parts["reranker"], max(len(hit.text) for hit in first.hits)) == (
+        assert (first.hits[0].score_parts["reranker"], max(len(hit.text) for hit in first.hits)) == (
             2.0,
             len(first.hits[0].text),
         )
@@ -238,7 +240,7 @@ def test_a_cross_encoder_is_loaded_from_a_folder_when_it_is_needed(folder, tmp_p
         session = store.start_session("s", session_id="s")
         for text in ("green tea", "no tea"):
             session.record("user", text)
-        hits = {hit.text: hit.parts["reranker"] for hit in store.recall("tea").hits}
+        hits = {hit.text: hit.score_parts["reranker"] for hit in store.recall("tea").hits}
         assert hits == {"green tea": 2.0 * (expected[0] > expected[1]), "no tea": 2.0 * (expected[1] > expected[0])}
     with MemoryStore.open(folder, model=encoder, reranker="no/such-reranker", background=False) as store:
         assert "no/such-reranker" in store.recall("tea").unavailable_legs["reranker"]
