@@ -99,7 +99,7 @@ class Session(WorkingMemory):
         since: datetime | None = None,
         until: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
-        neighbours: int = 0,
+        context_turns: int = 0,
         after: str | None = None,
         as_of: int | None = None,
         at_least: int | None = None,
@@ -126,7 +126,7 @@ class Session(WorkingMemory):
             since=since,
             until=until,
             metadata=metadata,
-            neighbours=neighbours,
+            context_turns=context_turns,
         )
         return self._recalls.ask(
             asked,

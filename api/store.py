@@ -318,7 +318,7 @@ class MemoryStore:
         until: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
         mode: Mode = "hybrid",
-        neighbours: int = 0,
+        context_turns: int = 0,
         weights: Weights | None = None,
         after: str | None = None,
         as_of: int | None = None,
@@ -331,7 +331,7 @@ class MemoryStore:
 
         Filters: `scope` and all below it; the own turns of `session`, or with `lineage` all that it sees; any of
         `roles`; any of `speakers`; said at `since` or later and before `until`; every key of `metadata` with
-        exactly that JSON value. `neighbours` (0 to 20) gives each hit the turns around it.
+        exactly that JSON value. `context_turns` (0 to 20) gives each hit the turns around it.
         `weights` says how much each ingredient of the order counts (docs/recall.md).
 
         `after` is `Recall.next` of the page before: the order goes on as it was when the first was asked.
@@ -361,7 +361,7 @@ class MemoryStore:
             since=since,
             until=until,
             metadata=metadata,
-            neighbours=neighbours,
+            context_turns=context_turns,
             weights=weights,
         )
         return self.parts.recalls.ask(

@@ -23,7 +23,7 @@ QUERY_BYTES_MAX: Final = 64 << 10
 RECALL_K_MAX: Final = 1_000
 RECALL_FILTERS_MAX: Final = 100
 """Speakers, roles or keys of metadata that one recall may name."""
-NEIGHBOURS_MAX: Final = 20
+CONTEXT_TURNS_MAX: Final = 20
 TURNS_PER_CALL_MAX: Final = 10_000
 VALUE_BYTES_MAX: Final = 256 << 10
 VALUE_KEY_BYTES_MAX: Final = 512

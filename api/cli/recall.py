@@ -15,7 +15,7 @@ from mnemolog.cli.messages import moment
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain.limits import INTEGER_MAX, NEIGHBOURS_MAX
+from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
 from mnemolog.projections.recall.question import Mode
 
 audit = typer.Typer(no_args_is_help=True, help="Ask again what was asked, and compare.")
@@ -51,8 +51,9 @@ Meta = Annotated[
         rich_help_panel=FILTERS,
     ),
 ]
-Neighbours = Annotated[
-    int, typer.Option("--neighbours", metavar="N", min=0, max=NEIGHBOURS_MAX, help="Show N turns around each hit.")
+ContextTurns = Annotated[
+    int,
+    typer.Option("--context-turns", metavar="N", min=0, max=CONTEXT_TURNS_MAX, help="Show N turns around each hit."),
 ]
 After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="The next page: what the page before ended with.")
@@ -77,7 +78,7 @@ def recall(
     since: Since = None,
     until: Until = None,
     meta: Meta = None,
-    neighbours: Neighbours = 0,
+    context_turns: ContextTurns = 0,
     after: After = None,
     as_of: AsOf = None,
     receipt: Receipt = False,
@@ -101,7 +102,7 @@ def recall(
             since=None if since is None else moment("since", since),
             until=None if until is None else moment("until", until),
             metadata=wanted_metadata(meta or ()),
-            neighbours=neighbours,
+            context_turns=context_turns,
             after=after,
             as_of=as_of,
             receipt=receipt,

@@ -39,7 +39,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     score_parts: dict[str, float] = {}
     """What the score consists of, by the names of `Weights`, and `words`. Empty in `vector` mode: the similarity."""
     before: tuple[Turn, ...] = ()
-    """With `neighbours`: the turns before it in its session, or in what the asking session sees; in order."""
+    """With `context_turns`: the turns before it in its session, or in what the asking session sees; in order."""
     after: tuple[Turn, ...] = ()
     """Likewise the turns after it."""
 
@@ -101,9 +101,9 @@ class Page(NamedTuple):
 
 
 def hits_of(
-    connection: sa.Connection, ranked: Sequence[Ranked], *, neighbours: int, spans: Spans | None, head: Position
+    connection: sa.Connection, ranked: Sequence[Ranked], *, context_turns: int, spans: Spans | None, head: Position
 ) -> tuple[Hit, ...]:
-    """Return ranked turns as hits, each with up to `neighbours` turns before and after it.
+    """Return ranked turns as hits, each with up to `context_turns` turns before and after it.
 
     Neighbours come from `spans`, or else from the turn's own session, and from nothing after `head`. A turn that was
     forgotten since it was ranked is left out.
@@ -113,7 +113,7 @@ def hits_of(
     for place in ranked:
         if (turn := turns.get(place.position)) is None:
             continue
-        before, after = _neighbours(connection, turn, neighbours, spans, head) if neighbours else ((), ())
+        before, after = _neighbours(connection, turn, context_turns, spans, head) if context_turns else ((), ())
         hits.append(
             Hit(
                 text=turn.text,

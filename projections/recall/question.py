@@ -13,8 +13,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.canonical import canonical
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.limits import (
+    CONTEXT_TURNS_MAX,
     METADATA_BYTES_MAX,
-    NEIGHBOURS_MAX,
     QUERY_BYTES_MAX,
     RECALL_FILTERS_MAX,
     RECALL_K_MAX,
@@ -56,7 +56,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     since: Micros | None = None
     until: Micros | None = None
     metadata: dict[str, Any] = {}
-    neighbours: int = 0
+    context_turns: int = 0
     weights: Weights = DEFAULT
 
     def filters(self, spans: Spans | None) -> Filters:
@@ -74,7 +74,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def digest(self) -> bytes:
         """Return 32 bytes that are others for a question with another ranking: its length plays no part in it."""
-        asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, neighbours=0))
+        asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, context_turns=0))
         return sha256(canonical(asked)).digest()
 
 
@@ -92,13 +92,15 @@ def question(
     since: datetime | None = None,
     until: datetime | None = None,
     metadata: Mapping[str, Any] | None = None,
-    neighbours: int = 0,
+    context_turns: int = 0,
     weights: Weights | None = None,
 ) -> Question:
     """Return a question, checked. Raises `InvalidInput`, `LimitExceeded`: nothing was read or written."""
     query = checked_question(query, k=k, mode=mode)
-    if not _is_number(neighbours) or not 0 <= neighbours <= NEIGHBOURS_MAX:
-        raise errors.InvalidInput("neighbours", f"a whole number from 0 to {NEIGHBOURS_MAX}, got {neighbours!r}")
+    if not _is_number(context_turns) or not 0 <= context_turns <= CONTEXT_TURNS_MAX:
+        raise errors.InvalidInput(
+            "context_turns", f"a whole number from 0 to {CONTEXT_TURNS_MAX}, got {context_turns!r}"
+        )
     if lineage and session is None:
         raise errors.InvalidInput("lineage", "say whose: give a session as well")
     if hidden and not lineage:
@@ -116,7 +118,7 @@ def question(
         since=None if since is None else to_micros("since", since),
         until=None if until is None else to_micros("until", until),
         metadata=_checked_metadata(metadata) if metadata else {},
-        neighbours=neighbours,
+        context_turns=context_turns,
         weights=DEFAULT if weights is None else checked_weights(weights),
     )
 

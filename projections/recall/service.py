@@ -176,7 +176,7 @@ class Recalls:
                 failed = _rerank(reranker, question, ranking, {at: turn.text for at, turn in texts.items()})
                 connection = snapshot.enter_context(views.database.reading())
             ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
-            hits = hits_of(connection, ranked, neighbours=question.neighbours, spans=spans, head=head)
+            hits = hits_of(connection, ranked, context_turns=question.context_turns, spans=spans, head=head)
         recall = Recall(
             query=question.query,
             hits=hits,

@@ -113,7 +113,7 @@ def test_single_turns_go_and_their_neighbours_stay(told):
     told.forget(positions=[a[1], a[2], b[5]])
     assert texts(told, "a") == [f"a says quokka {n}" for n in (0, 3, 4, 5)]
     assert texts(told, "b") == [f"b says quokka {n}" for n in range(5)]
-    hit = told.recall("a says quokka 3", session="a", k=1, neighbours=2).hits[0]
+    hit = told.recall("a says quokka 3", session="a", k=1, context_turns=2).hits[0]
     assert [turn.text for turn in hit.before] == ["a says quokka 0"]
 
 

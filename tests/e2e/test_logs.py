@@ -91,7 +91,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
     with MemoryStore.open(folder, model=Quoting()) as store:
         session = fill(store)
         refuse(store)
-        store.recall(f"where is the {SECRET}", receipt=True, neighbours=2)
+        store.recall(f"where is the {SECRET}", receipt=True, context_turns=2)
         store.switch("trip2", reason="branch", session=session, name=f"branch {SECRET}")
         store.admin.catch_up_vectors()
         session.record("user", f"poison {SECRET}")

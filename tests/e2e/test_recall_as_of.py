@@ -104,7 +104,7 @@ class Histories(RuleBasedStateMachine):
     @rule(mode=st.sampled_from(["hybrid", "vector", "text"]), k=st.sampled_from([2, EVERYTHING]))
     def ask(self, mode, k):
         for asked in self.asked():
-            options = {"k": k, "mode": mode, "neighbours": 2}
+            options = {"k": k, "mode": mode, "context_turns": 2}
             answer = self.answer(self.store, asked, options)
             assert answer.vectors_cover in (None, answer.head)
             assert len({hit.position for hit in answer.hits}) == len(answer.hits)

@@ -1,4 +1,4 @@
-"""Filters, pages and neighbours of a recall, each against a list comprehension over all turns."""
+"""Filters, pages and context_turns of a recall, each against a list comprehension over all turns."""
 
 from __future__ import annotations
 
@@ -139,9 +139,9 @@ def test_a_session_takes_the_same_filters_within_what_it_sees(store):
         {"metadata": {1: 1}},
         {"metadata": [("n", 1)]},
         {"metadata": {f"k{n}": n for n in range(101)}},
-        {"neighbours": -1},
-        {"neighbours": 21},
-        {"neighbours": 1.0},
+        {"context_turns": -1},
+        {"context_turns": 21},
+        {"context_turns": 1.0},
         {"as_of": -1},
         {"as_of": 99},
         {"as_of": True},
@@ -231,7 +231,7 @@ def test_a_page_may_have_another_length(store):
         session.record("user", f"tea number{n}")
     whole = [hit.position for hit in session.recall("tea", k=20).hits]
     first = session.recall("tea", k=3)
-    second = session.recall("tea", k=9, after=first.next, neighbours=1)
+    second = session.recall("tea", k=9, after=first.next, context_turns=1)
     third = session.recall("tea", k=EVERYTHING, after=second.next)
     assert [hit.position for page in (first, second, third) for hit in page.hits] == whole
     assert third.next is None
@@ -291,7 +291,7 @@ def test_a_page_is_not_made_up_where_the_first_cannot_be_made_again(store, monke
 def test_neighbours_are_the_turns_around_a_hit_in_its_session(spoken, count, number):
     """Whatever the filters leave: what was said around it is no hit."""
     store, turns = spoken
-    for hit in store.recall("word number40", k=9, neighbours=count, roles=["user"], session=f"s{number}").hits:
+    for hit in store.recall("word number40", k=9, context_turns=count, roles=["user"], session=f"s{number}").hits:
         own = [turn for turn in turns if turn.session == hit.session]
         place = next(n for n, turn in enumerate(own) if turn.position == hit.position)
         assert list(hit.before) == own[max(0, place - count) : place]
@@ -307,11 +307,11 @@ def test_neighbours_of_a_branch_are_what_it_sees(store):
     three, _ = (branch.record("user", text) for text in ("three", "rewound"))
     branch.rewind(turns=1)
     four = branch.record("user", "four")
-    (hit,) = branch.recall("two", mode="text", neighbours=5).hits
+    (hit,) = branch.recall("two", mode="text", context_turns=5).hits
     assert [turn.position for turn in hit.before] == [one.position]
     assert [turn.position for turn in hit.after] == [three.position, four.position]
-    (hit,) = branch.recall("two", mode="text", neighbours=5, as_of=three.position).hits
+    (hit,) = branch.recall("two", mode="text", context_turns=5, as_of=three.position).hits
     assert [turn.position for turn in hit.after] == [three.position]
-    (hit,) = store.recall("two", mode="text", neighbours=5).hits
+    (hit,) = store.recall("two", mode="text", context_turns=5).hits
     assert [turn.text for turn in hit.after] == ["not seen"]
     assert two.position == hit.position

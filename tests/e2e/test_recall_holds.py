@@ -307,9 +307,9 @@ def test_an_answer_is_of_one_offset_while_others_record(store, monkeypatch, mode
 
     for name in honest:
         monkeypatch.setattr(service, name, while_others_record(name))
-    answer = store.recall("tea Ada", k=100, mode=mode, neighbours=2)
+    answer = store.recall("tea Ada", k=100, mode=mode, context_turns=2)
     monkeypatch.undo()
     assert all(turn.position <= answer.head for hit in answer.hits for turn in (hit, *hit.before, *hit.after))
-    assert answer.hits == store.recall("tea Ada", k=100, mode=mode, neighbours=2, as_of=answer.head).hits
+    assert answer.hits == store.recall("tea Ada", k=100, mode=mode, context_turns=2, as_of=answer.head).hits
     assert answer.as_of is None
     assert answer.head < store.head().position

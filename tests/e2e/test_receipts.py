@@ -34,7 +34,7 @@ def test_a_receipt_holds_question_and_answer(store):
     """All that is needed to ask it again."""
     session = fill(store)
     answer = session.recall(
-        "tea word1", k=3, roles=["user"], speakers=["Ada"], metadata={"n": 1}, neighbours=2, receipt=True
+        "tea word1", k=3, roles=["user"], speakers=["Ada"], metadata={"n": 1}, context_turns=2, receipt=True
     )
     (recorded,) = (event for event in store.events() if isinstance(event.event, RecallServed))
     served = recorded.event
@@ -229,7 +229,7 @@ def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):
     recall = ["recall", folder, "tea word1", "--model", "none"]
     answer = run(*recall, "--receipt", "--speaker", "Ada", "--meta", "n=1", "--json").json
     assert [hit["metadata"] for hit in answer["hits"]] == [{"n": 1}]
-    shown = run(*recall, "--k", "2", "--neighbours", "1", "--as-of", answer["head"], "--receipt")
+    shown = run(*recall, "--k", "2", "--context-turns", "1", "--as-of", answer["head"], "--receipt")
     assert f"as of {answer['head']}" in shown.stdout
     assert "receipt @15" in shown.stdout
     cursor = shown.stdout.split("--after ")[1].split()[0]
