@@ -102,7 +102,7 @@ class Session(WorkingMemory):
         context_turns: int = 0,
         after: str | None = None,
         as_of: int | None = None,
-        at_least: int | None = None,
+        min_position: int | None = None,
         timeout_s: float = 10.0,
         receipt: bool = False,
         wait_for_model: bool = True,
@@ -131,7 +131,7 @@ class Session(WorkingMemory):
         return self._recalls.ask(
             asked,
             as_of=as_of,
-            at_least=at_least,
+            min_position=min_position,
             timeout_s=timeout_s,
             after=after,
             receipt=receipt,

@@ -322,7 +322,7 @@ class MemoryStore:
         weights: Weights | None = None,
         after: str | None = None,
         as_of: int | None = None,
-        at_least: int | None = None,
+        min_position: int | None = None,
         timeout_s: float = TIMEOUT_S,
         receipt: bool = False,
         wait_for_model: bool = True,
@@ -341,7 +341,7 @@ class MemoryStore:
         The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
         by itself; how far it goes is in `Recall.vectors_cover`. In `hybrid` mode a vector leg that cannot
         answer leaves the text answer and its reason in `Recall.unavailable_legs`; in `vector` mode it raises.
-        With `at_least` the vectors cover that position, embedding here what is missing: else it raises
+        With `min_position` the vectors cover that position, embedding here what is missing: else it raises
         `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.
         Without `wait_for_model` a `hybrid` recall is answered by text alone as long as the model is not loaded, and
         says so in `Recall.unavailable_legs`; `store.models.load` loads it.
@@ -367,7 +367,7 @@ class MemoryStore:
         return self.parts.recalls.ask(
             asked,
             as_of=as_of,
-            at_least=at_least,
+            min_position=min_position,
             timeout_s=timeout_s,
             after=after,
             receipt=receipt,

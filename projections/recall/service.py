@@ -100,7 +100,7 @@ class Recalls:
         question: Question,
         *,
         as_of: int | None = None,
-        at_least: int | None = None,
+        min_position: int | None = None,
         timeout_s: float = TIMEOUT_S,
         after: str | None = None,
         receipt: bool = False,
@@ -111,22 +111,24 @@ class Recalls:
             views, newest = self._projections.caught_up()
             basis, cursor = Basis(None, Page(question.k)), None
             if after is not None:
-                if at_least is not None:
-                    raise errors.InvalidInput("at_least", "a later page has the vectors of the first: leave it out")
+                if min_position is not None:
+                    raise errors.InvalidInput("min_position", "a later page has the vectors of the first: leave it out")
                 cursor = self._checked(cursors.decode(after), question, newest=newest, as_of=as_of)
                 page = Page(question.k, cursor.passed_over, cursor.candidates)
                 basis = Basis(cursor.head, page, Fixed(cursor.vectors_cover, cursor.model))
             elif as_of is not None:
                 basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
-            if at_least is not None:
-                self._cover(question, basis, checked_offset("at_least", at_least, head=basis.head or newest), timeout_s)
+            if min_position is not None:
+                self._cover(
+                    question, basis, checked_offset("min_position", min_position, head=basis.head or newest), timeout_s
+                )
             elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(basis)):
                 basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
             answer = self._answer(question, basis, views)
             if cursor is not None and not cursor.follows(answer.ranking.digest(cursor.passed_over)):
                 raise cursors.refused("the pages before cannot be reproduced: begin with the first")
-            if at_least is not None and question.mode != TEXT:
-                _require(answer.recall, at_least)
+            if min_position is not None and question.mode != TEXT:
+                _require(answer.recall, min_position)
             is_as_of = as_of is not None if cursor is None else cursor.as_of
             made = replace(
                 answer.recall,
@@ -289,9 +291,9 @@ def _rerank(reranker: Reranker, question: Question, ranking: Ranking, texts: Map
     return None
 
 
-def _require(answer: Recall, at_least: int) -> None:
+def _require(answer: Recall, min_position: int) -> None:
     """Raise `ProjectionBehind` unless the vectors covered a position: the query was refused, or they were lost."""
     reached = answer.vectors_cover or 0
-    if answer.vectors_cover is None or reached < at_least:
+    if answer.vectors_cover is None or reached < min_position:
         why = answer.unavailable_legs.get(VECTOR) or answer.vectors_lag or "they were replaced meanwhile"
-        raise errors.ProjectionBehind("vectors", behind_events=at_least - reached, why=why)
+        raise errors.ProjectionBehind("vectors", behind_events=min_position - reached, why=why)

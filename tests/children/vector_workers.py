@@ -36,7 +36,7 @@ def answers(store: MemoryStore) -> list[list[tuple[int, float]]]:
 def _recalled(store: MemoryStore, query: str) -> tuple[Hit, ...]:
     found = store.recall(query, k=10, mode="vector")
     if (found.vectors_cover or 0) < found.head:  # On a busy machine the projector may be at it, and a recall not wait.
-        found = store.recall(query, k=10, mode="vector", at_least=found.head)
+        found = store.recall(query, k=10, mode="vector", min_position=found.head)
     return found.hits
 
 

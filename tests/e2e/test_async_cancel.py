@@ -128,7 +128,7 @@ def test_a_recall_in_the_model_is_given_up_at_once_and_ends_before_the_next_batc
             await until(lambda: len(own_threads("recalls")) == RECALLERS_MAX, what="recalls")
             await cancelled(*others)
             model.free.set()
-            answer = await session.recall("tea", mode="vector", at_least=2, timeout_s=WAIT_S)
+            answer = await session.recall("tea", mode="vector", min_position=2, timeout_s=WAIT_S)
             assert answer.hits[0].text == "stuck tea"
             asked = {text for batch in model.calls for text in batch}
             assert not any("first" in text or "second" in text for text in asked)
@@ -144,7 +144,7 @@ def test_waiting_for_a_position_is_given_up_too(folder):
         async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
             session = await trip(store)
             await session.record("user", "stuck tea")
-            task = asyncio.create_task(session.recall("tea", at_least=2, timeout_s=WAIT_S))
+            task = asyncio.create_task(session.recall("tea", min_position=2, timeout_s=WAIT_S))
             await seen(model.entered)
             closing = asyncio.create_task(store.close())
             await closing_begins(store)

@@ -116,7 +116,7 @@ def test_a_store_does_all_that_the_blocking_one_does(folder, encoder):
             assert first == await store.record("trip", "user", "I moved to Lisbon in March.", key="t1")
             assert (store.path, session.id, session.name, session.agent) == (folder, "trip", "trip", "assistant")
             for by in (store, session):
-                answer = await by.recall("moved to Lisbon", k=1, at_least=first.position)
+                answer = await by.recall("moved to Lisbon", k=1, min_position=first.position)
                 assert (answer.hits[0].position, answer.legs) == (first.position, ("text", "vector"))
 
             await session.set("budget", None)
@@ -354,7 +354,7 @@ def test_records_that_are_awaited_one_after_the_other_are_in_that_order(folder):
                 for n in range(50):
                     position = (await session.record("user", f"{name} tea{n}")).position
                     if n % 10 == 0:
-                        answer = await session.recall(f"tea{n}", k=1, at_least=position, timeout_s=WAIT_S)
+                        answer = await session.recall(f"tea{n}", k=1, min_position=position, timeout_s=WAIT_S)
                         assert answer.hits[0].position == position
                 return [turn.text for turn in await session.turns()]
 

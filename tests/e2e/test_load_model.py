@@ -62,7 +62,7 @@ def test_a_hybrid_recall_that_does_not_wait_is_answered_by_text_until_the_model_
 
 def test_what_must_have_vectors_waits_for_the_model(store, model):
     """The vector mode, and a recall at least up to a position, whatever else was said."""
-    for how in ({"mode": "vector"}, {"at_least": 3}):
+    for how in ({"mode": "vector"}, {"min_position": 3}):
         with MemoryStore.open(store.path, model=(fresh := NotLoaded()), background=False) as other:
             fresh.may.set()
             assert "vector" in other.recall("tea", wait_for_model=False, **how).legs

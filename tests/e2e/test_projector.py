@@ -289,7 +289,7 @@ def test_a_thread_that_dies_is_reported_and_not_waited_for(folder):
         wait_until(lambda: projector_threads() == [], what="the end of the thread")
         assert state(other).state == "dead"
         encoder.wrong = None
-        assert store.recall("tea", at_least=last, mode="vector").vectors_cover == last
+        assert store.recall("tea", min_position=last, mode="vector").vectors_cover == last
         projections_of(store).poke()
         wait_for(store, "idle", last)
 
@@ -395,7 +395,7 @@ def test_a_child_of_a_fork_has_no_projector(folder, encoder):
                 assert projections_of(store).projector.status().state == "off"
                 projections_of(store).poke()
                 projections_of(store).stop()
-                for call in (store.status, lambda: store.recall("tea", at_least=1)):
+                for call in (store.status, lambda: store.recall("tea", min_position=1)):
                     with pytest.raises(StoreForked):
                         call()
                 status = 0

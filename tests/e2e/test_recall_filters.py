@@ -146,8 +146,8 @@ def test_a_session_takes_the_same_filters_within_what_it_sees(store):
         {"as_of": 99},
         {"as_of": True},
         {"as_of": "1"},
-        {"at_least": 99},
-        {"as_of": 1, "at_least": 2},
+        {"min_position": 99},
+        {"as_of": 1, "min_position": 2},
         {"lineage": True},
         {"after": ""},
         {"after": "no cursor"},
@@ -260,7 +260,7 @@ def test_a_cursor_of_another_question_is_refused(store, tmp_path):
         {"roles": ["user"]},
         {"metadata": {"n": 1}},
         {"as_of": 3},
-        {"at_least": 3},
+        {"min_position": 3},
         {"after": cursor[:-6] + "AAAAAA"},
     ):
         with pytest.raises(InvalidInput):

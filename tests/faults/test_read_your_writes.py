@@ -36,7 +36,7 @@ def test_recalls_under_writing_are_never_older_than_asked(folder, tries, record_
             for n in range(tries):
                 position = session.record("user", f"tea {session.id} {n}").position
                 by = session if n % 2 else store
-                answer = by.recall(f"tea {n}", k=1, mode="vector", at_least=position, timeout_s=WAIT_S)
+                answer = by.recall(f"tea {n}", k=1, mode="vector", min_position=position, timeout_s=WAIT_S)
                 assert position <= answer.vectors_cover <= answer.head
                 more.release(2)
 
@@ -55,13 +55,13 @@ def test_far_more_than_a_recall_embeds_by_itself_is_embedded_when_asked(store):
     """In steps, up to the position and no further than the last of them."""
     positions = record(store, *(f"tea {n}" for n in range(300)))
     assert store.recall("tea").vectors_cover < positions[-1]
-    assert store.recall("tea 299", mode="vector", at_least=positions[-1]).hits[0].position == positions[-1]
+    assert store.recall("tea 299", mode="vector", min_position=positions[-1]).hits[0].position == positions[-1]
 
 
 def test_text_always_covers_the_head(store, encoder):
     """So nothing is embedded for it, and no model is needed."""
     (position,) = record(store, "tea")
-    assert store.recall("tea", mode="text", at_least=position).hits[0].position == position
+    assert store.recall("tea", mode="text", min_position=position).hits[0].position == position
     assert encoder.calls == []
 
 
@@ -69,8 +69,8 @@ def test_text_always_covers_the_head(store, encoder):
 def test_a_position_that_is_not_in_the_log_is_refused(store, position):
     """Waiting for it might never end."""
     record(store, "tea")
-    with pytest.raises(InvalidInput, match="at_least"):
-        store.recall("tea", at_least=position)
+    with pytest.raises(InvalidInput, match="min_position"):
+        store.recall("tea", min_position=position)
 
 
 def test_without_a_model_there_is_nothing_to_wait_for(folder):
@@ -78,7 +78,7 @@ def test_without_a_model_there_is_nothing_to_wait_for(folder):
     with MemoryStore.open(folder, model=None) as store:
         (position,) = record(store, "tea")
         with pytest.raises(ModelUnavailable):
-            store.recall("tea", at_least=position)
+            store.recall("tea", min_position=position)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector"])
@@ -86,9 +86,9 @@ def test_what_is_in_the_way_is_raised_at_once_with_the_distance(folder, mode):
     """Not after the time is over; what comes before the position does not matter behind it."""
     with MemoryStore.open(folder, model=Refusing(), background=False) as store:
         good, bad = record(store, "tea", "poison")
-        assert store.recall("tea", mode=mode, at_least=good).vectors_cover >= good
+        assert store.recall("tea", mode=mode, min_position=good).vectors_cover >= good
         with pytest.raises(ProjectionBehind, match="I do not like this") as caught:
-            store.recall("tea", mode=mode, at_least=bad, timeout_s=WAIT_S)
+            store.recall("tea", mode=mode, min_position=bad, timeout_s=WAIT_S)
         assert caught.value.behind_events == bad - good
         assert f"position {bad}: " in caught.value.why
 
@@ -98,7 +98,7 @@ def test_a_model_that_fails_altogether_is_raised_with_the_distance(folder):
     with MemoryStore.open(folder, model=Failing(RuntimeError("out of luck")), background=False) as store:
         (position,) = record(store, "tea")
         with pytest.raises(ProjectionBehind, match="out of luck") as caught:
-            store.recall("tea", at_least=position)
+            store.recall("tea", min_position=position)
         assert caught.value.behind_events == position
 
 
@@ -110,12 +110,12 @@ def test_a_projector_that_is_stuck_is_not_waited_for_beyond_the_time(folder):
         assert encoder.entered.wait(WAIT_S)
         began = time.monotonic()
         with pytest.raises(ProjectionBehind) as caught:
-            store.recall("tea", at_least=bad, timeout_s=0.05)
+            store.recall("tea", min_position=bad, timeout_s=0.05)
         assert time.monotonic() - began < PROMPT_S
         assert caught.value.behind_events == bad - caught_from(store)
         assert "not there within 0.05 s" in caught.value.why
         encoder.free.set()
-        assert store.recall("tea", at_least=bad, timeout_s=WAIT_S).vectors_cover == bad
+        assert store.recall("tea", min_position=bad, timeout_s=WAIT_S).vectors_cover == bad
         assert good < bad
 
 
@@ -127,6 +127,6 @@ def test_no_time_at_all_is_enough_where_everything_is_embedded(store):
     """A question rather than a wait."""
     (position,) = record(store, "tea")
     with pytest.raises(ProjectionBehind):
-        store.recall("tea", at_least=position, timeout_s=0)
+        store.recall("tea", min_position=position, timeout_s=0)
     store.admin.catch_up_vectors()
-    assert store.recall("tea", at_least=position, timeout_s=0).vectors_cover == position
+    assert store.recall("tea", min_position=position, timeout_s=0).vectors_cover == position

@@ -41,7 +41,7 @@ _Key = Annotated[str, Meta(description="Name of the value.")]
 _RetryKey = Annotated[str | None, Meta(description="Makes a retry safe: the same key adds nothing.")]
 _After = Annotated[str | None, Meta(description="`next` of the page before, with all else the same.")]
 _BranchAt = Annotated[int | str | None, Meta(description="A position, or id or name of a checkpoint. Null: here.")]
-_NOT_TOLD: Final = ("lineage", "weights", "at_least", "timeout_s", "receipt", "wait_for_model")
+_NOT_TOLD: Final = ("lineage", "weights", "min_position", "timeout_s", "receipt", "wait_for_model")
 
 INSTRUCTIONS: Final = """\
 A memory that keeps every turn for ever, and can tell what was known at any position of its log. Begin with
