@@ -180,15 +180,15 @@ class MemoryStore:
         )
         return self.parts.sessions.record(session_id, turn, key=key).turn()
 
-    def record_many(self, turns: Sequence[NewTurn], *, late: bool = False) -> list[Turn]:
+    def record_many(self, turns: Sequence[NewTurn], *, reopen_ended: bool = False) -> list[Turn]:
         """Record turns in the order given, in one transaction: all of them or none.
 
-        They may belong to several sessions. Takes up to `TURNS_PER_CALL_MAX` (10,000). With `late` a session that
-        has ended takes them too: it is resumed for them and ended again. Raises as `Session.record` does.
+        They may belong to several sessions. Takes up to `TURNS_PER_CALL_MAX` (10,000). With `reopen_ended`, sessions
+        that have ended are resumed for their turns and ended again. Raises as `Session.record` does.
         """
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        return [recorded.turn() for recorded in self.parts.sessions.record_many(turns, late=late)]
+        return [recorded.turn() for recorded in self.parts.sessions.record_many(turns, reopen_ended=reopen_ended)]
 
     def sessions(self, *, scope: str = "") -> list[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""

@@ -130,7 +130,7 @@ class MnemologProvider(MemoryProvider):
             session = self._started(store, turns[0].session)
             if messages is not None and session.undone():
                 session.rewind_to_transcript(messages, before=turns[0].text)
-            store.record_many(turns, late=True)
+            store.record_many(turns, reopen_ended=True)
 
         self._outbox.put(write)
 

@@ -153,10 +153,10 @@ class Sessions:
             session.checked_key(key)
         return self.log.transact(commands.record_turn(session_id, turn, self.states, key=key))
 
-    def record_many(self, turns: Sequence[NewTurn], *, late: bool = False) -> list[commands.Recorded]:
+    def record_many(self, turns: Sequence[NewTurn], *, reopen_ended: bool = False) -> list[commands.Recorded]:
         """Record turns of any sessions in the order given, in one transaction. See `MemoryStore.record_many`."""
         works = [self._recording(new) for new in turns]
-        if late:
+        if reopen_ended:
             each = list(zip((new.session for new in turns), works, strict=True))
             return self.log.transact(commands.record_late(each, self.states))
         return self.log.transact(lambda tx: [work(tx) for work in works])

@@ -110,9 +110,9 @@ def test_a_late_turn_goes_where_it_was_said_and_the_session_stays_ended(store):
     with pytest.raises(SessionAlreadyEnded):
         store.record_many(late("a"))
     turns = [*late("a", "b"), *late("c", session="two")]
-    assert [turn.text for turn in store.record_many(turns, late=True)] == ["a", "b", "c"]
+    assert [turn.text for turn in store.record_many(turns, reopen_ended=True)] == ["a", "b", "c"]
     head = store.head()
-    store.record_many(turns, late=True)
+    store.record_many(turns, reopen_ended=True)
     assert store.head() == head
     assert seen(store, "one") == ["a", "b"]
     assert {item.session: item.ended_at is not None for item in store.sessions()} == {"one": True, "two": False}
@@ -128,9 +128,9 @@ def test_late_turns_of_which_one_is_refused_leave_everything_as_it_was(store):
     head = store.head()
     wrong = NewTurn(session="one", role="user", text="other", key="a")
     with pytest.raises(DuplicateKey):
-        store.record_many([*late("b"), wrong], late=True)
+        store.record_many([*late("b"), wrong], reopen_ended=True)
     with pytest.raises(UnknownSession):
-        store.record_many([*late("b"), *late("c", session="nowhere")], late=True)
+        store.record_many([*late("b"), *late("c", session="nowhere")], reopen_ended=True)
     assert store.head() == head
 
 
@@ -241,7 +241,7 @@ def test_the_same_for_asyncio(folder):
     async def main():
         async with AsyncMemoryStore.open(folder, model=None, background=False) as store:
             one = await store.enter("one")
-            await store.record_many(late("a", "b"), late=True)
+            await store.record_many(late("a", "b"), reopen_ended=True)
             await one.mark_undone()
             assert await one.undone()
             assert await one.rewind_to_transcript([{"role": "user", "text": "a"}]) == 1
