@@ -72,7 +72,7 @@ from .projections.projector_status import ProjectorStatus
 from .projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
 from .projections.read_models import SessionSummary, Turn
 from .projections.recall.answer import Hit, Recall
-from .projections.recall.prefetch_ticket import PrefetchReason, Stamp, Taken, Ticket
+from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
 from .projections.recall.weights import Weights
 from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from .results import (
@@ -163,6 +163,7 @@ __all__ = [
     "OutsideSession",
     "PlannedEvent",
     "PrefetchReason",
+    "PrefetchResult",
     "ProjectionBehind",
     "ProjectionError",
     "ProjectionUnreadable",
@@ -197,7 +198,6 @@ __all__ = [
     "SwitchPreview",
     "SwitchReason",
     "SwitchRefused",
-    "Taken",
     "TaskAt",
     "Ticket",
     "Turn",

@@ -20,7 +20,7 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
-from mnemolog.projections.recall.prefetch_ticket import Request, Taken, Ticket
+from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.results import CheckpointAt, NewTurn, RestorePreview
@@ -175,13 +175,13 @@ class Session(WorkingMemory):
         """
         return self._prefetcher.submit(Request(session=self.id, query=query, k=k, mode=mode, scope=scope))
 
-    def take_prefetch(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> Taken:
+    def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none.
 
         It is handed out only as long as nothing has changed under it, in any process: no switch from or to
         this session, no rewind or restore, no other model; and no more than `max_behind` newer events in
         the log, if that is given. Waits up to `wait_s` seconds for one that still runs. Raises nothing
-        that went wrong in the background: that is in `Taken.error`.
+        that went wrong in the background: that is in `PrefetchResult.error`.
         """
         return self._prefetcher.take(self.id, max_behind=max_behind, wait_s=wait_s)
 

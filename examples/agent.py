@@ -36,7 +36,7 @@ class Agent:
     def say(self, text: str) -> str:
         """Answer the user."""
         self.session.record("user", text, speaker="Alice")
-        taken = self.session.take_prefetch(wait_s=5.0)
+        taken = self.session.prefetch_result(wait_s=5.0)
         hits = self.session.recall(text, k=3, mode=mode).hits if taken.recall is None else taken.recall.hits
         answer = echo_model(text, [hit for hit in hits if hit.role == "user" and hit.text != text])
         self.session.record("assistant", answer)
@@ -55,7 +55,7 @@ with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "m
 
     agent.expect("the dog")
     first, _ = agent.session, agent.begin("flights")
-    print("the new session was handed:", agent.session.take_prefetch().recall)  # Nothing of the old one.
+    print("the new session was handed:", agent.session.prefetch_result().recall)  # Nothing of the old one.
 
     agent.session.set("budget", 900)
     agent.session.set_task("book a flight", step=1, total=2)

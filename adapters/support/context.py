@@ -50,10 +50,10 @@ def context_for(
     # More than are wanted, for some will be left out.
     wide = msgspec.structs.replace(asked, k=min(2 * asked.k, RECALL_K_MAX))
     asked.question()  # Raises for what cannot be asked.
-    queued, answer = session.take_prefetch(), None
+    queued, answer = session.prefetch_result(), None
     if fresh or queued.reason is not PrefetchReason.NOT_READY:
         session.prefetch(wide.query, k=wide.k, scope=wide.scope)
-        answer = session.take_prefetch(wait_s=wait_s).recall
+        answer = session.prefetch_result(wait_s=wait_s).recall
     if answer is None:
         answer = recalls.ask(msgspec.structs.replace(wide, mode="text").question())
     answering = answer.hits if _answers(answer, left_out.similarity_min) else ()

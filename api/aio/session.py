@@ -8,7 +8,7 @@ from typing import TypeVar
 from mnemolog.aio.ticket import AsyncTicket
 from mnemolog.aio.wrappers import AsyncWrapper, in_read_pool, in_recall_pool, in_write_pool, wrapped
 from mnemolog.domain.position import Position
-from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Taken
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult
 from mnemolog.session import Session, SessionAt
 from mnemolog.working_memory import MemoryView
 
@@ -98,7 +98,7 @@ class AsyncSession(AsyncMemoryView[Session]):
     restore = in_write_pool(Session.restore)
     delete_checkpoint = in_write_pool(Session.delete_checkpoint)
 
-    async def take_prefetch(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> Taken:
+    async def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or why there is none. See `Session`.
 
         No thread waits meanwhile. Cancelled while it waits, it has taken nothing.
@@ -112,4 +112,4 @@ class AsyncSession(AsyncMemoryView[Session]):
                 return taken
             await AsyncTicket(taken.ticket, self._pools).wait(left_s)
 
-    _take = in_read_pool(Session.take_prefetch)
+    _take = in_read_pool(Session.prefetch_result)

@@ -21,9 +21,9 @@ from mnemolog.projections.recall.prefetch_ticket import (
     Moment,
     Outcome,
     PrefetchReason,
+    PrefetchResult,
     Request,
     Stamp,
-    Taken,
     Ticket,
 )
 
@@ -82,7 +82,7 @@ class Prefetcher:
             self._changes.notify_all()
         return ticket
 
-    def take(self, session: str, *, max_behind: int | None = None, wait_s: float = 0.0) -> Taken:
+    def take(self, session: str, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to the session's newest prefetch while its stamp holds, or why there is none.
 
         An answer is handed out once; one whose stamp is broken is dropped. Waits up to `wait_s` seconds for
@@ -97,7 +97,7 @@ class Prefetcher:
             with self._changes.mutex:
                 ticket = self._newest.get(session)
             if ticket is None:
-                return Taken(reason=PrefetchReason.CLOSED if self._closed else PrefetchReason.NONE_ASKED)
+                return PrefetchResult(reason=PrefetchReason.CLOSED if self._closed else PrefetchReason.NONE_ASKED)
             now = self._moment(session)
             with self._changes.mutex:
                 if self._newest.get(session) is not ticket:

@@ -182,18 +182,18 @@ class Ticket:
             told()
         self._changes.notify_all()
 
-    def taken(self, now: Moment, *, max_behind: int | None) -> Taken:
+    def taken(self, now: Moment, *, max_behind: int | None) -> PrefetchResult:
         """Return what there is to hand out `now`. See `Stamp.broken`."""
         outcome = self.outcome or Outcome(reason=PrefetchReason.NOT_READY)
         if self.reason is None:
             answered_by = None if outcome.recall is None else outcome.recall.model
             broken = self.stamp.broken(now, answered_by=answered_by, max_behind=max_behind)
             if broken is not None:
-                return Taken(reason=broken, ticket=self)
-        return Taken(recall=outcome.recall, reason=outcome.reason, error=outcome.error, ticket=self)
+                return PrefetchResult(reason=broken, ticket=self)
+        return PrefetchResult(recall=outcome.recall, reason=outcome.reason, error=outcome.error, ticket=self)
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class PrefetchResult(msgspec.Struct, frozen=True, kw_only=True):
     """A prefetched answer, or why there is none."""
 
     recall: Recall | None = None

@@ -391,15 +391,15 @@ def test_a_prefetch_is_waited_for_without_a_thread(folder):
             ticket = await session.prefetch("stuck tea", mode="vector")
             await seen(model.entered)
             assert not await ticket.wait(0.0)
-            assert (await session.take_prefetch()).reason is PrefetchReason.NOT_READY
-            given_up = asyncio.create_task(session.take_prefetch(wait_s=WAIT_S))
+            assert (await session.prefetch_result()).reason is PrefetchReason.NOT_READY
+            given_up = asyncio.create_task(session.prefetch_result(wait_s=WAIT_S))
             waiting = [asyncio.create_task(ticket.wait(WAIT_S)) for _ in range(3 * READERS_MAX)]
             await until(lambda: len(ticket._of._told) == len(waiting) + 1, what="all to wait")
             given_up.cancel()
             assert (await store.head()).position == 2
             model.free.set()
             assert all(await asyncio.gather(*waiting))
-            taken = await session.take_prefetch(wait_s=WAIT_S)
+            taken = await session.prefetch_result(wait_s=WAIT_S)
             assert (taken.reason, taken.recall.hits[0].text) == (None, "tea")
             assert given_up.cancelled()
             await (await session.prefetch("tea")).cancel()

@@ -300,7 +300,7 @@ def test_a_prefetched_answer_is_not_handed_out_after_forgetting(told):
     a = told.session("a")
     a.prefetch("quokka", mode="text").wait(10)
     told.forget(session="a")
-    assert a.take_prefetch().reason == "forgotten"
+    assert a.prefetch_result().reason == "forgotten"
 
 
 def test_a_receipt_whose_turns_are_forgotten_says_so(told):

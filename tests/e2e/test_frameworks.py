@@ -92,7 +92,7 @@ def test_what_was_prefetched_for_the_session_that_is_left_is_nobodys(store):
     one.record("user", "the red boat")
     one.prefetch("boat").wait(60)
     store.enter("two", left="one")
-    assert one.take_prefetch().reason is PrefetchReason.NONE_ASKED
+    assert one.prefetch_result().reason is PrefetchReason.NONE_ASKED
 
 
 # Turns that come late.

@@ -123,7 +123,7 @@ def test_an_open_handle_switches_when_another_one_activates(store, folder, both)
         second = store.models.activate(both[1]).fingerprint
         assert model_of(other) == second != first
         assert other.parts.projections.vectors().fingerprint == second
-        taken = session.take_prefetch(wait_s=60)
+        taken = session.prefetch_result(wait_s=60)
         assert taken.reason is mnemolog.PrefetchReason.OTHER_MODEL
         store.models.activate(both[0])
         assert model_of(other) == first

@@ -74,16 +74,16 @@ def test_the_first_prefetch_after_a_switch_holds_only_what_its_session_sees(stor
     late = stuck_prefetch(old, encoder)
     new = store.switch(**asked)
     asked_anew = new.prefetch("the secret of the harbour")
-    assert new.take_prefetch().reason is PrefetchReason.NOT_READY
+    assert new.prefetch_result().reason is PrefetchReason.NOT_READY
     encoder.free.set()
     assert asked_anew.wait(WAIT_S)
-    taken = new.take_prefetch()
+    taken = new.prefetch_result()
     assert taken.recall is not None
     assert texts(taken.recall) == sees
     assert taken.ticket.stamp.session == new.id
     assert late.wait(WAIT_S)
     assert late.reason in {PrefetchReason.CANCELLED, PrefetchReason.REPLACED}
-    assert old.take_prefetch().recall is None
+    assert old.prefetch_result().recall is None
 
 
 @pytest.mark.parametrize("change", ["rewind", "restore", "switched by another handle", "recorded"])
@@ -105,7 +105,7 @@ def test_what_changed_since_is_not_handed_out(store, tmp_path, encoder, change):
     else:
         with MemoryStore.open(tmp_path / "memory", model=None) as other:
             other.switch(reason="new", session="s")
-    taken = session.take_prefetch(max_behind=0)
+    taken = session.prefetch_result(max_behind=0)
     assert (taken.recall, taken.reason) == (None, expected)
 
 
@@ -115,10 +115,10 @@ def test_an_answer_is_handed_out_once_and_newer_turns_are_allowed(store):
     session.record("user", "the secret of the harbour")
     assert session.prefetch("harbour").wait(WAIT_S)
     session.record("user", "one more")
-    taken = session.take_prefetch()
+    taken = session.prefetch_result()
     assert taken.recall is not None
     assert texts(taken.recall) == {"the secret of the harbour"}
-    assert session.take_prefetch().reason is PrefetchReason.NONE_ASKED
+    assert session.prefetch_result().reason is PrefetchReason.NONE_ASKED
 
 
 def test_with_a_scope_every_session_in_it_is_asked_and_the_answer_is_for_one(store):
@@ -128,12 +128,12 @@ def test_with_a_scope_every_session_in_it_is_asked_and_the_answer_is_for_one(sto
     session = store.start_session("s", session_id="s")
     for scope, expected in (("acme/alice", {"0"}), ("acme", {"0", "1"}), ("", {"0", "1"}), (None, set())):
         assert session.prefetch("harbour", scope=scope).wait(WAIT_S)
-        taken = session.take_prefetch()
+        taken = session.prefetch_result()
         assert {hit.session for hit in taken.recall.hits} == expected
-        assert store.session("0").take_prefetch().reason is PrefetchReason.NONE_ASKED
+        assert store.session("0").prefetch_result().reason is PrefetchReason.NONE_ASKED
     assert session.prefetch("harbour", scope="acme").wait(WAIT_S)
     store.switch(reason="new", session=session)
-    assert session.take_prefetch().recall is None
+    assert session.prefetch_result().recall is None
     with pytest.raises(InvalidInput):
         session.prefetch("harbour", scope="/acme")
 
@@ -145,7 +145,7 @@ def test_agents_that_do_not_know_one_another_do_not_disturb(store):
     assert session.prefetch("harbour").wait(WAIT_S)
     store.switch(reason="new", agent="bot")
     store.switch(reason="new", agent="other")
-    assert session.take_prefetch().recall is not None
+    assert session.prefetch_result().recall is not None
 
 
 def test_closing_abandons_a_prefetch_that_is_stuck(tmp_path, encoder):
