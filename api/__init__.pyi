@@ -63,7 +63,7 @@ from .domain.switching import SwitchReason
 from .domain.values import MISSING
 from .forgetting.results import Erasure, ForgetReport, ForgettingStatus, ForgottenEvent, ReapplyReport
 from .operations.backup import BackupReport
-from .operations.doctor.report import Ailment, Diagnosis
+from .operations.doctor.report import DoctorReport
 from .operations.restore import RestoreReport, restore_backup
 from .projections.health.verify import Finding, Verification
 from .projections.history.replay import Replay, SessionReplay
@@ -74,9 +74,9 @@ from .projections.read_models import SessionSummary, Turn
 from .projections.recall.answer import Hit, Recall
 from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
 from .projections.recall.weights import Weights
+from .projections.registry.results import CacheStatus, Issue, RebuildReport, ViewsStatus
 from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
 from .results import (
-    CacheStatus,
     CheckpointAt,
     MemoryStats,
     ModelActivation,
@@ -85,13 +85,11 @@ from .results import (
     NewTurn,
     NoteAt,
     PlannedEvent,
-    RebuildReport,
     RestorePreview,
     Status,
     SwitchPreview,
     TaskAt,
     ValueChange,
-    ViewsStatus,
     WalStatus,
 )
 from .session import Session, SessionAt
@@ -99,7 +97,6 @@ from .store import MemoryStore
 
 __all__ = [
     "MISSING",
-    "Ailment",
     "AmbiguousSession",
     "AppendError",
     "AppendOnly",
@@ -116,8 +113,8 @@ __all__ = [
     "CheckpointAt",
     "CheckpointExists",
     "ContentForgotten",
-    "Diagnosis",
     "Diff",
+    "DoctorReport",
     "DuplicateKey",
     "EncodingFailed",
     "Erasure",
@@ -134,6 +131,7 @@ __all__ = [
     "ImportRefused",
     "IndexerBusy",
     "InvalidInput",
+    "Issue",
     "KeysMissing",
     "LimitExceeded",
     "LogBusy",

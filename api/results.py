@@ -16,6 +16,7 @@ from mnemolog.domain.state import Checkpoint, Note, Task
 from mnemolog.forgetting.results import ForgettingStatus
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
+from mnemolog.projections.registry.results import CacheStatus, TablesStatus, ViewsStatus
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
 
@@ -32,37 +33,6 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | None = None
     original: Original | None = None
     """The turn as you have it, given back to the byte to who asks for it (`mnemolog.adapters.support.store_access`)."""
-
-
-class ViewsStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the tables and the text index have read."""
-
-    state: str
-    """`current`, `behind`, `missing`, `damaged`, `other-log`, `ahead`, `diverged` or `unreadable`."""
-    position: Position
-    behind_events: int
-    action: str
-    """What is to be done, with the command."""
-    why: str = ""
-    """What the database said, when it could not be read."""
-
-
-class TablesStatus(ViewsStatus, frozen=True, kw_only=True):
-    """How far tables have read that are there for frameworks: the index of threads, the items."""
-
-    name: str
-    """Of the file."""
-
-
-class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A database that saves work and is not in step with the log: the embedding cache, the snapshots."""
-
-    name: str
-    state: str
-    """`present`, `missing`, `damaged` or `unreadable`, as far as a quick look says."""
-    bytes: int
-    action: str
-    why: str = ""
 
 
 class WalStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,26 +76,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     """What must not be overlooked: lost history, a full quarantine."""
     sqlite_version: str
-
-
-class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rebuild made, or with `dry_run` would make."""
-
-    projection: str
-    dry_run: bool
-    upto: Position
-    expected_turns: int
-    built_turns: int
-    encoded_texts: int
-    """Texts the model was called for; the others came from the embedding cache."""
-    skipped_turns: int = 0
-    """Turns whose text the model refused, set aside because that was asked for."""
-    seconds: float
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything expected is there."""
-        return self.dry_run or self.built_turns + self.skipped_turns == self.expected_turns
 
 
 class ModelAt(msgspec.Struct, frozen=True, kw_only=True):

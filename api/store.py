@@ -29,7 +29,8 @@ from mnemolog.forgetting.plan import Wish
 from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.observability.telemetry import Telemetry
-from mnemolog.operations import maintenance
+from mnemolog.operations import rebuild as rebuilding
+from mnemolog.operations import status as quick_look
 from mnemolog.operations.backup import BackupReport, make_backup
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
@@ -40,7 +41,8 @@ from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.projections.recall.weights import Weights
 from mnemolog.projections.sql import queries
-from mnemolog.results import NewTurn, RebuildReport, Status, SwitchPreview
+from mnemolog.projections.registry.results import RebuildReport
+from mnemolog.results import NewTurn, Status, SwitchPreview
 from mnemolog.session import Session
 
 
@@ -435,12 +437,8 @@ class MemoryStore:
 
     def status(self) -> Status:
         """Return the state of log, projections and projector. Quick, and changes nothing."""
-        return maintenance.status(
-            self.path,
-            self.parts.log,
-            projector=self.parts.projections.projector_status(),
-            active=self.parts.projections.active_fingerprint(),
-        )
+        parts = self.parts
+        return quick_look.status(self.path, parts.log, parts.projections, parts.snapshots)
 
     def backup(
         self,
@@ -475,25 +473,27 @@ class MemoryStore:
 
     def rebuild(
         self,
-        projection: maintenance.Rebuildable = "all",
+        projection: rebuilding.Rebuildable = "all",
         *,
         dry_run: bool = False,
         from_scratch: bool = False,
         skip_bad: bool = False,
         progress: Progress | None = None,
     ) -> list[RebuildReport]:
-        """Make `vectors`, `views` or `all` anew from the log. The old ones answer until the new are done.
+        """Rebuild `vectors`, `views` or `all` from the log. The old ones answer until the new ones are complete.
 
-        Vectors come from the embedding cache where it knows the text, else from the model; a rebuild that was
-        cut off is gone on with. `from_scratch` does without both. A text that the model refuses stops the
-        rebuild, or with `skip_bad` is set aside and listed in `status`. Raises `ModelUnavailable`,
+        Vectors come from the embedding cache if it has the text, else from the model; an interrupted rebuild is
+        resumed. `from_scratch` does without both. A text that the model refuses stops the rebuild, or with
+        `skip_bad` is skipped and listed in `status`. Raises `ModelUnavailable`,
         `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
         with self.parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
-            return maintenance.rebuild(
+            return rebuilding.rebuild(
                 projection,
-                log=self.parts.log,
-                projections=self.parts.projections,
+                self.path,
+                self.parts.log,
+                self.parts.projections,
+                self.parts.snapshots,
                 dry_run=dry_run,
                 from_scratch=from_scratch,
                 skip_bad=skip_bad,

@@ -17,7 +17,7 @@ from mnemolog.projections.health.verify import Kind, Verification, Witness, quic
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.vectors.folders import generation_folders
-from mnemolog.projections.vectors.manifest import read_manifest, segment_folders
+from mnemolog.projections.vectors.manifest import log_range_of, segment_folders
 
 
 def verify_store(
@@ -57,24 +57,23 @@ def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
 def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
     """Yield what remembers the history of this log: the manifests of segments, those in quarantine included.
 
-    What was set aside remembers as well as before, and a segment that is ahead of the log is the one witness of
-    a tail that was lost. Purging the quarantine ends its testimony.
+    A segment in quarantine is as good a witness as before, and one that is ahead of the log is the only witness of a
+    tail that was lost. Purging the quarantine deletes these witnesses. A damaged manifest is no witness.
     """
-    root = StoreLayout(folder).vectors
+    layout = StoreLayout(folder)
     found: list[tuple[str, str, Position, str]] = []
-    for part in (part for generation in generation_folders(root) for part in segment_folders(generation.path)):
-        with suppress(errors.ProjectionUnreadable):  # A damaged manifest witnesses nothing; `status` reports it.
-            tag = read_manifest(part)
-            found.append((f"segment {part.parent.name}/{part.name}", tag.log_id, tag.upto, tag.digest_at_upto))
-    quarantine = Quarantine(StoreLayout(folder).quarantine)
+    for generation in generation_folders(layout.vectors):
+        for part in segment_folders(generation.path):
+            if (tag := log_range_of(part)) is not None:
+                found.append((f"segment {part.parent.name}/{part.name}", tag.log_id, tag.upto, tag.digest))
+    quarantine = Quarantine(layout.quarantine)
     for item in quarantine.items():
         if item.upto is not None:
             found.append((f"quarantined {item.name}", item.log_id, item.upto, item.digest))
     for path in quarantine.paths():
         for part in (path, *sorted(path.glob("[0-9]*-[0-9]*"))):  # A segment, or a generation with its segments.
-            with suppress(errors.ProjectionUnreadable):
-                tag = read_manifest(part)
-                found.append((f"quarantined {path.name}", tag.log_id, tag.upto, tag.digest_at_upto))
+            if (tag := log_range_of(part)) is not None:
+                found.append((f"quarantined {path.name}", tag.log_id, tag.upto, tag.digest))
     for name, log_id, upto, digest in dict.fromkeys(found):
         with suppress(ValueError):
             if log_id == log.log_id:

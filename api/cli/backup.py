@@ -1,4 +1,4 @@
-"""Commands that copy a store and bring a copy back: backup, restore."""
+"""Commands that back up and restore a store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mnemolog.operations.restore import Check, RestoreReport, restore_backup
 from mnemolog.store import MemoryStore
 
 Keys = Annotated[
-    Path | None, typer.Option("--keys", metavar="FOLDER", help="Where the content keys are kept: not with the backup.")
+    Path | None, typer.Option("--keys", metavar="FOLDER", help="Folder of the content keys, apart from the backup.")
 ]
 
 
@@ -30,7 +30,7 @@ def backup(
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier backup of this store there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a store as it is in this moment, while others go on writing.
+    """Copy a store as it is now, while other processes keep writing.
 
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
     """
@@ -45,13 +45,13 @@ def restore(
     store: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to restore to: new or empty.")],
     keys: Keys = None,
     erasures: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What was forgotten since: `mnemolog forgotten DIR --erasures`.")
+        Path | None, typer.Option(metavar="FILE", help="Content forgotten since: `mnemolog forgotten DIR --erasures`.")
     ] = None,
-    check: Annotated[Check, typer.Option(help="Follow every link of the history, or look at its ends.")] = "full",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do all but the last step; nothing is left.")] = False,
+    check: Annotated[Check, typer.Option(help="Verify every link of the history, or only its ends.")] = "full",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do all but the last step, and leave nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a backup back as a store in a new folder: every byte checked, then the history.
+    """Restore a backup into a new folder: every byte is checked, then the history.
 
     Example: mnemolog restore /backups/2026-11-21 memory/ --keys /safe/keys --check full
     """

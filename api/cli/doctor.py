@@ -1,4 +1,4 @@
-"""Commands of the operator on what is broken: doctor, quarantine."""
+"""Commands that examine and repair a store: doctor, quarantine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
 
-quarantine = typer.Typer(no_args_is_help=True, help="What could not be used: renamed, with the reason, never deleted.")
+quarantine = typer.Typer(no_args_is_help=True, help="Unusable files, kept with the reason until you purge them.")
 app.add_typer(quarantine, name="quarantine")
 
 DAYS_MAX: Final = 36_500
@@ -32,27 +32,27 @@ DAYS_MAX: Final = 36_500
 @app.command("doctor", cls=StoreCommand)
 def doctor(
     store: Store,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended. The log is never touched.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed. The log is never touched.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte, and compare the views with the log.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what --fix would do; change nothing.")] = False,
-    model: Annotated[str | None, typer.Option("--model", help="With it, --fix brings vectors to the head too.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what --fix would do; change nothing.")] = False,
+    model: Annotated[str | None, typer.Option("--model", help="With it, --fix updates the vectors too.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong with a store, what it means, and what to do. Exit 0 nothing, 1 something, 3 the log.
+    """Find what is wrong with a store, what it means and what to do. Exit 0 nothing, 1 a problem, 3 the log.
 
     Example: mnemolog doctor memory/ --deep --dry-run
     """
     opened = MemoryStore.open(store, model=chosen_model(model or "none"), create=False)
     with opened, bar("examining") as progress:
         found = opened.admin.doctor(deep=deep, fix=fix and not dry_run, progress=progress)
-    answer(found, lambda found: show.show_diagnosis(found, dry_run=dry_run), as_json=as_json)
+    answer(found, lambda found: show.show_doctor_report(found, dry_run=dry_run), as_json=as_json)
     if not found.healthy:
         raise typer.Exit(EXIT_DAMAGED if found.log_damaged else EXIT_FAILED)
 
 
 @quarantine.command("list", cls=StoreCommand)
 def list_(store: Store, as_json: AsJson = False) -> None:
-    """List what lies in quarantine: what it was, why it is there, since when.
+    """List the items in quarantine: what they were, why they are there, since when.
 
     Example: mnemolog quarantine list memory/
     """
@@ -64,24 +64,24 @@ def list_(store: Store, as_json: AsJson = False) -> None:
 def purge(
     store: Store,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Names, as `list` shows them.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Everything that lies there.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All items.")] = False,
     older_than: Annotated[
-        float | None, typer.Option(metavar="DAYS", min=0, max=DAYS_MAX, help="What lies there longer than this.")
+        float | None, typer.Option(metavar="DAYS", min=0, max=DAYS_MAX, help="Items that have been there longer.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it nothing is.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it nothing is deleted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete from quarantine, for good. A segment that is ahead of the log is evidence: look before you purge.
+    """Delete items from quarantine. A segment that is ahead of the log is evidence: look before you purge.
 
     Example: mnemolog quarantine purge memory/ --older-than 30 --yes
     """
     if not names and not everything and older_than is None:
-        raise errors.InvalidInput("names", "say what to delete: names, --all or --older-than")
+        raise errors.InvalidInput("names", "give names, --all or --older-than")
     looking, age = dry_run or not yes, None if older_than is None else timedelta(days=older_than)
     with MemoryStore.open(store, model=None, create=False) as opened:
         chosen = opened.admin.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
     answer(show.Purged(dry_run=looking, items=tuple(chosen)), show.show_purged, as_json=as_json)
     if not yes and not dry_run:
-        refuse("nothing was deleted", hint="say --yes to delete, --dry-run to only look")
+        refuse("nothing was deleted", hint="pass --yes to delete, --dry-run to only look")
         raise typer.Exit(EXIT_FAILED)

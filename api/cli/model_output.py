@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mnemolog.cli.output import console, counted, show_rebuild, table_of
 from mnemolog.domain.model import short
-from mnemolog.results import ModelActivation, ModelAt, ModelDrop, RebuildReport
+from mnemolog.projections.registry.results import RebuildReport
+from mnemolog.results import ModelActivation, ModelAt, ModelDrop
 
 
 def show_models(found: list[ModelAt]) -> None:

@@ -13,7 +13,7 @@ from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.read_models import SessionSummary, Turn
-from mnemolog.results import RebuildReport
+from mnemolog.projections.registry.results import RebuildReport
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +126,7 @@ def show_rebuild(reports: list[RebuildReport]) -> None:
             rate = item.built_turns / item.seconds if item.seconds else 0.0
             text = f"expected {item.expected_turns}, built {item.built_turns} turns up to {item.upto}"
             text += f" in {item.seconds:.1f} s ({rate:,.0f}/s), {item.encoded_texts} texts embedded"
-            text += f", {item.skipped_turns} turns set aside" if item.skipped_turns else ""
+            text += f", {item.skipped_turns} turns skipped" if item.skipped_turns else ""
         out.print(f"[bold]{item.projection}[/bold]: {text}")
 
 

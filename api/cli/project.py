@@ -1,4 +1,4 @@
-"""The command that keeps the vectors of a store in step with its log: once, or for as long as it runs."""
+"""The command that brings the vectors of a store up to date: once, or continuously."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ENDING = {signal.SIGINT, signal.SIGTERM}
 @app.command("project", cls=StoreCommand)
 def project(
     store: Store,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is recorded, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep embedding new turns until Ctrl-C.")] = False,
     model: Model = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """Embed what has no vector yet, up to the head. With --follow print a line whenever its state changes.
+    """Embed turns without a vector, up to the head. With --follow print a line whenever the state changes.
 
     Example: mnemolog project memory/ --follow
     """
@@ -49,7 +49,7 @@ def project(
 
 
 def _follow(store: Path, model: str, *, as_json: bool) -> None:
-    """Run until a signal asks for the end."""
+    """Run until a signal ends it."""
     died: list[ProjectorStatus] = []
 
     def tell(status: ProjectorStatus) -> None:

@@ -1,4 +1,4 @@
-"""How status, diagnosis and quarantine look on a terminal. JSON is the same structs, encoded."""
+"""How status, the doctor's report and the quarantine look on a terminal. JSON is the same structs, encoded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from mnemolog.cli.output import console, counted, dated, table_of
-from mnemolog.operations.doctor.report import Ailment, Diagnosis
+from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.projections.quarantine import QuarantinedItem
+from mnemolog.projections.registry.results import Issue
 from mnemolog.projections.vectors.inventory import GenerationStatus
 from mnemolog.results import Status
 
@@ -27,28 +28,28 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show_status(status: Status) -> None:
-    """Print the state of a store, and what is to be done about what is not current."""
+    """Print the state of a store, and what to do about projections that are not current."""
     out, table = console(), table_of("projection", "state", "to", "behind", "holds")
     out.print(f"[bold]{status.path}[/bold]  log {status.log_id}, format {status.log_format}")
     out.print(f"head {status.head}, digest {status.digest}, {status.log_bytes / 1e6:.1f} MB, {_wal(status)}")
     views = status.views
     holds = f"{status.sessions} sessions, {status.turns} turns"
     table.add_row("views", views.state, str(views.position), str(views.behind_events), holds)
-    told = [("views", views.state, views.action)]
+    actions = [("views", views.state, views.action)]
     for followed in status.tables:
         table.add_row(followed.name, followed.state, str(followed.position), str(followed.behind_events), "")
-        told.append((followed.name, followed.state, followed.action))
+        actions.append((followed.name, followed.state, followed.action))
     for item in status.vectors:
         name = f"vectors {item.model} {item.fingerprint[:8]}"
         table.add_row(name, item.state, str(item.covers), str(item.behind_events), _holds(item))
-        told.append((name, item.state, item.action))
+        actions.append((name, item.state, item.action))
     for cache in status.caches:
         table.add_row(cache.name, cache.state, "", "", f"{cache.bytes / 1e6:.1f} MB")
-        told.append((cache.name, cache.state, cache.action))
+        actions.append((cache.name, cache.state, cache.action))
     out.print(table)
     if not status.vectors:
-        out.print("no vectors yet: `mnemolog rebuild DIR vectors` makes them", style="dim")
-    for name, state, action in told:
+        out.print("no vectors yet: `mnemolog rebuild DIR vectors` builds them", style="dim")
+    for name, state, action in actions:
         if state not in _QUIET and not action.startswith(_NOTHING):
             out.print(f"{name}: {state}: {_here(action, status.path)}", markup=False, style="yellow")
     for item in status.vectors:
@@ -62,7 +63,7 @@ def show_status(status: Status) -> None:
         out.print(f"WARNING: {_here(warning, status.path)}", style="bold red", markup=False)
 
 
-def show_diagnosis(answer: Diagnosis, *, dry_run: bool = False) -> None:
+def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:
     """Print every finding, and the verdict."""
     out = console()
     for item in answer.findings:
@@ -71,7 +72,7 @@ def show_diagnosis(answer: Diagnosis, *, dry_run: bool = False) -> None:
         out.print(f"  {item.matters}", markup=False, style="dim")
         out.print(f"  {_done(item, answer.path, dry_run=dry_run)}", markup=False)
     if answer.log_damaged:
-        verdict = "[red]THE LOG IS DAMAGED[/red], or somebody remembers another history"
+        verdict = "[red]THE LOG IS DAMAGED[/red], or a witness remembers another history"
     elif answer.healthy:
         verdict = "[green]nothing is wrong[/green]" + (" any more" if any(i.fixed for i in answer.findings) else "")
     else:
@@ -82,7 +83,7 @@ def show_diagnosis(answer: Diagnosis, *, dry_run: bool = False) -> None:
 
 
 def show_quarantine(items: Sequence[QuarantinedItem]) -> None:
-    """Print a table of what lies in quarantine."""
+    """Print a table of the items in quarantine."""
     out, table = console(), table_of("name", "was", "state", "since", "bytes", "reason")
     for item in items:
         since = "" if item.when is None else dated(item.when)
@@ -113,7 +114,7 @@ def _holds(item: GenerationStatus) -> str:
     return ", ".join(parts)
 
 
-def _done(item: Ailment, path: str, *, dry_run: bool) -> str:
+def _done(item: Issue, path: str, *, dry_run: bool) -> str:
     if item.outcome:
         return ("fixed: " if item.fixed else "not fixed: ") + _here(item.outcome, path)
     if dry_run:
@@ -122,5 +123,5 @@ def _done(item: Ailment, path: str, *, dry_run: bool) -> str:
 
 
 def _here(text: str, path: str) -> str:
-    """Return a text with the store's folder in its commands, to be copied."""
+    """Return a text with the store's folder in its commands, ready to copy."""
     return text.replace(" DIR", f" {shlex.quote(path)}")

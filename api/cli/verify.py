@@ -20,7 +20,7 @@ from mnemolog.cli.app import (
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
-from mnemolog.operations.maintenance import Rebuildable
+from mnemolog.operations.rebuild import Rebuildable
 from mnemolog.store import MemoryStore
 
 

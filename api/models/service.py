@@ -17,7 +17,6 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.models.catalogue import catalogue, folders_of, known_as
-from mnemolog.operations import maintenance
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
@@ -25,7 +24,9 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
-from mnemolog.results import ModelActivation, ModelAt, ModelDrop, RebuildReport
+from mnemolog.projections.registry.results import RebuildReport
+from mnemolog.projections.registry.vectors import catch_up_vectors
+from mnemolog.results import ModelActivation, ModelAt, ModelDrop
 
 CATCH_UP_PASSES_MAX: Final = 10
 """How often an activation goes after what was recorded meanwhile. Each pass is shorter than the one before."""
@@ -64,7 +65,7 @@ class ModelService:
         models.give(model)
         if not dry_run:
             self._begin_anew_if_gone(vectors)
-            return maintenance.catch_up_vectors(self._log, Indexing(self._folder, lambda: vectors), progress=progress)
+            return catch_up_vectors(self._log, Indexing(self._folder, lambda: vectors), progress=progress)
         head = self._log.head().position
         turns = self._log.count(topic=TurnRecorded.topic, after=vectors.projection().covers, upto=head)
         return RebuildReport(
@@ -158,7 +159,7 @@ class ModelService:
         encoded = 0
         self._begin_anew_if_gone(vectors)
         for _ in range(CATCH_UP_PASSES_MAX):
-            encoded += maintenance.catch_up_vectors(
+            encoded += catch_up_vectors(
                 self._log, Indexing(self._folder, lambda: vectors), progress=progress
             ).encoded_texts
             if vectors.projection().covers >= self._log.head().position:

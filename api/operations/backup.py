@@ -27,13 +27,12 @@ from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import size_of
+from mnemolog.projections.registry.projections import PROJECTIONS
 from mnemolog.projections.sql import checked_json
-from mnemolog.projections.vectors.folders import generation_folders
-from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest, segment_folders
+from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
 
 LOOKS_MAX: Final = 5
 """How often the segments are looked through again, because some were merged into others meanwhile."""
-_DATABASES: Final = ("views.db", "snapshots.db", "embeddings.db")
 _TEMPORARY: Final = "backup"
 _NO_KEYS: Final = (
     f"The content keys ({KEYS_FILE}) are not in this backup: without a copy of them nobody can ever read what was said "
@@ -116,23 +115,16 @@ class _Backup:
         self._store, self._folder, self._progress = store, folder, progress
         self._done, self._total = 0, total
         self.left_out: list[str] = []
+        self._tried: set[Path] = set()
 
     def copy_projections(self) -> None:
-        """Copy segments and databases. What cannot be copied is left out: it is made anew."""
-        self._copy_segments()
-        for name in _DATABASES:
-            source = StoreLayout(self._store).projections / name
-            if not source.exists():
-                continue
-            target = StoreLayout(self._folder).projections / name
-            make_folder(target.parent)
-            try:
-                copy_database(source, target, moved=self._moved)
-            except errors.MnemologError as error:
-                if isinstance(error, errors.StorageFull | errors.OutOfDescriptors | errors.StoreNotWritable):
-                    raise  # It is the backup that cannot be written.
-                target.unlink(missing_ok=True)
-                self._leave_out(f"projections/{name}", error)
+        """Copy databases and segments. What cannot be copied is left out: it is rebuilt from the log."""
+        layout = StoreLayout(self._store)
+        for projection in PROJECTIONS:
+            for _ in range(LOOKS_MAX):
+                copied = [self._copy(path) for path in projection.backup_paths(layout)]
+                if all(copied):
+                    break
 
     def finish(self, log: EventLog, *, needs_keys: bool) -> BackupManifest:
         """Copy the log, and write what the backup is."""
@@ -153,16 +145,27 @@ class _Backup:
         write_synced(self._folder / BACKUP_FILE, checked_json.encode(manifest))
         return manifest
 
-    def _copy_segments(self) -> None:
-        root = StoreLayout(self._store).vectors
-        for _ in range(LOOKS_MAX):
-            vanished = 0
-            for part in (part for folder in generation_folders(root) for part in segment_folders(folder.path)):
-                target = self._folder / part.relative_to(self._store)
-                if not target.exists():
-                    vanished += not self._copy_segment(part, target)
-            if not vanished:
-                return
+    def _copy(self, source: Path) -> bool:
+        """Copy a database or a segment, once. False: it was merged into another segment that exists by now."""
+        name = source.relative_to(self._store)
+        if name in self._tried:
+            return True
+        if source.suffix == ".db":
+            self._copy_database(source, self._folder / name)
+        elif not self._copy_segment(source, self._folder / name):
+            return False
+        self._tried.add(name)
+        return True
+
+    def _copy_database(self, source: Path, target: Path) -> None:
+        make_folder(target.parent)
+        try:
+            copy_database(source, target, moved=self._moved)
+        except errors.MnemologError as error:
+            if isinstance(error, errors.StorageFull | errors.OutOfDescriptors | errors.StoreNotWritable):
+                raise  # The backup cannot be written.
+            target.unlink(missing_ok=True)
+            self._leave_out(source.relative_to(self._store).as_posix(), error)
 
     def _copy_segment(self, part: Path, target: Path) -> bool:
         """Copy a segment, its manifest last. False: it is gone, merged into another that is there by now."""

@@ -10,15 +10,15 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.results import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.operations import maintenance
 from mnemolog.operations.doctor import run as doctor
-from mnemolog.operations.doctor.report import Diagnosis
+from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.registry.results import RebuildReport
+from mnemolog.projections.registry.vectors import catch_up_vectors
 from mnemolog.projections.sql.snapshots import SnapshotStore
-from mnemolog.results import RebuildReport
 
 
 class AdminService:
@@ -40,20 +40,14 @@ class AdminService:
         if self._projections.projector is not None:
             self._projections.projector.watch(callback)
 
-    def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> Diagnosis:
+    def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> DoctorReport:
         """Diagnose log and projections; `fix` repairs what can be repaired, `deep` reads everything.
 
         docs/operations.md lists the states and what is done about each.
         """
-        patient = doctor.patient(
-            self._folder,
-            self._log,
-            self._projections,
-            self._snapshots,
-            progress,
-            active=self._projections.active_fingerprint(),
+        return doctor.doctor(
+            self._folder, self._log, self._projections, self._snapshots, deep=deep, fix=fix, progress=progress
         )
-        return doctor.examine(patient, deep=deep, fix=fix)
 
     def quarantine(self) -> Quarantine:
         """Return the quarantine, to list its items and to purge them."""
@@ -68,7 +62,7 @@ class AdminService:
 
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`.
         """
-        return maintenance.catch_up_vectors(self._log, self._projections.indexing, progress=progress)
+        return catch_up_vectors(self._log, self._projections.indexing, progress=progress)
 
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """Repeat what was forgotten after the backup was made that this store was restored from.

@@ -1,4 +1,4 @@
-"""Rows of the caches whose bytes do not fit their checksum. Such a row is never used; here it is found and deleted."""
+"""Rows of the caches that do not match their checksum. They are never used; here they are found and deleted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Audited(NamedTuple):
     table: sa.Table
     fits: _Fits
     in_use: Callable[[sa.Connection], bool] = lambda _: True
-    """Whether anybody uses the rows: those of an earlier format are no damage, and made anew when it is next opened."""
+    """Whether the rows are used: those of an earlier format are not damaged, and are replaced on the next opening."""
 
 
 AUDITED: Final = {
@@ -43,7 +43,7 @@ Keys = list[tuple[Any, ...]]
 
 
 def invalid_rows(database: ProjectionDatabase, *, progress: Progress | None = None) -> Keys:
-    """Return the keys of the rows that do not fit their checksum. Reads every row.
+    """Return the keys of the rows that do not match their checksum. Reads every row.
 
     Raises `ProjectionUnreadable` where the file itself is damaged.
     """
@@ -64,13 +64,13 @@ def invalid_rows(database: ProjectionDatabase, *, progress: Progress | None = No
 
 
 def delete(database: ProjectionDatabase, keys: Sequence[tuple[Any, ...]]) -> int:
-    """Delete the rows of those keys that still do not fit, and return how many. Raises `ProjectionUnreadable`."""
+    """Delete the rows of those keys that still do not match, and return how many. Raises `ProjectionUnreadable`."""
     table, fits, _ = AUDITED[database.path.name]
     deleted = 0
     with database.writing() as connection:
         for key in keys:
             at = sa.and_(*(column == value for column, value in zip(table.primary_key, key, strict=True)))
-            # Asked again under the lock: somebody may have written it anew meanwhile.
+            # Look again under the lock: another process may have replaced the row.
             row = connection.execute(sa.select(table).where(at)).first()
             if row is not None and not _is_whole(dict(row._mapping), fits):
                 deleted += connection.execute(table.delete().where(at)).rowcount

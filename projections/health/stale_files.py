@@ -1,4 +1,4 @@
-"""What processes that died have left: temporary folders and files whose names hold the process's number, notes."""
+"""Files that dead processes have left: temporary files and folders with the process id in their name, and notes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
 _HOLDER: Final = re.compile(r"\.([0-9a-f]{16})\.holder\.json")
 
 
-class Leftover(NamedTuple):
-    """Something nobody needs any more."""
+class StaleFile(NamedTuple):
+    """A file or folder that is no longer needed."""
 
     path: Path
     why: str
 
 
-def abandoned(projections: Path) -> list[Leftover]:
-    """Return the temporary files and folders whose process does not run on this machine any more."""
+def abandoned(projections: Path) -> list[StaleFile]:
+    """Return the temporary files and folders whose process no longer runs on this machine."""
     vectors = projections / "vectors"
     folders = [
         projections,
@@ -46,14 +46,14 @@ def abandoned(projections: Path) -> list[Leftover]:
         for path in sorted(folder.glob(".*")):
             match = _TEMPORARY.fullmatch(path.name)
             if match is not None and not is_running(int(match[1])):
-                found.append(Leftover(path, f"process {match[1]}, which made it, does not run any more"))
+                found.append(StaleFile(path, f"process {match[1]}, which created it, no longer runs"))
     return found
 
 
-def stale_notes(projections: Path) -> list[Leftover]:
-    """Return the notes of who writes vectors that name nobody who does.
+def stale_notes(projections: Path) -> list[StaleFile]:
+    """Return the notes of indexers that no longer run.
 
-    They are for people only and decide nothing. One of another machine is never called stale.
+    Notes are for people only and decide nothing. A note of another machine is never called stale.
     """
     found = []
     for path in sorted((projections / "vectors").glob(".*.holder.json")):
@@ -64,15 +64,15 @@ def stale_notes(projections: Path) -> list[Leftover]:
         except FileNotFoundError:
             continue
         except (OSError, *UNDECODABLE) as error:
-            found.append(Leftover(path, f"it cannot be read: {error}"))
+            found.append(StaleFile(path, f"it cannot be read: {error}"))
             continue
         if holder.host == socket.gethostname() and not is_running(holder.pid):
-            found.append(Leftover(path, f"{holder} does not run any more; the lock itself is free"))
+            found.append(StaleFile(path, f"{holder} no longer runs; the lock itself is free"))
     return found
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of that number runs on this machine."""
+    """Whether a process with that id runs on this machine."""
     if pid <= 0:
         return False
     try:
@@ -85,7 +85,7 @@ def is_running(pid: int) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Delete a leftover. One that is gone already is fine. Raises `ProjectionUnreadable`."""
+    """Delete a stale file or folder, if it still exists. Raises `ProjectionUnreadable`."""
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -98,10 +98,10 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def nobody_indexing(vectors: Path) -> Iterator[None]:
-    """Keep indexers out while the block runs. Raises `IndexerBusy` at once where one is at work.
+def indexers_locked_out(vectors: Path) -> Iterator[None]:
+    """Keep indexers out while the block runs. Raises `IndexerBusy` at once if one is at work.
 
-    The numbers of processes mean little between containers that share a folder; these locks hold there too.
+    Process ids mean little between containers that share a folder; these locks hold there too.
     """
     names = {match[1] for path in vectors.glob(".*.lock") if (match := _LOCK.fullmatch(path.name))}
     names |= {folder.prefix for folder in generation_folders(vectors)}

@@ -1,4 +1,4 @@
-"""Small files of JSON with a checksum of themselves: a flipped bit in one must not be taken for what it says."""
+"""Small JSON files with a checksum: content with a flipped bit must not be believed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mnemolog.domain.decoding import UNDECODABLE
 Kept = TypeVar("Kept")
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    """The file: what it says, and the SHA-256 of those bytes."""
+class _Checksummed(msgspec.Struct, frozen=True):
+    """The file: its content, and the SHA-256 of those bytes."""
 
     sha256: str
     manifest: msgspec.Raw
@@ -24,15 +24,15 @@ class NotAsWritten(ValueError):
 
 
 def encode(value: Any) -> bytes:
-    """Return the bytes of a file that says `value`."""
+    """Return the bytes of a file with `value`."""
     encoded = msgspec.json.encode(value)
-    return msgspec.json.encode(_Sealed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
+    return msgspec.json.encode(_Checksummed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
 
 
 def decode(data: bytes, kind: type[Kept]) -> Kept:
-    """Return what a file says. Raises `NotAsWritten`."""
+    """Return the content of a file. Raises `NotAsWritten`."""
     try:
-        found = msgspec.json.decode(data, type=_Sealed)
+        found = msgspec.json.decode(data, type=_Checksummed)
         if sha256(found.manifest).hexdigest() != found.sha256:
             raise NotAsWritten("its bytes are not those that were written")
         return msgspec.json.decode(found.manifest, type=kind)

@@ -1,4 +1,4 @@
-"""A SQLite file that may be deleted at any time, and its one rule: position and data in one transaction."""
+"""A SQLite file of a projection. It may be deleted at any time; position and data are saved in one transaction."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mnemolog.projections.sql.file_checksum import break_seal, seal
 
 _FULL: Final = 13  # SQLITE_FULL
 FAULTS_MAX: Final = 10
-"""Faults in the structure of a file that SQLite is asked for."""
+"""Maximum number of faults that SQLite lists."""
 
 
 class ProjectionDatabase(NamedTuple):
-    """An engine with the path it works on, whose errors speak of a projection."""
+    """An engine and its path; its errors are `ProjectionUnreadable` and `StorageFull`."""
 
     engine: sa.Engine
     path: Path
     sealed: bool = False
-    """Whether it is sealed while nobody has it open (`mnemolog.projections.sql.file_checksum`)."""
+    """Whether it gets a checksum when it is closed (`mnemolog.projections.sql.file_checksum`)."""
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -53,19 +53,19 @@ class ProjectionDatabase(NamedTuple):
             connection.exec_driver_sql("COMMIT")
 
     def scrub(self) -> bool:
-        """Overwrite what the file still holds of rows that were deleted, in the write-ahead log as well.
+        """Overwrite the bytes of deleted rows, in the write-ahead log as well.
 
-        False where another connection does not let that happen: then it is to be done again.
+        False while another connection prevents that: call it again.
         """
         with self._mapped(), self.engine.connect() as connection:
             self._unseal()
             # `secure_delete` alone leaves copies of rows that SQLite has moved from page to page.
             connection.exec_driver_sql("VACUUM")
-            self._unseal()  # It takes its own lock: somebody who closed the store just before may have sealed it.
+            self._unseal()  # VACUUM takes its own lock: a process that closed the store just before may have sealed it.
             return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
 
     def close(self) -> None:
-        """Let go of the file, sealed if it is to be and nobody else writes it."""
+        """Close the file, and seal it if it is to be and no other connection writes it."""
         if self.sealed:
             with suppress(OSError, sa.exc.SQLAlchemyError), self.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA busy_timeout=0")
@@ -74,7 +74,7 @@ class ProjectionDatabase(NamedTuple):
 
     @property
     def _driver_error(self) -> type[Exception]:
-        """What the driver raises where it is asked without SQLAlchemy (`fetch`)."""
+        """The error of the driver when it is used without SQLAlchemy (`fetch`)."""
         raised: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         return raised
 
@@ -102,19 +102,19 @@ class ProjectionDatabase(NamedTuple):
 def faults_of(connection: sa.Connection) -> list[str]:
     """Return what SQLite finds wrong with pages, free pages and indexes of a file. Reads all of it.
 
-    Rows can be read and right while their index is damaged: who writes next meets it.
+    Rows can be readable and right while their index is damaged: the next write would fail.
     """
     rows = connection.exec_driver_sql(f"PRAGMA integrity_check({FAULTS_MAX})")
     return [f"SQLite: {message}" for (message,) in rows if message != "ok"]
 
 
 def fetch(connection: sa.Connection, statement: str, *parameters: Any) -> list[Any]:
-    """Return the rows of a query, as tuples. By the driver: a recall asks twenty, most of them for a row or two."""
+    """Return the rows of a query as tuples, by the driver: a recall runs twenty, most of them for one or two rows."""
     driver: Any = connection.connection.driver_connection
     rows: list[Any] = driver.execute(statement, parameters).fetchall()
     return rows
 
 
 def listed(values: Sequence[Any]) -> str:
-    """Return values as one parameter for `json_each`: SQLite has a limit on parameters, a page has not."""
+    """Return values as one parameter for `json_each`: SQLite limits the number of parameters."""
     return msgspec.json.encode(values).decode()

@@ -1,4 +1,4 @@
-"""What forgetting does to the views: rows of forgotten turns go, their places and numbers stay."""
+"""Forgetting in the views: rows of forgotten turns are deleted; their places and counts stay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemolog.projections.sql import speakers
 def passing_over(
     events: Iterable[RecordedEvent], places: dict[str, int]
 ) -> Iterator[tuple[RecordedEvent, TurnRecorded]]:
-    """Yield the turns among events; the place of one that is forgotten, the next of its session, is passed over."""
+    """Yield the turns among events. A forgotten turn keeps its place, the next of its session, empty."""
     for recorded in events:
         if isinstance(recorded.event, TurnRecorded):
             yield recorded, recorded.event
@@ -24,9 +24,9 @@ def passing_over(
 
 
 def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentErased) -> None:
-    """Delete what the views hold of versions whose content is gone. Doing it again changes nothing.
+    """Delete the rows of versions whose content was erased. Idempotent.
 
-    The text index only marks them; `scrub` takes their words out of the file.
+    The text index only marks them as deleted; `scrub` removes their words from the file.
     """
     session = session_of(recorded.stream)
     if session is None:
@@ -54,5 +54,5 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
 
 
 def merge_text_index(connection: sa.Connection) -> None:
-    """Write the text index anew without what is marked as deleted in it."""
+    """Rewrite the text index without the entries that are marked as deleted."""
     connection.exec_driver_sql("INSERT INTO turns_text (turns_text) VALUES ('optimize')")

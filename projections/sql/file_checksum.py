@@ -1,8 +1,8 @@
-"""A checksum over a database that nobody writes: the pages of SQLite have none, and a flipped bit answers wrongly.
+"""A checksum over a closed database: SQLite's pages have none, so a flipped bit could give a wrong answer.
 
-The seal is a file beside the database. It is broken inside of every transaction that writes, and made anew when a
-store is closed and everything is in the main file. So a database that has a seal must be, byte for byte, the one that
-was sealed. One without (its process was killed, or another still has it open) is not judged.
+The checksum is a file beside the database, its seal. Every transaction that writes removes it, and closing the store
+creates it again once everything is in the main file. So a database with a seal must be, byte for byte, the one that was
+sealed. A database without a seal (its process was killed, or another still has it open) is not judged.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def path_of(database: Path) -> Path:
-    """Return where the seal of a database lies."""
+    """Return the path of a database's seal."""
     return database.with_name(database.name + CHECKSUM_PART)
 
 
 def break_seal(database: Path) -> None:
-    """Have the database without a seal. To be called under its write lock, before anything is committed."""
+    """Remove the seal of a database. Call it under the write lock, before anything is committed."""
     path_of(database).unlink(missing_ok=True)
 
 
 def why_invalid(database: Path) -> str | None:
-    """Return why a database is not the one that was sealed; None where it is, or has no seal."""
+    """Return why a database is not the one that was sealed; None if it is, or has no seal."""
     while (seal := _read(database)) is not None:
         found = _look(database)
         if found is None or found == seal:
             return None
-        if _read(database) == seal:  # Else somebody writes it just now.
+        if _read(database) == seal:  # Otherwise another process is writing it.
             return f"its {found.size_bytes:,} bytes are not the {seal.size_bytes:,} that were sealed when it was closed"
     return None
 
 
 def seal(connection: sa.Connection, database: Path) -> bool:
-    """Seal a database, unless it is sealed, large, or in use. Return whether it has a seal then.
+    """Seal a database, unless it is sealed, large, or in use. Return whether it has a seal now.
 
-    The connection must be in no transaction.
+    The connection must not be in a transaction.
     """
     if path_of(database).exists():
         return True
     if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]:
         return False
-    connection.exec_driver_sql("BEGIN IMMEDIATE")  # Nobody else writes until it ends.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")  # No other connection writes until it ends.
     try:
         log = database.with_name(database.name + "-wal")
         if log.exists() and log.stat().st_size:
@@ -77,14 +77,14 @@ def seal(connection: sa.Connection, database: Path) -> bool:
 
 
 def _read(database: Path) -> Seal | None:
-    """Return the seal; one that is not readable as a seal is none: it only says that the file was whole once."""
+    """Return the seal, None if there is none or it is unreadable: it only says that the file was whole once."""
     with suppress(OSError, *UNDECODABLE):
         return msgspec.json.decode(path_of(database).read_bytes(), type=Seal)
     return None
 
 
 def _look(database: Path) -> Seal | None:
-    """Return the seal that would fit the file as it is. None where it cannot be read."""
+    """Return the seal that would match the file as it is, None if it cannot be read."""
     digest, size = xxhash.xxh3_128(), 0
     try:
         with database.open("rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""How far a projection has read, saved in the same transaction as what it made of it."""
+"""The position of a projection, saved in the same transaction as its rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UPSERT: Final = sa.text(
 
 
 class Tracked(NamedTuple):
-    """Which log a projection has read, how far, and the log's digest there."""
+    """Which log a projection has read, up to which position, and the log's digest there."""
 
     position: Position
     log_id: str
@@ -41,7 +41,7 @@ NOTHING_READ: Final = Tracked(ORIGIN, "", b"")
 
 
 def tracked(connection: sa.Connection, name: str) -> Tracked:
-    """Return how far the projection `name` has read."""
+    """Return the position of the projection `name`."""
     query = "SELECT position, log_id, digest FROM tracking WHERE name = ?"
     return next((Tracked(*row) for row in fetch(connection, query, name)), NOTHING_READ)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.projections.drift import LOST_HISTORY, Drift, action
+from mnemolog.projections.drift import LOST_HISTORY, Actions, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
@@ -29,6 +30,25 @@ from mnemolog.projections.vectors.manifest import (
 
 LOOKS_MAX: Final = 3
 """How often a folder is looked through again because segments were merged away meanwhile."""
+
+_LOST: Final = (
+    "Run `mnemolog verify DIR`, find out what happened to log.db and restore the newest copy of it; "
+    "to give up what the log has lost, run `mnemolog doctor DIR --fix`."
+)
+ACTIONS: Final[Actions] = {
+    Drift.CURRENT: "Nothing to do.",
+    Drift.BEHIND: "`mnemolog rebuild DIR vectors --model MODEL` brings them up to date at once, from the cache where "
+    "it can.",
+    Drift.AHEAD: _LOST,
+    Drift.OTHER_LOG: "Carry it to the store it is from, or run `mnemolog doctor DIR --fix` to move it to quarantine.",
+    Drift.DIVERGED: _LOST,
+    Drift.DAMAGED: "`mnemolog doctor DIR --fix --model MODEL` moves the damaged segments to quarantine and rebuilds "
+    "them from the cache.",
+    Drift.MISSING: "`mnemolog rebuild DIR vectors --model MODEL` builds them, from the cache where it can.",
+    Drift.OTHER_MODEL: "Nothing to do: it is kept for going back to that model.",
+    Drift.REPLACED: "It is not needed: `mnemolog doctor DIR --fix` moves it to quarantine.",
+}
+"""What to do about vectors. MODEL stands for the model's name."""
 
 Validate = Callable[[Path, Manifest], str | None]
 """Says why the files of a segment are not those that its manifest describes, None where they are."""
@@ -177,7 +197,7 @@ def _status(found: FoundGeneration, *, head: Position, active: str | None) -> Ge
         fingerprint=tag.fingerprint if tag else found.prefix,
         recipe=tag.recipe if tag else "",
         state=state.value,
-        action=action("vectors", state, model=tag.model if tag else ""),
+        action=_action(state, tag.model if tag else ""),
         covers=found.covers,
         behind_events=max(0, head - found.covers),
         vectors=sum(manifest.vectors for manifest in used),
@@ -188,6 +208,10 @@ def _status(found: FoundGeneration, *, head: Position, active: str | None) -> Ge
     )
 
 
+def _action(state: Drift, model: str) -> str:
+    return ACTIONS[state].replace("MODEL", shlex.quote(model)) if model else ACTIONS[state]
+
+
 def _missing(fingerprint: str, head: Position) -> GenerationStatus:
     return GenerationStatus(
         generation="",
@@ -195,7 +219,7 @@ def _missing(fingerprint: str, head: Position) -> GenerationStatus:
         fingerprint=fingerprint,
         recipe="",
         state=Drift.MISSING.value,
-        action=action("vectors", Drift.MISSING),
+        action=ACTIONS[Drift.MISSING],
         covers=ORIGIN,
         behind_events=head,
         vectors=0,
@@ -256,8 +280,8 @@ def look(part: Path, log: Log, validate: Validate = why_size_invalid) -> FoundSe
             )
         case _ if span != (manifest.after, manifest.upto):
             state, why = SegmentState.DAMAGED, "its name and its manifest tell of other offsets"
-        case _ if why_invalid := validate(part, manifest):
-            state, why = SegmentState.DAMAGED, why_invalid
+        case _ if invalid := validate(part, manifest):
+            state, why = SegmentState.DAMAGED, invalid
     return FoundSegment(part, manifest, state, why, covered) if part.exists() else None
 
 

@@ -7,8 +7,10 @@ import re
 
 import pytest
 
-from mnemolog.projections.drift import TABLE
+from mnemolog.projections.drift import MEANS
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
+from mnemolog.projections.registry import caches, tables
+from mnemolog.projections.vectors import inventory
 from tests.pages import ROOT, broken_links, run_example, run_page, shown_output
 
 PAGES = [
@@ -76,9 +78,10 @@ def test_every_path_on_the_maps_of_the_code_exists(page):
 def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
     """Every state, what it means and what is to be done, word for word; and the limits of the quarantine."""
     page = (ROOT / "docs" / "operations.md").read_text()
-    for state, meaning in TABLE.items():
-        assert f"| `{state.value}` | {meaning.means} |" in page
-        for action in filter(None, meaning[1:]):
+    for state, means in MEANS.items():
+        assert f"| `{state.value}` | {means} |" in page
+    for actions in (tables.VIEWS_ACTIONS, tables.ACTIONS, caches.ACTIONS, inventory.ACTIONS):
+        for state, action in actions.items():
             assert re.search(rf"^\| `{state.value}` \| [a-z, ]+ \| {re.escape(action)} \|$", page, re.MULTILINE), action
     assert f"{ITEMS_MAX} items (`ITEMS_MAX`) or {BYTES_MAX >> 30} GiB (`BYTES_MAX`)" in " ".join(page.split())
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import Diagnosis, MemoryStore, ProjectionUnreadable
+from mnemolog import DoctorReport, MemoryStore, ProjectionUnreadable
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import LOG_FILE
@@ -50,7 +50,7 @@ def state_of_a(store):
 
 def sound(store):
     """The diagnosis of a store that nothing is wrong with."""
-    return Diagnosis(
+    return DoctorReport(
         path=str(store.path), head=store.head().position, deep=True, healthy=True, log_damaged=False, findings=()
     )
 
@@ -237,7 +237,7 @@ def test_files_whose_bytes_fit_but_that_tell_of_different_things_are_damaged(mem
         assert (problem.state, problem.why) == ("damaged", "its files and its manifest count differently")
 
 
-@pytest.mark.parametrize("call", ["status()", "doctor()", "verify()"])
+@pytest.mark.parametrize("call", ["status()", "admin.doctor()", "verify()"])
 def test_a_look_at_segments_loads_neither_numpy_nor_faiss(memory, call):
     """Though there are vectors to look at, and a damaged segment to tell of."""
     os.truncate(segment_of(memory / "projections") / "vectors.f32", 100)

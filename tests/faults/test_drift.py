@@ -10,8 +10,10 @@ import pytest
 from mnemolog import EncodingFailed, MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.position import Position
-from mnemolog.projections.drift import TABLE, Drift, action
+from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.health.verify import Kind
+from mnemolog.projections.registry import caches, tables
+from mnemolog.projections.vectors import inventory
 from mnemolog.projections.vectors.inventory import generations
 from mnemolog.projections.vectors.manifest import covered_by, range_of, read_manifest
 from tests.faults.tamper import copy_store, rewrite_manifest
@@ -189,7 +191,7 @@ def test_other_models_are_named_and_the_active_one_is_missed(filled, folder):
     (same,) = generations(root, log, active=by_itself.fingerprint)
     assert same.state == "current"
     other, missing = generations(root, log, active="f" * 64)
-    assert (other.state, other.action) == ("other-model", action("vectors", Drift.OTHER_MODEL))
+    assert (other.state, other.action) == ("other-model", inventory.ACTIONS[Drift.OTHER_MODEL])
     assert (missing.state, missing.fingerprint, missing.behind_events) == ("missing", "f" * 64, HEAD)
 
 
@@ -212,7 +214,7 @@ def test_status_takes_the_active_model_from_the_log(folder, clock):
         shutil.rmtree(gone)
         other, missing = store.status().vectors
         assert (other.fingerprint, other.state) == (before.fingerprint, "other-model")
-        assert other.action == action("vectors", Drift.OTHER_MODEL)
+        assert other.action == inventory.ACTIONS[Drift.OTHER_MODEL]
         assert (missing.generation, missing.fingerprint, missing.state) == ("", second, "missing")
         assert (missing.covers, missing.behind_events, missing.segments) == (0, store.head().position, 0)
         (problem,) = [item for item in store.admin.doctor().findings if item.severity == "problem"]
@@ -383,12 +385,11 @@ def test_verify_hears_a_witness_in_quarantine_until_it_is_purged(older):
 def test_every_state_has_its_words_and_each_action_is_one_sentence_with_a_command_or_nothing_to_do():
     """The table is complete: a state without an action would leave an operator alone."""
     for state in Drift:
-        meaning = TABLE[state]
-        assert meaning.means.endswith(".")
-        actions = [text for text in meaning[1:] if text]
+        assert MEANS[state].endswith(".")
+        kinds = (tables.VIEWS_ACTIONS, tables.ACTIONS, caches.ACTIONS, inventory.ACTIONS)
+        actions = [kind[state] for kind in kinds if state in kind]
         assert actions, state
         assert all("`mnemolog " in text or text.startswith(("Nothing to do",)) for text in actions)
-    assert action("vectors", Drift.BEHIND, model="my model").count("--model 'my model'") == 1
 
 
 def test_a_full_quarantine_is_said_loudly(filled, folder, monkeypatch):

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from mnemolog.adapters.importers.transcripts.place import Anchor, Place
 from mnemolog.domain.events import RecordedEvent
+from mnemolog.projections.registry.projections import TRANSCRIPT_OFFSETS
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import fetch
 from mnemolog.projections.sql.projection import SqlProjection
@@ -22,7 +23,7 @@ from mnemolog.projections.sql.tracking import Tracked
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-FILE: Final = "watch.db"
+FILE: Final = TRANSCRIPT_OFFSETS.file
 _SIGNED: Final = 1 << 63
 
 FILES: Final = sa.Table(
@@ -62,7 +63,7 @@ class Overtaken(Exception):
 class Places(SqlProjection):
     """The places of all transcripts. Of no use where the log has lost what was recorded: then they are begun anew."""
 
-    name = "watch/1"
+    name = TRANSCRIPT_OFFSETS.tracked_as
     metadata = _METADATA
 
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:

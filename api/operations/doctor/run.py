@@ -1,4 +1,4 @@
-"""`doctor`: examine a store, say what is wrong and what it means, and mend what can be mended."""
+"""`doctor`: find what is wrong with a store, explain what it means, and fix what can be fixed."""
 
 from __future__ import annotations
 
@@ -8,72 +8,78 @@ from pathlib import Path
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.operations.doctor import checks as examination
-from mnemolog.operations.doctor.fixes import Patient
-from mnemolog.operations.doctor.report import Ailment, Case, Diagnosis
+from mnemolog.operations.doctor import checks
+from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.registry.context import StoreContext
+from mnemolog.projections.registry.projections import PROJECTIONS
+from mnemolog.projections.registry.results import Issue, IssueWithFix
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 
-def patient(
+def doctor(
     folder: Path,
     log: EventLog,
-    opened: ProjectionSet,
+    projections: ProjectionSet,
     snapshots: SnapshotStore,
-    progress: Progress | None,
     *,
-    active: str | None = None,
-) -> Patient:
-    """Return a store as `examine` takes it. `active` is the fingerprint of the model that recalls use."""
-    return Patient(folder, log, opened, snapshots, active, opened.has_model, progress)
+    deep: bool,
+    fix: bool,
+    progress: Progress | None,
+) -> DoctorReport:
+    """Return what is wrong with a store, after fixing it if `fix` is set. The log is never touched.
 
-
-def examine(patient: Patient, *, deep: bool, fix: bool) -> Diagnosis:
-    """Return what is wrong with a store. With `fix`, do something about it first; the log is never touched."""
-    cases = list(_cases(patient, deep=deep))
-    findings = _treat(patient, cases) if fix else [case.ailment for case in cases]
-    log_damaged = any(ailment.severity == "log" for ailment in findings)
-    left = any(ailment.severity == "problem" and not ailment.fixed for ailment in findings)
-    return Diagnosis(
-        path=str(patient.folder),
-        head=patient.log.head().position,
+    A fix deletes nothing but stale files and damaged rows of caches.
+    """
+    missing = checks.missing_keys(log)
+    context = StoreContext(
+        StoreLayout(folder), log, projections, snapshots, projections.active_fingerprint(), missing is None, progress
+    )
+    found = list(_check(context, log, missing, deep=deep))
+    issues = _fix(context, found) if fix else [item.issue for item in found]
+    log_damaged = any(issue.severity == "log" for issue in issues)
+    left = any(issue.severity == "problem" and not issue.fixed for issue in issues)
+    return DoctorReport(
+        path=str(folder),
+        head=log.head().position,
         deep=deep,
         healthy=not log_damaged and not left,
         log_damaged=log_damaged,
-        findings=tuple(findings),
+        findings=tuple(issues),
     )
 
 
-def _cases(patient: Patient, *, deep: bool) -> Iterator[Case]:
-    yield from examination.log_cases(patient, deep=deep)
-    yield from examination.keys_cases(patient)
-    yield from examination.views_cases(patient, deep=deep)
-    yield from examination.tables_cases(patient)
-    yield from examination.cache_cases(patient, deep=deep)
-    yield from examination.vector_cases(patient, deep=deep)
-    yield from examination.quarantine_cases(patient)
-    yield from examination.leftover_cases(patient)
+def _check(
+    context: StoreContext, log: EventLog, missing: errors.KeysMissing | None, *, deep: bool
+) -> Iterator[IssueWithFix]:
+    yield from checks.check_log(context, log, deep=deep)
+    yield from checks.check_keys(missing)
+    for projection in PROJECTIONS:
+        yield from projection.check(context, deep=deep)
+    yield from checks.check_quarantine(context)
+    yield from checks.check_stale_files(context)
 
 
-def _treat(patient: Patient, cases: Iterable[Case]) -> list[Ailment]:
-    """Apply the remedies, those for the end last, and return the ailments in the order they came in."""
-    numbered = list(enumerate(cases))
-    done: dict[int, Ailment] = {}
-    # What this process has open may be what is renamed: it is opened again when it is needed.
-    patient.let_go()
-    for number, case in sorted(numbered, key=lambda item: item[1].last):
-        done[number] = _treated(case)
-    patient.let_go()
+def _fix(context: StoreContext, found: Iterable[IssueWithFix]) -> list[Issue]:
+    """Apply the fixes, those that have to wait last, and return the issues in the order in which they were found."""
+    numbered = list(enumerate(found))
+    done: dict[int, Issue] = {}
+    # A fix may rename files that this process has open: they are opened again when needed.
+    context.close_files()
+    for number, item in sorted(numbered, key=lambda pair: pair[1].last):
+        done[number] = _fixed(item)
+    context.close_files()
     return [done[number] for number, _ in numbered]
 
 
-def _treated(case: Case) -> Ailment:
-    if case.remedy is None:
-        return case.ailment
+def _fixed(item: IssueWithFix) -> Issue:
+    if item.fix is None:
+        return item.issue
     try:
-        outcome = case.remedy()
+        outcome = item.fix()
     except errors.MnemologError as error:
-        return msgspec.structs.replace(case.ailment, outcome=f"{error}; {error.hint}" if error.hint else str(error))
-    return msgspec.structs.replace(case.ailment, fixed=True, outcome=outcome)
+        return msgspec.structs.replace(item.issue, outcome=f"{error}; {error.hint}" if error.hint else str(error))
+    return msgspec.structs.replace(item.issue, fixed=True, outcome=outcome)

@@ -1,0 +1,138 @@
+"""What the projections of one store need from it, to be examined, fixed, rebuilt, purged or backed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from mnemolog.domain import errors
+from mnemolog.domain.head import Head
+from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
+from mnemolog.projections.drift import Drift
+from mnemolog.projections.health import stale_files
+from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.quarantine import Quarantine, identity
+from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql.opening import is_damage, opened
+from mnemolog.projections.sql.snapshots import SnapshotStore
+
+UNREADABLE_ACTION: Final = (
+    "Find out which process holds the file and who may read it, then run `mnemolog status DIR` again."
+)
+_SIGNS_OF_DAMAGE: Final = ("no such table", "no such column", "Could not decode to UTF-8")
+
+
+class StoreLog(Log, Protocol):
+    """The log of a store, with what maintenance needs beside its events."""
+
+    @property
+    def busy_timeout_s(self) -> float:
+        """How long to wait for a lock of the store, in seconds."""
+        ...
+
+    def count(self, *, topic: str, after: Position, upto: Position) -> int:
+        """The number of events of a topic in `(after, upto]`."""
+        ...
+
+
+class LogAtHead:
+    """A log whose head is read once, so that one status call describes one moment."""
+
+    def __init__(self, log: StoreLog) -> None:
+        self._log, self._head, self.log_id, self.busy_timeout_s = log, log.head(), log.log_id, log.busy_timeout_s
+        self.epoch, self.read, self.count = log.epoch, log.read, log.count
+
+    def head(self) -> Head:
+        """Return the head as it was read first."""
+        return self._head
+
+    def digest_at(self, position: Position) -> bytes | None:
+        """Return the digest at a position, None where the log has no event there."""
+        return bytes.fromhex(self._head.digest) if position == self._head.position else self._log.digest_at(position)
+
+
+class StoreContext(NamedTuple):
+    """A store, as the maintenance of its projections sees it."""
+
+    layout: StoreLayout
+    log: StoreLog
+    projections: ProjectionSet
+    snapshots: SnapshotStore
+    active: str | None = None
+    """Fingerprint of the active model, if one was activated."""
+    readable: bool = True
+    """Whether the content of the log can be decrypted."""
+    progress: Progress | None = None
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """The quarantine of the store."""
+        return Quarantine(self.layout.quarantine)
+
+    def close_files(self) -> None:
+        """Close the files of this process that may be renamed; they are opened again when needed."""
+        self.projections.close()
+        self.snapshots.let_go()
+
+    def named(self, path: Path) -> str:
+        """Return a path as reports show it: relative to the folder of the store."""
+        folder = self.layout.folder
+        return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+    def quarantine_database(self, path: Path, *, why: str, state: str) -> str:
+        """Move a database with its parts to quarantine, and return what was done. Raises `ProjectionUnreadable`."""
+        judged = identity(path)
+        self.close_files()
+        moved = self.quarantine.add(path, reason=why, state=state, parts=DATABASE_PARTS, judged=judged)
+        return self.quarantined(path, moved)
+
+    def quarantined(self, path: Path, moved: Path | None) -> str:
+        """Return what was done, where `path` was to be moved to `moved`. Raises `ProjectionUnreadable`."""
+        if moved is not None:
+            return f"moved to quarantine as {self.named(moved)}"
+        if identity(path) is None:
+            return "nothing to do: it no longer exists"
+        full = self.quarantine.status().full
+        why = "the quarantine is full" if full else "the file system refuses, or it has been replaced meanwhile"
+        raise errors.ProjectionUnreadable(path, f"it could not be moved to quarantine: {why}")
+
+    def purge_database(self, path: Path, purge: Callable[[ProjectionDatabase], object]) -> bool:
+        """Purge a database, down to its bytes. A damaged one is deleted: all of it can be rebuilt.
+
+        False while another process reads the old bytes.
+        """
+        if not path.exists():
+            return True
+        try:
+            with opened(path, busy_timeout_s=self.log.busy_timeout_s) as database:
+                purge(database)
+                return database.scrub()
+        except errors.ProjectionUnreadable as error:
+            if not is_damage(error):
+                raise
+            remove_database(path)
+            return True
+
+
+def remove_database(path: Path) -> None:
+    """Delete a database with its parts. Raises `ProjectionUnreadable`."""
+    for part in ("", *DATABASE_PARTS):
+        stale_files.remove(path.with_name(path.name + part))
+
+
+def state_by(error: errors.ProjectionUnreadable) -> Drift:
+    """Return the state of a database file that raised `error`.
+
+    A missing table or column counts as damage, because all tables are created in one transaction; so does text that
+    is not UTF-8.
+    """
+    if is_damage(error) or any(sign in error.cause for sign in _SIGNS_OF_DAMAGE):
+        return Drift.DAMAGED
+    return Drift.UNREADABLE
+
+
+Forgotten = Callable[[], Sequence[Position]]
+"""Returns the positions of all forgotten turns, rising."""

@@ -1,0 +1,87 @@
+"""The registry: add a projection here, and status, doctor, rebuild, forgetting and backup include it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
+
+from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.projections.registry.caches import Embeddings, Snapshots
+from mnemolog.projections.registry.context import Forgotten, StoreContext
+from mnemolog.projections.registry.results import CacheStatus, IssueWithFix, Rebuilt, TableStatus
+from mnemolog.projections.registry.tables import AdapterTables, ConversationViews
+from mnemolog.projections.registry.vectors import VectorGenerations
+from mnemolog.projections.sql.item_tables import ItemTables
+from mnemolog.projections.sql.thread_index import ThreadIndex
+from mnemolog.projections.vectors.inventory import GenerationStatus
+
+Status = TableStatus | CacheStatus | GenerationStatus
+
+
+class Projection(Protocol):
+    """The files of one projection: anything that can be deleted and rebuilt from the log."""
+
+    @property
+    def name(self) -> str:
+        """What commands and reports call it. The database of a projection that has one is `NAME.db`."""
+        ...
+
+    def status(self, context: StoreContext) -> Iterable[Status]:
+        """Return its state from tags alone; nothing is read through or changed."""
+        ...
+
+    def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
+        """Yield what is wrong with it. Changes nothing; the fixes do."""
+        ...
+
+    def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
+        """Remove forgotten content, down to the bytes. False while another process reads the old bytes."""
+        ...
+
+    def backup_paths(self, layout: StoreLayout) -> list[Path]:
+        """Return what a backup copies: files are databases, folders are segments of vectors."""
+        ...
+
+
+@runtime_checkable
+class Rebuildable(Projection, Protocol):
+    """A projection that is rebuilt on request; the others are filled when they are next used."""
+
+    def rebuild(self, context: StoreContext, *, upto: Position, from_scratch: bool, skip_bad: bool) -> Rebuilt:
+        """Rebuild it from the log up to a position. The old one answers until the new one is complete."""
+        ...
+
+    def to_encode(self, context: StoreContext, *, upto: Position, from_scratch: bool) -> int:
+        """Return how many texts a rebuild would call the model for."""
+        ...
+
+
+TRANSCRIPT_OFFSETS: Final = AdapterTables("watch", tracked_as="watch/1")
+"""How far each transcript file was read; `mnemolog.adapters.importers.transcripts` has the tables."""
+
+PROJECTIONS: Final[tuple[Projection, ...]] = (
+    ConversationViews(),
+    AdapterTables("threads", tracked_as=ThreadIndex.name),
+    AdapterTables("items", tracked_as=ItemTables.name),
+    TRANSCRIPT_OFFSETS,
+    Embeddings(
+        "embeddings", first_row="SELECT fingerprint, content, chunks, vectors, checksum FROM embeddings LIMIT 1"
+    ),
+    Snapshots(
+        "snapshots",
+        first_row="SELECT stream, version, position, log_id, digest, format, state, checksum FROM snapshots LIMIT 1",
+    ),
+    VectorGenerations(),
+)
+"""In the order in which reports list them."""
+REBUILDABLE: Final = {item.name: item for item in PROJECTIONS if isinstance(item, Rebuildable)}
+"""By name, in the order in which `all` rebuilds them."""
+
+
+def unregistered_tables(layout: StoreLayout) -> list[AdapterTables]:
+    """Return the databases of adapters that are not registered here: forgetting empties them as well."""
+    known = {item.name for item in PROJECTIONS}
+    others = (path.stem for path in sorted(layout.projections.glob("*.db")) if path.stem not in known)
+    return [AdapterTables(name, tracked_as="") for name in others]

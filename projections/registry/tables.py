@@ -1,0 +1,228 @@
+"""Databases of tables that follow the log: the views, and the tables of adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+from mnemolog.domain import errors
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.projections.drift import LOST_HISTORY, MEANS, Actions, Drift
+from mnemolog.projections.registry.context import UNREADABLE_ACTION, Forgotten, StoreContext, state_by
+from mnemolog.projections.registry.results import Issue, IssueWithFix, Rebuilt, TablesStatus, ViewsStatus
+from mnemolog.projections.sql import file_checksum, queries
+from mnemolog.projections.sql.conversation_views import VIEWS
+from mnemolog.projections.sql.opening import is_damage, opened
+from mnemolog.projections.sql.projection import USABLE, empty, state_of
+
+TableKind = Literal["views", "tables"]
+
+_UNREADABLE: Final = "Find out which process holds the file and who may read it, then run `mnemolog status DIR` again."
+_NEW_TABLES: Final = (
+    "Nothing to do: the next use, or `mnemolog doctor DIR --fix`, moves them to quarantine and rebuilds them."
+)
+_LOST_TABLES: Final = (
+    "Run `mnemolog verify DIR` and find out what happened to log.db; the next use, or `mnemolog doctor DIR --fix`, "
+    "moves these tables to quarantine and rebuilds them."
+)
+_READ_ON: Final = "Nothing to do: the next read brings them up to date."
+ACTIONS: Final[Actions] = {
+    Drift.CURRENT: "Nothing to do.",
+    Drift.BEHIND: _READ_ON,
+    Drift.AHEAD: _LOST_TABLES,
+    Drift.OTHER_LOG: _NEW_TABLES,
+    Drift.DIVERGED: _LOST_TABLES,
+    Drift.DAMAGED: _NEW_TABLES,
+    Drift.MISSING: _READ_ON,
+    Drift.UNREADABLE: UNREADABLE_ACTION,
+}
+_LOST_VIEWS: Final = (
+    "Run `mnemolog verify DIR` and find out what happened to log.db; the next read, or `mnemolog doctor DIR --fix`, "
+    "moves these views to quarantine, with the turns in them, and rebuilds them."
+)
+VIEWS_ACTIONS: Final[Actions] = {
+    Drift.CURRENT: "Nothing to do.",
+    Drift.BEHIND: "Nothing to do: every read brings them up to date; `mnemolog rebuild DIR views` does it at once.",
+    Drift.AHEAD: _LOST_VIEWS,
+    Drift.OTHER_LOG: "Nothing to do: the next read, or `mnemolog doctor DIR --fix`, moves them to quarantine and "
+    "rebuilds them.",
+    Drift.DIVERGED: _LOST_VIEWS,
+    Drift.DAMAGED: "`mnemolog doctor DIR --fix` rebuilds them from the log.",
+    Drift.MISSING: "Nothing to do: the next read builds them; `mnemolog rebuild DIR views` does it at once.",
+    Drift.UNREADABLE: UNREADABLE_ACTION,
+}
+
+
+class AdapterTables:
+    """The tables of an adapter, in a file of their own. The adapter itself is not imported."""
+
+    def __init__(self, name: str, *, tracked_as: str) -> None:
+        self.name, self.file, self.tracked_as = name, f"{name}.db", tracked_as
+
+    def path(self, layout: StoreLayout) -> Path:
+        """Return where the file is."""
+        return layout.projections / self.file
+
+    def status(self, context: StoreContext) -> list[TablesStatus]:
+        """Return the state of the tables; nothing if the file does not exist."""
+        path, log = self.path(context.layout), context.log
+        if not path.exists():
+            return []
+        why, position = "", ORIGIN
+        try:
+            with opened(path) as database, database.reading() as connection:
+                state, position = state_of(connection, log, self.tracked_as)
+        except errors.ProjectionUnreadable as error:
+            state, why = state_by(error), error.cause
+        return [
+            TablesStatus(
+                name=self.file,
+                state=state.value,
+                position=position,
+                behind_events=max(0, log.head().position - position),
+                action=ACTIONS[state],
+                why=why,
+            )
+        ]
+
+    def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
+        """Yield what is wrong with the tables. Being behind is no issue: the adapter reads on when it needs them."""
+        for status in self.status(context):
+            path, state = self.path(context.layout), Drift(status.state)
+            if state in (Drift.CURRENT, Drift.BEHIND, Drift.MISSING):
+                continue
+            why = status.why or _ends(context, status.position)
+            issue = _issue(context, path, state, what="tables", why=why, action=status.action)
+            fix = partial(context.quarantine_database, path, why=why, state=state.value)
+            yield IssueWithFix(issue, fix if issue.fixable else None)
+
+    def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
+        """Empty the tables; the adapter reads the log again, also where it has them open now."""
+        return context.purge_database(self.path(context.layout), empty)
+
+    def backup_paths(self, layout: StoreLayout) -> list[Path]:
+        """Return the database, if it exists."""
+        return [path for path in (self.path(layout),) if path.exists()]
+
+
+class ConversationViews:
+    """The tables of sessions and turns and the text index, in `views.db`."""
+
+    name = "views"
+
+    def status(self, context: StoreContext) -> list[ViewsStatus]:
+        """Return the state of the views, with the numbers of sessions and turns in them."""
+        path, log, why = context.layout.views, context.log, ""
+        state, position, sessions, turns = Drift.MISSING, ORIGIN, 0, 0
+        if path.exists():
+            try:
+                if invalid := file_checksum.why_invalid(path):
+                    state, why = Drift.DAMAGED, invalid
+                else:
+                    with opened(path) as database, database.reading() as connection:
+                        state, position = state_of(connection, log, VIEWS)
+                        if state is not Drift.MISSING:
+                            sessions, turns = queries.counts(connection)
+            except errors.ProjectionUnreadable as error:
+                state, position, why = state_by(error), ORIGIN, error.cause
+        return [
+            ViewsStatus(
+                state=state.value,
+                position=position,
+                behind_events=max(0, log.head().position - position),
+                action=VIEWS_ACTIONS[state],
+                why=why,
+                sessions=sessions,
+                turns=turns,
+            )
+        ]
+
+    def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
+        """Yield what is wrong with the views, with `deep` by comparing every row with the log."""
+        path, (status,) = context.layout.views, self.status(context)
+        state, why, unusable = Drift(status.state), status.why, True
+        fix: Callable[[], str]
+        if state in USABLE and deep and context.readable:
+            state, why, unusable = _compared(context, path, status.position, state)
+        match state:
+            case Drift.CURRENT:
+                return
+            case Drift.BEHIND | Drift.MISSING if status.behind_events == 0:
+                return
+            case Drift.BEHIND | Drift.MISSING:
+                why, fix = f"{status.behind_events} events behind", partial(self._catch_up, context)
+            case _:
+                why = why or _ends(context, status.position)
+                fix = partial(self._rebuild, context, unusable=unusable, why=why, state=state.value)
+        issue = _issue(context, path, state, what="views", why=why, action=VIEWS_ACTIONS[state])
+        yield IssueWithFix(issue, fix if issue.fixable else None)
+
+    def rebuild(self, context: StoreContext, *, upto: Position, from_scratch: bool, skip_bad: bool) -> Rebuilt:
+        """Rebuild the views from the log. They come from the log alone, so the two options change nothing."""
+        views = context.projections.views()
+        views.rebuild(upto=upto, progress=context.progress)
+        with views.database.reading() as connection:
+            return Rebuilt(queries.turns_up_to(connection, upto))
+
+    def to_encode(self, context: StoreContext, *, upto: Position, from_scratch: bool) -> int:
+        """Return 0: no model is needed."""
+        return 0
+
+    def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
+        """Remove forgotten content from the bytes of the file."""
+        return not context.layout.views.exists() or context.projections.current_views().scrub()
+
+    def backup_paths(self, layout: StoreLayout) -> list[Path]:
+        """Return the database, if it exists."""
+        return [path for path in (layout.views,) if path.exists()]
+
+    def _rebuild(self, context: StoreContext, *, unusable: bool, why: str, state: str) -> str:
+        """Rebuild the views: in place, or in a new file where this one is unusable or evidence."""
+        done = ""
+        if unusable:
+            done = context.quarantine_database(context.layout.views, why=why, state=state) + "; "
+        upto = context.log.head().position
+        rebuilt = self.rebuild(context, upto=upto, from_scratch=False, skip_bad=False)
+        return f"{done}rebuilt from the log with {rebuilt.turns} turns"
+
+    def _catch_up(self, context: StoreContext) -> str:
+        """Bring the views up to date. Views that turn out to be damaged are rebuilt."""
+        try:
+            return f"read up to {context.projections.current_views(context.progress).position()}"
+        except errors.ProjectionUnreadable as error:
+            if not is_damage(error):
+                raise
+            return self._rebuild(context, unusable=True, why=error.cause, state=Drift.DAMAGED.value)
+
+
+def _compared(context: StoreContext, path: Path, upto: Position, state: Drift) -> tuple[Drift, str, bool]:
+    """Return the state of views by their content, why, and whether the file itself is unusable."""
+    from mnemolog.projections.health import views_audit
+
+    try:
+        with opened(path) as database, database.reading() as connection:
+            found = views_audit.compare(connection, context.log, upto=upto, progress=context.progress)
+    except errors.ProjectionUnreadable as error:
+        return state_by(error), error.cause, True
+    return (Drift.DAMAGED, str(found), found.file_damaged) if found.count else (state, "", True)
+
+
+def _ends(context: StoreContext, position: Position) -> str:
+    return f"they have read up to {position}, the log ends at {context.log.head().position}"
+
+
+def _issue(context: StoreContext, path: Path, state: Drift, *, what: TableKind, why: str, action: str) -> Issue:
+    harmless = state in (Drift.BEHIND, Drift.MISSING)
+    return Issue(
+        what=what,
+        where=context.named(path),
+        state=state.value,
+        severity="log" if state in LOST_HISTORY else "note" if harmless else "problem",
+        why=why,
+        matters=MEANS[state],
+        action=action,
+        fixable=state is not Drift.UNREADABLE,
+    )

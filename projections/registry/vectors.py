@@ -1,0 +1,195 @@
+"""The vectors of all models, in generations of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+from mnemolog.domain import errors
+from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.projections.drift import MEANS, Drift
+from mnemolog.projections.health import stale_files
+from mnemolog.projections.indexer import Indexing
+from mnemolog.projections.ports import Progress
+from mnemolog.projections.quarantine import identity
+from mnemolog.projections.registry.context import Forgotten, StoreContext, StoreLog
+from mnemolog.projections.registry.results import Issue, IssueWithFix, RebuildReport, Rebuilt, Severity
+from mnemolog.projections.vectors.folders import generation_folders, prefix_of
+from mnemolog.projections.vectors.inventory import (
+    ACTIONS,
+    FoundGeneration,
+    FoundSegment,
+    GenerationStatus,
+    Validate,
+    generations,
+    look,
+    survey,
+)
+from mnemolog.projections.vectors.manifest import SegmentState, log_range_of, segment_folders, why_size_invalid
+
+INDEXER_WAIT_S: Final = 10.0
+"""How long a catch-up that a caller asked for waits for another process that embeds."""
+
+
+class VectorGenerations:
+    """The folder of all vectors."""
+
+    name = "vectors"
+
+    def status(self, context: StoreContext) -> list[GenerationStatus]:
+        """Return the state of every generation."""
+        return generations(context.layout.vectors, context.log, active=context.active)
+
+    def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
+        """Yield what is wrong with the vectors of every model, with `deep` by every byte of every file."""
+        validate = _why_bytes_invalid(context) if deep else why_size_invalid
+        head = context.log.head().position
+        for generation in survey(context.layout.vectors, context.log, validate=validate):
+            state = generation.state(head)
+            if state is Drift.REPLACED:
+                yield _replaced(context, generation)
+                continue
+            for segment in generation.segments:
+                if segment not in generation.chain:
+                    yield from _unused(context, generation, segment, validate)
+            of_another = context.active is not None and not context.active.startswith(generation.prefix)
+            if generation.covers < head and not of_another:
+                behind = f"{head - generation.covers} events behind"
+                yield _to_build(context, generation.folder, generation.prefix, Drift.BEHIND, behind)
+        for status in self.status(context):
+            if status.state == Drift.MISSING:
+                why = "the active model has no vectors"
+                yield _to_build(context, context.layout.vectors, status.fingerprint, Drift.MISSING, why)
+
+    def rebuild(self, context: StoreContext, *, upto: Position, from_scratch: bool, skip_bad: bool) -> Rebuilt:
+        """Build a new generation for the active model. Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`."""
+        projection = context.projections.vectors().projection()
+        built = projection.rebuild(upto=upto, from_scratch=from_scratch, skip_bad=skip_bad, progress=context.progress)
+        return Rebuilt(built.turns, built.encoded, built.skipped)
+
+    def to_encode(self, context: StoreContext, *, upto: Position, from_scratch: bool) -> int:
+        """Return how many texts a rebuild would call the model for."""
+        return context.projections.vectors().projection().missing(upto=upto, from_scratch=from_scratch)
+
+    def purge(self, context: StoreContext, forgotten: Forgotten) -> bool:
+        """Remove forgotten turns from every segment. Raises `IndexerBusy`."""
+        if context.layout.vectors.exists():
+            from mnemolog.projections.vectors import forgetting  # It needs FAISS.
+
+            forgetting.purge(context.layout.vectors, context.log, list(forgotten()), progress=context.progress)
+        return True
+
+    def backup_paths(self, layout: StoreLayout) -> list[Path]:
+        """Return the folders of all segments."""
+        return [part for folder in generation_folders(layout.vectors) for part in segment_folders(folder.path)]
+
+
+def catch_up_vectors(log: StoreLog, indexing: Indexing, *, progress: Progress | None = None) -> RebuildReport:
+    """Embed new turns and write them to disk. Turns before a text that the model refuses are written too.
+
+    Raises `IndexerBusy` when another process embeds and does not end in time, `ModelUnavailable`, `EncodingFailed`.
+    """
+    started = perf_counter()
+    upto = log.head().position
+    before = indexing.covers()
+    expected = log.count(topic=TurnRecorded.topic, after=before, upto=upto)
+    try:
+        encoded = indexing.bring_up(upto, stop=lambda: False, wait_s=INDEXER_WAIT_S, progress=progress)
+    finally:
+        indexing.write(new_since=before if expected else None)
+    covers = indexing.covers()
+    return RebuildReport(
+        projection="vectors",
+        dry_run=False,
+        upto=covers,
+        expected_turns=expected,
+        built_turns=log.count(topic=TurnRecorded.topic, after=before, upto=min(covers, upto)),
+        encoded_texts=encoded,
+        seconds=perf_counter() - started,
+    )
+
+
+def _why_bytes_invalid(context: StoreContext) -> Validate:
+    """Return a check of every byte of a segment against its manifest."""
+    from mnemolog.projections.vectors import deep_check
+
+    return partial(deep_check.why_bytes_invalid, progress=context.progress)
+
+
+def _replaced(context: StoreContext, generation: FoundGeneration) -> IssueWithFix:
+    why, state = "a newer generation of the same model answers", Drift.REPLACED
+    issue = _issue(context, generation.folder, state, why, severity="note", fixable=True)
+    return IssueWithFix(issue, partial(_quarantine_generation, context, generation.folder, why=why, state=state.value))
+
+
+def _unused(
+    context: StoreContext, generation: FoundGeneration, segment: FoundSegment, validate: Validate
+) -> Iterator[IssueWithFix]:
+    span = segment.range
+    covered = span is not None and span[1] <= generation.covers
+    usable = segment.state is SegmentState.USABLE
+    if usable and not covered:
+        return  # It is not connected yet: a damaged segment before it may be rebuilt.
+    why = segment.why or "other segments cover its offsets"
+    state = Drift.REPLACED if usable else Drift(segment.state.value)
+    issue = _issue(context, segment.folder, state, why, severity="note" if usable else "problem", fixable=True)
+    yield IssueWithFix(issue, partial(_quarantine_segment, context, segment, validate=validate, why=why))
+
+
+def _to_build(context: StoreContext, where: Path, prefix: str, state: Drift, why: str) -> IssueWithFix:
+    severity: Severity = "problem" if state is Drift.MISSING else "note"
+    has_model = context.projections.has_model
+    issue = _issue(context, where, state, why, severity=severity, fixable=has_model)
+    return IssueWithFix(issue, partial(_catch_up, context, prefix) if has_model else None, last=True)
+
+
+def _issue(context: StoreContext, where: Path, state: Drift, why: str, *, severity: Severity, fixable: bool) -> Issue:
+    # A segment in the folder of another model is as unusable as a damaged one: the same is done.
+    shown = Drift.DAMAGED if state is Drift.OTHER_MODEL else state
+    return Issue(
+        what="vectors",
+        where=context.named(where),
+        state=state.value,
+        severity=severity,
+        why=why,
+        matters=MEANS[state],
+        action=ACTIONS[shown],
+        fixable=fixable,
+    )
+
+
+def _quarantine_segment(context: StoreContext, segment: FoundSegment, *, validate: Validate, why: str) -> str:
+    """Move a segment to quarantine, if its state is still the same while no process writes vectors."""
+    with stale_files.indexers_locked_out(context.layout.vectors):
+        judged = identity(segment.folder)
+        now = look(segment.folder, context.log, validate)
+        if now is None or now.state is not segment.state:
+            return "nothing to do: it has been replaced meanwhile"
+        moved = context.quarantine.add(
+            segment.folder,
+            reason=why,
+            state=segment.state.value,
+            judged=judged,
+            built_from=log_range_of(segment.folder),
+        )
+        return context.quarantined(segment.folder, moved)
+
+
+def _quarantine_generation(context: StoreContext, folder: Path, *, why: str, state: str) -> str:
+    with stale_files.indexers_locked_out(context.layout.vectors):
+        moved = context.quarantine.add(folder, reason=why, state=state)
+        return context.quarantined(folder, moved)
+
+
+def _catch_up(context: StoreContext, prefix: str) -> str:
+    """Bring the vectors of the store's model up to date, from the cache where it has the text."""
+    vectors = context.projections.vectors()
+    if vectors.fingerprint[: len(prefix)] != prefix:
+        raise errors.ModelMismatch(built_with=prefix, asked_with=prefix_of(vectors.fingerprint))
+    report = catch_up_vectors(context.log, context.projections.indexing, progress=context.progress)
+    return f"now up to {report.upto}: {report.built_turns} turns, {report.encoded_texts} texts embedded by the model"
