@@ -40,8 +40,8 @@ from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.projections.recall.weights import Weights
-from mnemolog.projections.sql import queries
 from mnemolog.projections.registry.results import RebuildReport
+from mnemolog.projections.sql import queries
 from mnemolog.results import NewTurn, Status, SwitchPreview
 from mnemolog.session import Session
 

@@ -44,6 +44,7 @@ class LogAtHead:
     def __init__(self, log: StoreLog) -> None:
         self._log, self._head, self.log_id, self.busy_timeout_s = log, log.head(), log.log_id, log.busy_timeout_s
         self.epoch, self.read, self.count = log.epoch, log.read, log.count
+        self.listen, self.unlisten = log.listen, log.unlisten
 
     def head(self) -> Head:
         """Return the head as it was read first."""
