@@ -82,7 +82,6 @@ MAY_IMPORT = {
 NOT_YET: set[tuple[str, str]] = {
     ("application.previews", "audit.state_diff"),
     ("application.session_service", "defaults"),
-    ("models.service", "operations.maintenance"),
     ("observability.otel", "operations.backup_manifest"),
     ("operations.restore", "store"),
     ("session", "adapters.support.context"),
