@@ -12,7 +12,7 @@ import msgspec
 
 from mnemolog.audit.results import Diff, EventAt, LogExport, LogImport, SessionDiff
 from mnemolog.cli.output import FORGOTTEN, console, counted, dated
-from mnemolog.projections.history.event_descriptions import one_line, told
+from mnemolog.projections.history.event_descriptions import one_line
 from mnemolog.projections.history.replay import Replay, SessionReplay
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.results import TaskAt
@@ -64,7 +64,7 @@ def _descent(item: SessionReplay | SessionDiff) -> str:
 def show_event(item: EventAt) -> None:
     """Print one event: what it says, its columns, its content."""
     out = console()
-    out.print(told(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold", markup=False)
+    out.print(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold", markup=False)
     link = "holds" if item.link_holds else "DOES NOT HOLD: this event, or the one before, is not what was recorded"
     columns: dict[str, Any] = {
         "position": item.position,

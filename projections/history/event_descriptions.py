@@ -39,9 +39,9 @@ LINE_CHARACTERS_MAX: Final = 200
 """What is longer is cut, with an ellipsis."""
 
 
-def told(event: Event) -> str:
+def describe(event: Event) -> str:
     """Return an event in words, on one line."""
-    what = _told_of_session(event) or _told_of_memory(event) or _told_of_forgetting(event) or _told_by_fields(event)
+    what = _session_event(event) or _memory_event(event) or _forgetting_event(event) or _by_fields(event)
     return one_line(what)
 
 
@@ -53,7 +53,7 @@ def one_line(text: str, *, characters_max: int = LINE_CHARACTERS_MAX) -> str:
     return folded if len(folded) <= characters_max else folded[: characters_max - 1] + "…"
 
 
-def _told_of_session(event: Event) -> str | None:
+def _session_event(event: Event) -> str | None:
     match event:
         case SessionStarted(parent=None):
             return f"session started by {event.agent} in {event.scope or '/'} ({event.reason})"
@@ -80,7 +80,7 @@ def _told_of_session(event: Event) -> str | None:
             return None
 
 
-def _told_of_memory(event: Event) -> str | None:
+def _memory_event(event: Event) -> str | None:
     match event:
         case ValueSet():
             until = "" if event.expires_at is None else f", until {to_datetime(Micros(event.expires_at)).isoformat()}"
@@ -107,7 +107,7 @@ def _told_of_memory(event: Event) -> str | None:
             return None
 
 
-def _told_of_forgetting(event: Event) -> str | None:
+def _forgetting_event(event: Event) -> str | None:
     match event:
         case ForeignEvent():
             return f"event of another library ({event.was}, {len(event.state)} bytes)"
@@ -125,7 +125,7 @@ def _told_of_forgetting(event: Event) -> str | None:
             return None
 
 
-def _told_by_fields(event: Event) -> str:
+def _by_fields(event: Event) -> str:
     """Return an event that nobody has put into words yet: its topic and its fields."""
     return f"{event.topic} {_json(event)}"
 

@@ -14,7 +14,7 @@ from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.session import session_of
-from mnemolog.projections.history.event_descriptions import told
+from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress, StreamLog
 
 BATCH_MAX: Final = 1_000
@@ -94,7 +94,7 @@ def _moment(recorded: RecordedEvent, *, who: str) -> Moment:
         topic=recorded.event.topic,
         session=session_of(recorded.stream),
         who=who,
-        what=told(recorded.event),
+        what=describe(recorded.event),
         key=recorded.key,
         event=recorded.event,
     )

@@ -13,7 +13,7 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Micros
 from mnemolog.infra.log.event_log import LOG_FILE
-from mnemolog.projections.history.event_descriptions import told
+from mnemolog.projections.history.event_descriptions import describe
 from tests.e2e.test_cli import refused
 from tests.faults.tamper import Tampering, copy_store
 from tests.golden.make_store import counted_ids, live
@@ -368,7 +368,7 @@ def test_an_event_that_nobody_has_put_into_words_is_told_by_its_fields():
         topic = "car.washed.v1"
         colour: str
 
-    assert told(CarWashed(colour="red")) == 'car.washed.v1 {"colour":"red"}'
+    assert describe(CarWashed(colour="red")) == 'car.washed.v1 {"colour":"red"}'
 
 
 def test_times_need_a_zone(store):
