@@ -128,7 +128,7 @@ class Indexing:
         """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
         projection = vectors.projection()
         projection.refresh()
-        lag = self._embed_new(vectors, upto)
+        lag = None if projection.covers >= upto else self._embed_new(vectors, upto)
         reached = min(projection.covers, upto)
         answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
         if projection.covers < reached:

@@ -165,6 +165,7 @@ def one_of(values: Sequence[Any]) -> sa.Select[Any]:
 
 def _turn(row: tuple[Any, ...]) -> Turn:
     position, session, scope, version, role, text, speaker, key, said_at, recorded_at, packed = row
+    recorded = to_datetime(Micros(recorded_at))
     extra = msgspec.msgpack.decode(packed) if packed is not None else {"tool_calls": [], "metadata": {}}
     return Turn(
         position=Position(position),
@@ -175,8 +176,8 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         text=text,
         speaker=speaker,
         key=key,
-        said_at=to_datetime(Micros(recorded_at if said_at is None else said_at)),
-        recorded_at=to_datetime(Micros(recorded_at)),
+        said_at=recorded if said_at is None else to_datetime(Micros(said_at)),
+        recorded_at=recorded,
         tool_calls=extra["tool_calls"],
         metadata=extra["metadata"],
     )

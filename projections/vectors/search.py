@@ -6,7 +6,7 @@ rows is answered from these rows alone, without the index. Rows whose sketch sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -68,7 +68,8 @@ def nearest(
     restrict. A turn of several chunks counts once, with its best chunk; of equal scores the earlier turn comes first.
     Raises `Damaged`.
     """
-    offers = [offer for segment in segments for offer in _offers(segment, query, k=k, allowed=allowed)]
+    offered = (_offer(segment, query, k=k, allowed=allowed) for segment in segments)
+    offers = [offer for offer in offered if offer is not None]
     if not offers:
         return []
     floor = _best_but(k, np.concatenate([offer.least for offer in offers]))
@@ -93,24 +94,24 @@ def similarities(segments: Sequence[Segment], query: Vectors, wanted: Positions)
     return found
 
 
-def _offers(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> Iterator[_Offer]:
-    """Yield what a segment offers, if anything."""
+def _offer(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> _Offer | None:
+    """Return what a segment offers, None where it has nothing to offer."""
     numbers = None if allowed is None else segment.numbers_of(allowed)
-    if segment.exact.count == 0 or (numbers is not None and not len(numbers)):
-        return
-    rows_left = segment.exact.count if numbers is None else _rows_of(segment, numbers)
+    count = segment.exact.count
+    if count == 0 or (numbers is not None and not len(numbers)):
+        return None
+    rows_left = count if numbers is None else _rows_of(segment, numbers)
     part = None
     if segment.coarse is not None and (numbers is None or rows_left > FILTERED_ROWS_MAX):
         part = _proposed(segment, segment.coarse, query, numbers, k=k, rows_left=rows_left)
     if part is None and numbers is None:
         scored = _best_of_each(scores(segment.exact, query), segment.row_starts[:-1])
-        yield _Offer(segment, np.arange(len(scored)), scored, scored, None)
-        return
+        return _Offer(segment, np.arange(len(scored)), scored, scored, None)
     if part is None and numbers is not None:
         part = _part(segment, numbers)
     if part is None:
         raise AssertionError("unreachable")
-    yield _bounded(segment, segment.sketch, query, part, k=k)
+    return _bounded(segment, segment.sketch, query, part, k=k)
 
 
 def _bounded(segment: Segment, sketch: Sketch | None, query: Vectors, part: _Part, *, k: int) -> _Offer:
