@@ -12,7 +12,7 @@ import msgspec
 
 from mnemolog.audit.results import Diff, EventAt, LogExport, LogImport, SessionDiff
 from mnemolog.cli.output import FORGOTTEN, console, counted, dated
-from mnemolog.projections.history.event_descriptions import one_line
+from mnemolog.projections.history.event_descriptions import describe, one_line
 from mnemolog.projections.history.replay import Replay, SessionReplay
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.results import TaskAt
