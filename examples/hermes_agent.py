@@ -1,6 +1,6 @@
 """Hermes' own memory manager with mnemolog behind it: python examples/hermes_agent.py
 
-It says what Hermes says to a provider of memory: turns, a new session, an undo. No model and no provider's key.
+It makes the calls that Hermes makes to a memory provider: turns, a new session, an undo. It needs no model and no key.
 """
 
 from __future__ import annotations

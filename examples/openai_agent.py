@@ -1,7 +1,7 @@
 """An agent of the OpenAI Agents SDK with a memory that outlives it: python examples/openai_agent.py
 
-Two conversations, each with the store opened anew. In the second the agent looks up what was said in the first; then
-its last answer is taken back. No provider's key: the SDK's scripted model says what is written here.
+Two conversations, each after the store was opened again. In the second the agent looks up what was said in the first;
+then its last answer is taken back. It needs no provider's key: the SDK's scripted model returns the lines below.
 """
 
 from __future__ import annotations
