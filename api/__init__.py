@@ -6,9 +6,73 @@ with MemoryStore.open("memory/") as store:
     session = store.start_session("trip", agent="assistant", scope="acme/support/alice")
     session.record("user", "I moved to Lisbon in March.", key="t1")
     store.recall("where does she live?", scope="acme/support").hits[0].text
+
+All errors are in `mnemolog.errors`. Other results are in the package of their service: `mnemolog.audit.results`.
 """
 
-from lazy_loader import attach_stub as _attach_stub
+from importlib import import_module as _import_module
 
-# Each name brings its module along when it is first asked for (ADR 20): `__init__.pyi` says which.
-__getattr__, __dir__, __all__ = _attach_stub(__name__, __file__)
+# A name is imported when it is first used, so that `import mnemolog` stays quick (ADR 20). Types: `__init__.pyi`.
+_HOMES = {
+    "AsyncMemoryStore": "aio.store",
+    "AsyncSession": "aio.session",
+    "AsyncSessionAt": "aio.session",
+    "AsyncTicket": "aio.ticket",
+    "BackupReport": "operations.backup",
+    "CheckpointAt": "results",
+    "DuplicateKey": "domain.errors",
+    "ForgetReport": "forgetting.results",
+    "Head": "domain.head",
+    "Hit": "projections.recall.answer",
+    "InvalidInput": "domain.errors",
+    "LimitExceeded": "domain.errors",
+    "LogBusy": "domain.errors",
+    "LogDamaged": "domain.errors",
+    "MISSING": "domain.values",
+    "MemoryLimits": "domain.limits",
+    "MemoryStore": "store",
+    "MnemologError": "domain.errors",
+    "ModelUnavailable": "domain.errors",
+    "NewTurn": "results",
+    "NotAStore": "domain.errors",
+    "NoteAt": "results",
+    "PrefetchReason": "projections.recall.prefetch_ticket",
+    "PrefetchResult": "projections.recall.prefetch_ticket",
+    "RebuildReport": "projections.registry.results",
+    "Recall": "projections.recall.answer",
+    "Replay": "projections.history.replay",
+    "Session": "session",
+    "SessionAlreadyEnded": "domain.errors",
+    "SessionAt": "session",
+    "SessionSummary": "projections.read_models",
+    "Status": "results",
+    "StorageFull": "domain.errors",
+    "StoreClosed": "domain.errors",
+    "StoreNotFound": "domain.errors",
+    "SwitchReason": "domain.switching",
+    "TaskAt": "results",
+    "Ticket": "projections.recall.prefetch_ticket",
+    "Turn": "projections.read_models",
+    "UnknownSession": "domain.errors",
+    "Verification": "projections.health.verify",
+    "Weights": "projections.recall.weights",
+    "import_log": "audit.log_copies",
+    "restore_backup": "operations.restore",
+}
+
+__all__ = [*_HOMES, "errors"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        found: object = _import_module("mnemolog.domain.errors")
+    elif name in _HOMES:
+        found = getattr(_import_module(f"mnemolog.{_HOMES[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,216 +1,87 @@
-"""What `mnemolog` offers, and where it lies: read by type checkers, and by `__init__.py` as names are asked for."""
+"""What `mnemolog` offers, for type checkers: `__init__.py` imports each name when it is first used."""
 
-from .aio.services import AsyncQuarantine
 from .aio.session import AsyncSession, AsyncSessionAt
 from .aio.store import AsyncMemoryStore
 from .aio.ticket import AsyncTicket
 from .audit.log_copies import import_log
-from .audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
-from .audit.results import Diff, EventAt, LogExport, LogImport, SessionDiff
+from .domain import errors
 from .domain.errors import (
-    AmbiguousSession,
-    AppendError,
-    AppendOnly,
-    BackupRefused,
-    BackupUnusable,
-    CheckpointExists,
-    ContentForgotten,
     DuplicateKey,
-    EncodingFailed,
-    ExtraMissing,
-    FormatTooNew,
-    ImportRefused,
-    IndexerBusy,
     InvalidInput,
-    KeysMissing,
     LimitExceeded,
     LogBusy,
     LogDamaged,
-    LogWriteFailed,
-    MemoryFull,
     MnemologError,
-    ModelError,
-    ModelMismatch,
-    ModelRefused,
     ModelUnavailable,
-    NetworkFilesystem,
-    NoTask,
     NotAStore,
-    OutOfDescriptors,
-    OutsideSession,
-    ProjectionBehind,
-    ProjectionError,
-    ProjectionUnreadable,
     SessionAlreadyEnded,
-    SessionError,
-    SessionExists,
     StorageFull,
     StoreClosed,
-    StoreError,
-    StoreForked,
     StoreNotFound,
-    StoreNotWritable,
-    SwitchRefused,
-    UndecodableEvent,
-    UnknownCheckpoint,
     UnknownSession,
-    WitnessUnreadable,
-    WrongExpectedVersion,
 )
 from .domain.head import Head
 from .domain.limits import MemoryLimits
 from .domain.switching import SwitchReason
 from .domain.values import MISSING
-from .forgetting.results import Erasure, ForgetReport, ForgettingStatus, ForgottenEvent, ReapplyReport
+from .forgetting.results import ForgetReport
 from .operations.backup import BackupReport
-from .operations.doctor.report import DoctorReport
-from .operations.restore import RestoreReport, restore_backup
-from .projections.health.verify import Finding, Verification
-from .projections.history.replay import Replay, SessionReplay
-from .projections.history.timeline import Moment
-from .projections.projector_status import ProjectorStatus
-from .projections.quarantine import Quarantine, QuarantinedItem, QuarantineStatus
+from .operations.restore import restore_backup
+from .projections.health.verify import Verification
+from .projections.history.replay import Replay
 from .projections.read_models import SessionSummary, Turn
 from .projections.recall.answer import Hit, Recall
-from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Stamp, Ticket
+from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Ticket
 from .projections.recall.weights import Weights
-from .projections.registry.results import CacheStatus, Issue, RebuildReport, ViewsStatus
-from .projections.vectors.inventory import GenerationStatus, SkippedTurn, UnusedSegment
-from .results import (
-    CheckpointAt,
-    MemoryStats,
-    ModelActivation,
-    ModelAt,
-    ModelDrop,
-    NewTurn,
-    NoteAt,
-    PlannedEvent,
-    RestorePreview,
-    Status,
-    SwitchPreview,
-    TaskAt,
-    ValueChange,
-    WalStatus,
-)
+from .projections.registry.results import RebuildReport
+from .results import CheckpointAt, NewTurn, NoteAt, Status, TaskAt
 from .session import Session, SessionAt
 from .store import MemoryStore
 
 __all__ = [
     "MISSING",
-    "AmbiguousSession",
-    "AppendError",
-    "AppendOnly",
     "AsyncMemoryStore",
-    "AsyncQuarantine",
     "AsyncSession",
     "AsyncSessionAt",
     "AsyncTicket",
-    "AuditedRecall",
-    "BackupRefused",
     "BackupReport",
-    "BackupUnusable",
-    "CacheStatus",
     "CheckpointAt",
-    "CheckpointExists",
-    "ContentForgotten",
-    "Diff",
-    "DoctorReport",
     "DuplicateKey",
-    "EncodingFailed",
-    "Erasure",
-    "EventAt",
-    "ExtraMissing",
-    "Finding",
     "ForgetReport",
-    "ForgettingStatus",
-    "ForgottenEvent",
-    "FormatTooNew",
-    "GenerationStatus",
     "Head",
     "Hit",
-    "ImportRefused",
-    "IndexerBusy",
     "InvalidInput",
-    "Issue",
-    "KeysMissing",
     "LimitExceeded",
     "LogBusy",
     "LogDamaged",
-    "LogExport",
-    "LogImport",
-    "LogWriteFailed",
-    "MemoryFull",
     "MemoryLimits",
-    "MemoryStats",
     "MemoryStore",
     "MnemologError",
-    "ModelActivation",
-    "ModelAt",
-    "ModelDrop",
-    "ModelError",
-    "ModelMismatch",
-    "ModelRefused",
     "ModelUnavailable",
-    "Moment",
-    "NetworkFilesystem",
     "NewTurn",
-    "NoTask",
     "NotAStore",
     "NoteAt",
-    "OutOfDescriptors",
-    "OutsideSession",
-    "PlannedEvent",
     "PrefetchReason",
     "PrefetchResult",
-    "ProjectionBehind",
-    "ProjectionError",
-    "ProjectionUnreadable",
-    "ProjectorStatus",
-    "Quarantine",
-    "QuarantineStatus",
-    "QuarantinedItem",
-    "ReapplyReport",
     "RebuildReport",
     "Recall",
-    "RecallAudit",
     "Replay",
-    "RestorePreview",
-    "RestoreReport",
     "Session",
     "SessionAlreadyEnded",
     "SessionAt",
-    "SessionDiff",
-    "SessionError",
-    "SessionExists",
-    "SessionReplay",
     "SessionSummary",
-    "SkippedTurn",
-    "Stamp",
     "Status",
     "StorageFull",
     "StoreClosed",
-    "StoreError",
-    "StoreForked",
     "StoreNotFound",
-    "StoreNotWritable",
-    "SwitchPreview",
     "SwitchReason",
-    "SwitchRefused",
     "TaskAt",
     "Ticket",
     "Turn",
-    "UndecodableEvent",
-    "UnknownCheckpoint",
     "UnknownSession",
-    "UnusedSegment",
-    "ValueChange",
-    "Verdict",
     "Verification",
-    "ViewsStatus",
-    "WalStatus",
     "Weights",
-    "WitnessUnreadable",
-    "WrongExpectedVersion",
+    "errors",
     "import_log",
     "restore_backup",
 ]

@@ -13,19 +13,11 @@ import time
 
 import pytest
 
-from mnemolog import (
-    MISSING,
-    AsyncMemoryStore,
-    AsyncSession,
-    MemoryStore,
-    MnemologError,
-    PrefetchReason,
-    StoreClosed,
-    StoreForked,
-)
+from mnemolog import MISSING, AsyncMemoryStore, AsyncSession, MemoryStore, MnemologError, PrefetchReason, StoreClosed
 from mnemolog.adapters.importers import import_files, import_files_async
 from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
+from mnemolog.domain.errors import StoreForked
 from tests.e2e.test_projector import PROMPT_S, Stuck
 from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
 

@@ -130,7 +130,7 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_left(filled, tmp_pa
     else:
         wrong = msgspec.structs.replace(backup_manifest.read(tmp_path / "b"), head=made.head + 1)
         manifest.write_bytes(checked_json.encode(wrong))
-    wanted = mnemolog.LogDamaged if what == "other head" else mnemolog.BackupUnusable
+    wanted = mnemolog.LogDamaged if what == "other head" else mnemolog.errors.BackupUnusable
     for check in ("full", "quick"):
         with pytest.raises(wanted) as caught:
             restore_backup(tmp_path / "b", tmp_path / "r", check=check)
@@ -162,12 +162,12 @@ def test_folders_that_are_not_free_are_refused_and_left_as_they_are(filled, tmp_
     (tmp_path / "full" / "mine").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for target in (tmp_path / "full", tmp_path / "file", filled.path / "b", filled.path):
-        with pytest.raises(mnemolog.BackupRefused):
+        with pytest.raises(mnemolog.errors.BackupRefused):
             filled.backup(target)
     (tmp_path / "empty").mkdir()
     filled.backup(tmp_path / "empty")
     for target in (tmp_path / "full", tmp_path / "file", filled.path):
-        with pytest.raises(mnemolog.BackupRefused):
+        with pytest.raises(mnemolog.errors.BackupRefused):
             restore_backup(tmp_path / "empty", target)
     assert (tmp_path / "full" / "mine").read_text() == (tmp_path / "file").read_text() == "mine"
     assert nothing_left(tmp_path, "memory", "full", "file", "empty")
@@ -179,19 +179,19 @@ def test_an_earlier_backup_is_replaced_if_that_is_asked_for(filled, tmp_path):
     target = tmp_path / "backup"
     filled.backup(target, replace=True)
     filled.record("trip", "user", "later")
-    with pytest.raises(mnemolog.BackupRefused):
+    with pytest.raises(mnemolog.errors.BackupRefused):
         filled.backup(target)
     made = filled.backup(target, replace=True)
     assert restore_backup(target, tmp_path / "restored").head == made.head == filled.head().position
     assert nothing_left(tmp_path, "memory", "backup", "restored")
     other = MemoryStore.open(tmp_path / "other", model=None, background=False)
-    with other, pytest.raises(mnemolog.BackupRefused, match="of another log"):
+    with other, pytest.raises(mnemolog.errors.BackupRefused, match="of another log"):
         other.backup(target, replace=True)
     (target / "backup.json").write_text("{}")
-    with pytest.raises(mnemolog.BackupUnusable):
+    with pytest.raises(mnemolog.errors.BackupUnusable):
         filled.backup(target, replace=True)
     (target / "backup.json").unlink()
-    with pytest.raises(mnemolog.BackupRefused):
+    with pytest.raises(mnemolog.errors.BackupRefused):
         filled.backup(target, replace=True)
 
 
@@ -210,7 +210,7 @@ def test_a_backup_that_cannot_take_its_place_leaves_the_earlier_one(filled, tmp_
         return rename(path, to)
 
     monkeypatch.setattr(backup_manifest.Path, "rename", fails)
-    with pytest.raises(mnemolog.StoreNotWritable):
+    with pytest.raises(mnemolog.errors.StoreNotWritable):
         filled.backup(target, replace=True, projections=False)
     monkeypatch.undo()
     assert len(calls) >= failing
@@ -254,16 +254,16 @@ def test_the_keys_are_never_in_the_backup_and_only_the_newest_copy_is_kept(fille
 def test_keys_of_another_log_or_in_the_same_place_are_refused(filled, tmp_path):
     """The wrong keys would be read as: everything was forgotten."""
     for keys in (tmp_path / "b", tmp_path / "b" / "keys", tmp_path, filled.path / "keys"):
-        with pytest.raises(mnemolog.BackupRefused):
+        with pytest.raises(mnemolog.errors.BackupRefused):
             filled.backup(tmp_path / "b", keys=keys)
     filled.backup(tmp_path / "b", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "other", model=None) as other:
-        with pytest.raises(mnemolog.BackupRefused):
+        with pytest.raises(mnemolog.errors.BackupRefused):
             other.backup(tmp_path / "b2", keys=tmp_path / "keys")
         other.backup(tmp_path / "b2", keys=tmp_path / "keys2")
-    with pytest.raises(mnemolog.BackupUnusable):
+    with pytest.raises(mnemolog.errors.BackupUnusable):
         restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys2")
-    with pytest.raises(mnemolog.BackupUnusable):
+    with pytest.raises(mnemolog.errors.BackupUnusable):
         restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "nothing")
     assert nothing_left(tmp_path, "memory", "b", "keys", "other", "b2", "keys2")
 

@@ -9,19 +9,11 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from mnemolog import (
-    AsyncMemoryStore,
-    ContentForgotten,
-    InvalidInput,
-    MemoryStore,
-    NewTurn,
-    NoTask,
-    UnknownCheckpoint,
-    UnknownSession,
-)
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, NewTurn, UnknownSession
 from mnemolog.adapters.importers import import_files
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.cli.app import application
+from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
 from mnemolog.domain.events import Forgotten, TurnRecorded
 from mnemolog.projections.history import states
 from tests.support import HashEncoder, decided_on, forbid_writing

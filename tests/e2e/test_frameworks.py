@@ -14,12 +14,12 @@ from mnemolog import (
     NewTurn,
     PrefetchReason,
     SessionAlreadyEnded,
-    SwitchRefused,
     UnknownSession,
     restore_backup,
 )
 from mnemolog.adapters.hermes.backup import backup_beside
 from mnemolog.adapters.support.rewind_to_transcript import LOOKED_BACK_MAX
+from mnemolog.domain.errors import SwitchRefused
 from mnemolog.domain.events import SessionSwitched
 
 

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, EncodingFailed, MemoryStore, ModelUnavailable
+from mnemolog import AsyncMemoryStore, MemoryStore, ModelUnavailable
+from mnemolog.domain.errors import EncodingFailed
 from tests.support import WAIT_S, HashEncoder
 
 

@@ -97,7 +97,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
         session.record("user", f"poison {SECRET}")
         wait_until(lambda: store.status().projector.state == "backing off", what="the model to refuse")
         store.recall(f"poison {SECRET}")
-        with pytest.raises(mnemolog.EncodingFailed):
+        with pytest.raises(mnemolog.errors.EncodingFailed):
             store.rebuild("vectors")
         store.rebuild("all", skip_bad=True)
         store.replay()

@@ -139,7 +139,7 @@ def test_an_active_model_that_this_process_does_not_have_is_never_answered_for(s
         assert answer.hits[0].text == "note number7"
         assert second[:8] in answer.unavailable_legs["vector"]
         for call in (lambda: other.recall("note", mode="vector"), other.models.load, other.admin.catch_up_vectors):
-            with pytest.raises(mnemolog.ModelMismatch) as caught:
+            with pytest.raises(mnemolog.errors.ModelMismatch) as caught:
                 call()
             assert caught.value.built_with == f"half-1 ({second[:8]})"
             assert "half-0 (" in caught.value.asked_with
@@ -196,14 +196,14 @@ def test_refusals_say_what_to_do_and_change_nothing(store, both):
         (lambda: store.models.drop("half-0"), "answers for this store"),
         (lambda: store.models.drop(own.fingerprint[:8]), "answers for this store"),
     ):
-        with pytest.raises(mnemolog.ModelRefused, match=said) as caught:
+        with pytest.raises(mnemolog.errors.ModelRefused, match=said) as caught:
             call()
         assert caught.value.hint
     with pytest.raises(mnemolog.ModelUnavailable):
         store.models.activate("no/such-model")
     store.models.add(both[1])
     store.models.activate(both[1])
-    with pytest.raises(mnemolog.ModelRefused, match="is active"):
+    with pytest.raises(mnemolog.errors.ModelRefused, match="is active"):
         store.models.drop("half-1")
     assert head(store) == before + 1
     assert {item.vectors for item in store.models.list()} == {TURNS}
@@ -225,7 +225,7 @@ def test_dropping_removes_the_vectors_and_unless_kept_the_embeddings(store, both
     gone = named(store)["half-1"]
     assert (gone.state, gone.vectors, gone.active, gone.fingerprint) == ("missing", 0, False, second)
     model_of(store)
-    with pytest.raises(mnemolog.ModelRefused, match="add it first"):
+    with pytest.raises(mnemolog.errors.ModelRefused, match="add it first"):
         store.models.activate(both[1])
     assert store.models.add(both[1]).encoded_texts == (0 if keep else TURNS)
     store.models.activate(both[1])
@@ -239,7 +239,7 @@ def test_a_drop_waits_for_whoever_writes_these_vectors(store, both, monkeypatch)
     store.models.add(both[1])
     second = named(store)["half-1"].fingerprint
     monkeypatch.setattr(lock.IndexerLock.held, "__kwdefaults__", {"wait_s": 0.05})
-    with lock.IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.IndexerBusy):
+    with lock.IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.errors.IndexerBusy):
         store.models.drop("half-1")
     assert named(store)["half-1"].vectors == TURNS
     store.models.drop("half-1")
@@ -269,7 +269,7 @@ def test_a_drop_that_failed_is_still_listed_and_can_be_repeated(store, both, mon
         patched.setattr(
             atomic_files, "remove_folder", lambda _: (_ for _ in ()).throw(PermissionError(13, "not yours"))
         )
-        with pytest.raises(mnemolog.ProjectionUnreadable, match="not yours"):
+        with pytest.raises(mnemolog.errors.ProjectionUnreadable, match="not yours"):
             store.models.drop("half-1")
     assert named(store)["half-1"].vectors == TURNS
     assert store.models.drop("half-1").vectors == TURNS

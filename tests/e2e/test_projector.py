@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import EncodingFailed, MemoryStore, StoreForked
+from mnemolog import MemoryStore
+from mnemolog.domain.errors import EncodingFailed, StoreForked
 from mnemolog.projections import projector
 from mnemolog.projections.projector_status import PROJECTORS
 from tests.support import WAIT_S, HashEncoder, in_thread, projections_of, start_child, wait_until

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionError
+from mnemolog import InvalidInput, MemoryStore, ModelUnavailable
+from mnemolog.domain.errors import ProjectionError
 from mnemolog.projections.recall import service
 from mnemolog.projections.vectors import projection as vectors
 from tests.support import HashEncoder, projections_of

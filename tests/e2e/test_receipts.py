@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
-from mnemolog import InvalidInput, MemoryStore, RecallAudit
+from mnemolog import InvalidInput, MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.audit.receipt_audit import RecallAudit
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
 from mnemolog.infra.log.event_codec import encode

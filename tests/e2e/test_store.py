@@ -82,7 +82,7 @@ def test_without_a_working_model_text_answers_and_says_so(folder, model):
         assert answer.legs == ("text",)
         assert answer.vectors_cover is None
         assert answer.unavailable_legs["vector"]
-        with pytest.raises(mnemolog.ModelError):
+        with pytest.raises(mnemolog.errors.ModelError):
             store.recall("ferry", mode="vector")
 
 
@@ -273,7 +273,7 @@ def test_a_log_of_a_newer_format_is_refused(store, folder):
     outside.execute("UPDATE log SET format = 99")
     outside.commit()
     outside.close()
-    with pytest.raises(mnemolog.FormatTooNew) as caught:
+    with pytest.raises(mnemolog.errors.FormatTooNew) as caught:
         MemoryStore.open(folder, model=None)
     assert caught.value.found == 99
 
@@ -289,10 +289,13 @@ def test_a_read_only_folder_is_a_clear_error():
             path.chmod(0o555)
         (root / "memory" / "log.db").chmod(0o444)
         with unprivileged():
-            with pytest.raises(mnemolog.StoreNotWritable) as caught:
+            with pytest.raises(mnemolog.errors.StoreNotWritable) as caught:
                 MemoryStore.open(root / "new", model=None)
             assert caught.value.hint
-            with pytest.raises(mnemolog.StoreNotWritable), MemoryStore.open(root / "memory", model=None) as store:
+            with (
+                pytest.raises(mnemolog.errors.StoreNotWritable),
+                MemoryStore.open(root / "memory", model=None) as store,
+            ):
                 store.start_session("trip")
     finally:
         for path in (root, root / "memory"):

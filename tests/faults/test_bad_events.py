@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mnemolog import EncodingFailed, MemoryStore, UndecodableEvent
+from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.errors import EncodingFailed, UndecodableEvent
 from mnemolog.domain.events import TurnRecorded
 from tests.support import HashEncoder
 

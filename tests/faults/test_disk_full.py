@@ -26,7 +26,7 @@ def test_an_append_without_room_writes_nothing_and_works_again_later(folder, fil
         failed: mnemolog.MnemologError | None = None
         try:
             session.record("user", "x" * 60_000, key="k")
-        except mnemolog.AppendError as error:
+        except mnemolog.errors.AppendError as error:
             failed = error
         file_limit(resource.RLIM_INFINITY)
     with MemoryStore.open(folder, model=None) as store:

@@ -13,10 +13,12 @@ import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import DoctorReport, MemoryStore, ProjectionUnreadable
+from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.errors import ProjectionUnreadable
 from mnemolog.domain.session import session_stream
 from mnemolog.infra.log.event_log import LOG_FILE
+from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.projections.history.states import evolve
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.vectors.lock import Holder, IndexerLock

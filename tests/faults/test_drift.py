@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
-from mnemolog import EncodingFailed, MemoryStore
+from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.errors import EncodingFailed
 from mnemolog.domain.position import Position
 from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.health.verify import Kind

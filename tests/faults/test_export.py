@@ -15,20 +15,11 @@ from pathlib import Path
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import (
-    FormatTooNew,
-    ImportRefused,
-    InvalidInput,
-    LogDamaged,
-    MemoryStore,
-    NewTurn,
-    NotAStore,
-    StorageFull,
-    import_log,
-)
+from mnemolog import InvalidInput, LogDamaged, MemoryStore, NewTurn, NotAStore, StorageFull, import_log
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.export_reader import is_log_export
 from mnemolog.domain.digest import genesis, link
+from mnemolog.domain.errors import FormatTooNew, ImportRefused
 from mnemolog.infra.log.event_log import LOG_FILE
 from tests.faults.tamper import Tampering, copy_store
 from tests.support import wait_until

@@ -9,8 +9,9 @@ from __future__ import annotations
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import KeysMissing, LogDamaged, MemoryStore, MnemologError, restore_backup
+from mnemolog import LogDamaged, MemoryStore, MnemologError, restore_backup
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.errors import KeysMissing
 from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.infra.sqlite import MARKED_READ_ONLY
 from tests.faults.tamper import copy_store

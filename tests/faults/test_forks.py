@@ -55,7 +55,7 @@ def said_by(child, store):
     """What a child got: `forked` if it was refused as it should be."""
     try:
         child(store)
-    except mnemolog.StoreForked as error:
+    except mnemolog.errors.StoreForked as error:
         return "forked" if (error.opened_in, error.used_in) == (os.getppid(), os.getpid()) else "other processes"
     except mnemolog.StoreClosed:
         return "forked" if child is closes else "closed"

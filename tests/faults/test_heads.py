@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import LogDamaged, MemoryStore, StorageFull, WitnessUnreadable
+from mnemolog import LogDamaged, MemoryStore, StorageFull
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.errors import WitnessUnreadable
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.projections.health.verify import Kind, verify
 from tests.faults.tamper import Tampering, copy_store

@@ -8,8 +8,9 @@ import threading
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import CheckpointExists, MemoryStore, UnknownCheckpoint
+from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.domain.errors import CheckpointExists, UnknownCheckpoint
 from mnemolog.domain.events import CheckpointCreated, NoteAdded, TaskChanged
 from mnemolog.projections.history import states
 from tests.children.workers import add_notes, change_task, messages

@@ -226,7 +226,7 @@ def test_without_descriptors(copied, tmp_path, descriptor_limit, name, tries):
     if name in HAVE_WHAT_THEY_NEED:
         assert outcomes == [None] * tries
         return
-    assert isinstance(outcomes[0], mnemolog.OutOfDescriptors | mnemolog.ProjectionError), outcomes[0]
+    assert isinstance(outcomes[0], mnemolog.errors.OutOfDescriptors | mnemolog.errors.ProjectionError), outcomes[0]
     assert outcomes[0].hint
 
 
@@ -269,7 +269,7 @@ def test_without_the_right_to_write(unprivileged, name):
     error = attempt(work)
     assert sorted(path.name for path in unprivileged.rglob("*")) == before
     set_modes(unprivileged, folders=0o700, files=0o600)
-    assert isinstance(error, mnemolog.StoreNotWritable), error
+    assert isinstance(error, mnemolog.errors.StoreNotWritable), error
     assert error.hint
     with MemoryStore.open(unprivileged, model=HashEncoder(), background=False) as store:
         assert store.verify().sound
@@ -279,7 +279,7 @@ def test_without_the_right_to_write(unprivileged, name):
 def test_a_new_store_where_nothing_may_be_written(unprivileged):
     """The folder above is not ours to write in."""
     unprivileged.chmod(0o500)
-    with pytest.raises(mnemolog.StoreNotWritable):
+    with pytest.raises(mnemolog.errors.StoreNotWritable):
         MemoryStore.open(unprivileged / "new" / "store", model=None)
     unprivileged.chmod(0o700)
     assert not (unprivileged / "new").exists()

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import LogWriteFailed, MemoryStore
+from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.errors import LogWriteFailed
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.runtime.clock import SystemClock

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from mnemolog import InvalidInput, MemoryStore, ModelUnavailable, ProjectionBehind
+from mnemolog import InvalidInput, MemoryStore, ModelUnavailable
+from mnemolog.domain.errors import ProjectionBehind
 from tests.e2e.test_projector import PROMPT_S, Failing, Refusing, Stuck, record
 from tests.support import WAIT_S, HashEncoder, in_thread
 

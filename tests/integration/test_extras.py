@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import ExtraMissing, MnemologError
+from mnemolog import MnemologError
+from mnemolog.domain.errors import ExtraMissing
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = {"hermes": "hermes_constants", "langgraph": "langgraph", "mcp": "mcp", "openai_agents": "agents"}

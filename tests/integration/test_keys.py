@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from mnemolog import InvalidInput, KeysMissing, LogDamaged, MemoryStore, NotAStore
+from mnemolog import InvalidInput, LogDamaged, MemoryStore, NotAStore
+from mnemolog.domain.errors import KeysMissing
 from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer

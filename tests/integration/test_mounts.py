@@ -78,7 +78,7 @@ def test_a_store_on_a_network_file_system_is_refused_and_nothing_is_made(on_nfs,
         lambda: MemoryStore.open(on_nfs / "memory", model=None, create=False),
         lambda: restore_backup(tmp_path / "b", on_nfs / "memory"),
     ):
-        with pytest.raises(mnemolog.NetworkFilesystem) as caught:
+        with pytest.raises(mnemolog.errors.NetworkFilesystem) as caught:
             call()
         assert caught.value.kind == "nfs4"
         assert "allow_network_filesystem" in caught.value.hint
@@ -91,7 +91,7 @@ def test_whoever_knows_may_allow_it(on_nfs, monkeypatch):
     with MemoryStore.open(on_nfs / "memory", model=None, allow_network_filesystem=True) as store:
         store.start_session("trip")
     monkeypatch.setenv(filesystems.ALLOW_VARIABLE, "0")
-    with pytest.raises(mnemolog.NetworkFilesystem):
+    with pytest.raises(mnemolog.errors.NetworkFilesystem):
         MemoryStore.open(on_nfs / "memory", model=None)
     monkeypatch.setenv(filesystems.ALLOW_VARIABLE, "1")
     MemoryStore.open(on_nfs / "memory", model=None).close()

@@ -7,18 +7,10 @@ import os
 
 import pytest
 
-from mnemolog import (
-    DuplicateKey,
-    LimitExceeded,
-    LogBusy,
-    LogWriteFailed,
-    MemoryStore,
-    NewTurn,
-    NotAStore,
-    UnknownSession,
-)
+from mnemolog import DuplicateKey, LimitExceeded, LogBusy, MemoryStore, NewTurn, NotAStore, UnknownSession
 from mnemolog.adapters.support import outbox
 from mnemolog.adapters.support.outbox import Outbox
+from mnemolog.domain.errors import LogWriteFailed
 from tests.support import in_thread, open_files
 
 

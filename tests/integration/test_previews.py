@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnemolog import SessionAlreadyEnded, UnknownCheckpoint, UnknownSession
+from mnemolog import SessionAlreadyEnded, UnknownSession
+from mnemolog.domain.errors import UnknownCheckpoint
 from tests.support import append, in_thread, once, read_all, start, texts_of, wait_for_queue
 
 

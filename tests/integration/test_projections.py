@@ -10,9 +10,10 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog import MemoryStore, ProjectionUnreadable
+from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain import errors
+from mnemolog.domain.errors import ProjectionUnreadable
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.recall import text_search

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemolog import EncodingFailed, IndexerBusy, MemoryStore
+from mnemolog import MemoryStore
+from mnemolog.domain.errors import EncodingFailed, IndexerBusy
 from mnemolog.projections.vectors import ann_index, generation, merging, publish
 from mnemolog.projections.vectors.checked_rows import (
     BLOCK_ROWS,

@@ -10,20 +10,19 @@ import pytest
 
 from mnemolog import (
     AsyncMemoryStore,
-    AsyncQuarantine,
     AsyncSession,
     AsyncSessionAt,
     AsyncTicket,
     MemoryStore,
-    Quarantine,
     Session,
     SessionAt,
     Ticket,
 )
-from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService
+from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
+from mnemolog.projections.quarantine import Quarantine
 
 SIDES = {
     MemoryStore: AsyncMemoryStore,

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog import ExtraMissing, InvalidInput, MemoryStore
+from mnemolog import InvalidInput, MemoryStore
 from mnemolog.adapters.watch import Watcher, default_folders
 from mnemolog.adapters.watch import watcher as watching
+from mnemolog.domain.errors import ExtraMissing
 from tests.e2e.transcripts.written import Claude, Codex
 from tests.support import in_thread, wait_until
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mnemolog import Hit, Recall, Verdict
+from mnemolog import Hit, Recall
+from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.domain import errors
 from tests.faults.simulation.model import Said
 from tests.faults.simulation.world import EVERY_TURN_IN, EVERYTHING, SCOPES, VOCABULARY, Mismatch, World, agree
