@@ -27,7 +27,7 @@ STEP_TEXTS: Final = 128
 STEP_EVENTS: Final = 2_048
 """Events a step reads, so that a log whose texts are in the cache is taken in bounded pieces too."""
 RECALL_TEXTS: Final = 64
-"""Texts a recall embeds by itself before it answers; what is beyond them is found by text until then."""
+"""Texts a recall embeds before it answers; further ones are found by text until they are embedded."""
 RECALL_WAIT_S: Final = 0.5
 """How long a recall waits for its turn to embed. After that it answers from what is embedded."""
 BUSY_POLL_S: Final = 0.05
@@ -41,7 +41,7 @@ class Indexing:
         self._root, self._vectors = root, vectors
         self._changes = InterruptSafeCondition()
         self._turn: object | None = None
-        """The token of who extends the vectors now."""
+        """The token of the thread that extends the vectors now."""
         self.trouble: Callable[[], str | None] = lambda: None
         """Asked for what is wrong with the projector, where vectors are behind."""
 
@@ -125,7 +125,7 @@ class Indexing:
     def search(
         self, vectors: Vectors, query: str, *, k: int, allowed: list[Position] | None, upto: Position
     ) -> VectorAnswer:
-        """Embed the few texts that are new, unless somebody is at it, and return up to `k` turns."""
+        """Embed the few texts that are new, unless another thread is embedding, and return up to `k` turns."""
         projection = vectors.projection()
         projection.refresh()
         lag = None if projection.covers >= upto else self._embed_new(vectors, upto)
@@ -138,7 +138,7 @@ class Indexing:
         return answer._replace(lag=lag or self.trouble()) if answer.covers < upto else answer
 
     def _embed_new(self, vectors: Vectors, upto: Position) -> str | None:
-        """Embed what a recall embeds by itself. Return what was in the way, if anything was."""
+        """Embed up to `RECALL_TEXTS` new texts. Return why that was not possible, None where it was."""
         # Who embeds an import will not be done in time, whatever this one waits.
         wait_s = RECALL_WAIT_S if upto - vectors.projection().covers <= RECALL_TEXTS else 0.0
         try:
@@ -170,7 +170,7 @@ class Indexing:
         )
 
     def _alone(self, work: Callable[[], int], *, needless: Callable[[], bool], timeout_s: float | None) -> int | None:
-        """Do `work` when nobody else does, 0 where it has become needless; None after `timeout_s` seconds."""
+        """Run `work` when no other thread does; return 0 where it became needless, None after `timeout_s` seconds."""
         mine = object()
 
         def begin() -> bool | None:
@@ -179,7 +179,7 @@ class Indexing:
             return True if self._turn is mine or needless() else None
 
         # Whose turn it is stands in a field and not in a lock: an interrupt between taking a lock and the `try`
-        # would leave it taken for ever.
+        # would leave it taken.
         try:
             if self._changes.wait_for(begin, timeout_s=timeout_s) is None:
                 return None

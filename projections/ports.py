@@ -60,7 +60,7 @@ class Log(Protocol):
 
 
 class StreamLog(Log, Protocol):
-    """The truth, with the beginning of every stream at hand."""
+    """A log that can return the first event of every stream."""
 
     def first_event(self, stream: str) -> RecordedEvent | None:
         """The event that a stream begins with, None if nothing was appended to it."""

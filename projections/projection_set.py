@@ -50,9 +50,9 @@ class ProjectionSet:
             others=models,
         )
         self.indexing = Indexing(layout.vectors, self.vectors)
-        """The way by which the vectors follow the log."""
+        """Brings the vectors up to date."""
         self.projector: Projector | None = None
-        """Does so in the background, where it was asked for and there is a model."""
+        """Does so in the background, if that was requested and there is a model."""
         if background and model is not None:
             self.projector = Projector(layout.projections, log, self.indexing)
 
@@ -64,11 +64,11 @@ class ProjectionSet:
             return self._views
 
     def current_views(self, progress: Progress | None = None) -> Views:
-        """Return the views, brought up to the head of the log."""
+        """Return the views, up to date with the log."""
         return self.caught_up(progress)[0]
 
     def caught_up(self, progress: Progress | None = None) -> tuple[Views, Position]:
-        """Return the views, brought up to the head of the log, and how far they have read."""
+        """Return the views, up to date with the log, and their position."""
         views = self.views()
         return views, catch_up(self.log, views, upto=self.log.head().position, progress=progress)
 

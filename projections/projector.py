@@ -180,7 +180,7 @@ class Projector:
         except errors.IndexerBusy as error:
             self._enter("standing by", waits_for=error.holder)
             self._rest(STANDBY_S)
-        except Exception as error:  # Whatever it is, it is told, and tried again.
+        except Exception as error:  # Reported, and retried.
             self._fail(error)
             self._rest(retry_delay_s(self._status.failures))
         else:
@@ -234,7 +234,7 @@ class Projector:
         self._enter("dead", position=self._status.position, error=_in_words(error), failed_at=self._now())
 
     def _position(self) -> Position | None:
-        with suppress(Exception):  # What keeps the vectors from being opened is told already.
+        with suppress(Exception):  # Why the vectors cannot be opened is reported already.
             return self._indexing.covers()
         return self._status.position
 

@@ -57,14 +57,14 @@ class ProjectorStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateFile:
-    """The file of one projector. Not being able to write it stops nobody: what it says can be had from `status()`."""
+    """The file of one projector. Failing to write it is harmless: `status()` says the same."""
 
     def __init__(self, projections: Path) -> None:
         self._folder = projections / PROJECTORS
         self._path = self._folder / f"{secrets.token_hex(8)}.json"
 
     def write(self, status: ProjectorStatus) -> None:
-        """Replace the file as a whole. It is not synced: after a power cut nobody asks for it."""
+        """Replace the file as a whole. It is not synced: after a power cut it is not needed."""
         with suppress(OSError):
             make_folder(self._folder)
             replace_file(self._path, msgspec.json.encode(status), prefix="state", synced=False)

@@ -14,7 +14,7 @@ from mnemolog.domain.role import ROLES, Role
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody said, with its place in the log."""
+    """A recorded turn, with its place in the log."""
 
     position: Position
     """Place in the whole log: the offset to cite."""

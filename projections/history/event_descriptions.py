@@ -126,7 +126,7 @@ def _forgetting_event(event: Event) -> str | None:
 
 
 def _by_fields(event: Event) -> str:
-    """Return an event that nobody has put into words yet: its topic and its fields."""
+    """Describe an event without words of its own by its topic and its fields."""
     return f"{event.topic} {_json(event)}"
 
 

@@ -93,7 +93,7 @@ class Page(NamedTuple):
         return self.passed_over + self.k
 
     def offered(self, mode: Mode) -> int:
-        """Return how many turns each leg is asked for at first."""
+        """Return how many turns each leg offers to the first stage."""
         if self.candidates is not None:
             return self.candidates
         # Vectors alone are the order: one turn more than is wanted shows whether there is another page.

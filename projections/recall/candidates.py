@@ -28,7 +28,7 @@ class Offer(NamedTuple):
     """No turn after it plays any part."""
     terms: QueryTerms
     found: Found
-    """The text leg's turns; nothing where only the vectors are asked for."""
+    """The text leg's turns; empty in `vector` mode."""
     filters: Filters
     allowed: list[Position] | None
     """The turns that the vectors may return, rising; None for all."""
@@ -43,7 +43,7 @@ class Candidates(NamedTuple):
     similarity: dict[Position, float] | None
     """Of the turns offered and of those around them. None where no vectors answered."""
     rows: list[Row]
-    """The turns offered and those around them, by place. Empty where only the vectors were asked for."""
+    """The turns offered and those around them, by place. Empty in `vector` mode."""
     terms: QueryTerms
     counts: Counts
     now: Micros

@@ -20,7 +20,7 @@ _HINT: Final = "give `next` of the page before, and ask the same question"
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What a page goes on from."""
+    """Where a page continues."""
 
     format: int = FORMAT
     log_id: str

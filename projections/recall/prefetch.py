@@ -1,7 +1,7 @@
 """Recall in the background, whose late answers can never reach another session.
 
 An answer is kept under the session that asked, with the stamp of its asking, and handed out only while that
-stamp holds. Whether a late answer is dropped on arrival or found stale when it is fetched: nobody gets it.
+stamp holds. A late answer is dropped on arrival, or found stale when it is fetched.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAITING_MAX: Final = 64
 """Sessions whose prefetch waits for its turn. Beyond it the oldest is given up, as `replaced`."""
 
 REMEMBERED_MAX: Final = 256
-"""Sessions with a prefetch that nobody fetched, whatever became of it. Beyond it the first is forgotten."""
+"""Sessions with a prefetch that was not fetched, finished or not. Beyond this number the oldest is dropped."""
 
 CLOSE_TIMEOUT_S: Final = 1.0
 
@@ -207,5 +207,5 @@ class Prefetcher:
 def _outcome_of(recall: Callable[[Request], Recall], request: Request) -> Outcome:
     try:
         return Outcome(recall=recall(request))
-    except BaseException as error:  # Whatever it is, the one who asked is told, and the thread goes on.
+    except BaseException as error:  # The caller gets the error, and the thread continues.
         return Outcome(reason=PrefetchReason.FAILED, error="".join(traceback.format_exception_only(error)).strip())

@@ -51,7 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Ask every session at or below it; None for what the session itself sees."""
 
     def question(self) -> Question:
-        """Return it as a recall is asked. Raises `InvalidInput` for what none can answer, instead of later."""
+        """Return the question to recall. Raises `InvalidInput` now for what no recall can answer."""
         seen = self.scope is None
         return question(
             self.query,

@@ -1,4 +1,4 @@
-"""What a recall is asked: the query, and what of the store may answer it. Checked once, when it is made."""
+"""A question to the store: the query, and which turns may answer it. Validated once, when it is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a recall, as far as it is asked for, page by page.
+"""The order of a recall, page by page.
 
 A later page needs more candidates, and more candidates could change the ranks of the pages before. So the order is
 made in stages: what the first candidates give comes first and stays; then comes what twice as many give and the

@@ -1,7 +1,7 @@
 """What a turn is worth as an answer: the words of the query in it and around it, its meaning, who said it and when.
 
 Chosen on five conversations of LoCoMo, each ingredient measured by itself (docs/recall.md). Every part lies between 0
-and its weight, so that no statistics of other turns than those at hand are needed.
+and its weight, so that only statistics of these rows are needed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def score(
     """Return what rows, at least one and by place, are worth. `similarity` None: no vectors answered.
 
     A row without a similarity, one not embedded yet, is neither better nor worse for it. `now` is what "last week"
-    and the age of a turn are told from.
+    and the age of a turn are relative to.
     """
     place, position, speaker, said, asking, stems = zip(*rows, strict=True)
     places, positions = (np.array(column, dtype=np.int64) for column in (place, position))

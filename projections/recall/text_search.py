@@ -58,7 +58,7 @@ def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: 
         return Found([], counts)
     if filters.leave_everything:
         return Found([Position(row[0]) for row in fetch(connection, _BEST, expression, k)], counts)
-    # Not a join: SQLite may turn that round and ask the text index once for every turn of a session.
+    # Not a join: SQLite may reverse it and query the text index once for every turn of a session.
     left = sa.exists().where(TURNS.c.position == _MATCHES.c.rowid, *conditions(filters))
     matches = sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
     score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")

@@ -24,7 +24,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     neighbours: float = 1.0
     """Words that stand in the turns around it: an answer seldom repeats the words of its question."""
     speaker: float = 0.5
-    """Said by somebody whom the query names."""
+    """The query names its speaker."""
     date: float = 1.0
     """Said when the query asks for, or near it."""
     question: float = 0.2
@@ -34,7 +34,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reranker: float = 2.0
     """What the reranker says, where the store was opened with one: as much as words and similarity together."""
     recency: float = 0.0
-    """Said lately: this much for the present, less by e for every `recency_days`."""
+    """Recorded recently: this much for the present, divided by e for every `recency_days`."""
     recency_days: float = 30.0
     distinct: bool = False
     """Whether of turns with the same words only the best one is returned."""

@@ -27,7 +27,7 @@ SCATTERED_MAX: Final = 2
 _STORED: Final = np.dtype("<f4")
 _xxh3: Final = xxhash.xxh3_128_digest
 FORMAT: Final = 2
-"""What rows are, in `user_version`: from 2 on the checksum covers the fingerprint. Older ones are made anew."""
+"""What rows are, in `user_version`: from 2 on the checksum covers the fingerprint. Older ones are deleted."""
 DELETED_TOGETHER_MAX: Final = 2_000
 """Texts that are deleted in one transaction."""
 _METADATA: Final = sa.MetaData()
@@ -106,7 +106,7 @@ class EmbeddingCache:
         return [row for row in rows if row[0] in wanted]
 
     def store(self, vectors_by_content: Mapping[bytes, Vectors], *, read_in: int = 0) -> None:
-        """Keep vectors of shape (chunks, dimension). What is there already is replaced.
+        """Keep vectors of shape (chunks, dimension). Existing rows are replaced.
 
         Nothing is kept where the forgetting epoch is not the one that their texts were read in any more.
         """
@@ -170,7 +170,7 @@ def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
 def forget_model(database: ProjectionDatabase, fingerprint: str) -> int:
     """Delete what is kept for the models whose fingerprint begins so, and say how many texts that were.
 
-    In many small transactions, so that nobody who embeds meanwhile waits long; killed in between, the rest
+    In many small transactions, so that a thread that embeds meanwhile does not wait long; killed in between, the rest
     stays and may be deleted later.
     """
     deleted = 0

@@ -41,7 +41,7 @@ _NOT_ANSWERING: Final = (
     OSError,
     struct.error,
 )
-"""What a file that is damaged, gone, full or not ours to write raises. Nobody who asks for a state is to see it."""
+"""Errors of a file that is damaged, missing, full or not writable. No caller that reads a state may see them."""
 
 METADATA: Final = sa.MetaData()
 

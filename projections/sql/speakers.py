@@ -1,4 +1,4 @@
-"""Who speaks: the words of speakers' names by scope, so that a query that names one is told from one that does not."""
+"""Who speaks: the words of speakers' names by scope, to find the speakers that a query names."""
 
 from __future__ import annotations
 

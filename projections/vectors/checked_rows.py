@@ -150,7 +150,7 @@ class MappedRows(_CheckedFile):
 
 
 class ReadRows(_CheckedFile):
-    """Exact vectors that are read when they are asked for: they take no memory, however many there are."""
+    """Exact vectors that are read from disk on demand: they take no memory, however many there are."""
 
     def __init__(self, path: Path, *, count: int, width: int, digests: bytes) -> None:
         super().__init__(path, count=count, width=width, kind="<f4", digests=digests)

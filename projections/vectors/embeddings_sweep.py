@@ -34,13 +34,13 @@ def sweep(
     with database.reading() as connection:
         if not sa.inspect(connection).has_table(EMBEDDINGS.name):
             return 0
-    # Under the write lock: whoever asked for the epoch before it was raised has committed by then.
+    # Under the write lock: every writer that read the epoch before it was raised has committed by then.
     with database.writing() as connection:
         newest = connection.exec_driver_sql("SELECT coalesce(max(rowid), 0) FROM embeddings").scalar_one()
     alive = _alive(log, upto, progress)
     deleted, after = 0, 0
     while after < newest:
-        # In pieces, so that nobody who embeds meanwhile waits long.
+        # In pieces, so that a thread that embeds meanwhile does not wait long.
         with database.writing() as connection:
             rows = connection.exec_driver_sql(
                 "SELECT rowid, content FROM embeddings WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?",

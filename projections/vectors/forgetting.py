@@ -43,7 +43,7 @@ class Purged(NamedTuple):
 
     rewritten: int
     removed: int
-    """Those that have to be made anew from the log, with the model where the cache lacks a text."""
+    """Those that must be rebuilt from the log, with the model where the cache lacks a text."""
 
 
 def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress | None = None) -> Purged:
@@ -119,7 +119,7 @@ def _without(segment: Segment, held: np.typing.NDArray[np.bool_]) -> Segment:
 
 
 class _SomeRows:
-    """Some rows of others, read when they are asked for."""
+    """Some rows of others, read on demand."""
 
     def __init__(self, rows: ExactRows, kept: Rows) -> None:
         self._rows, self._kept = rows, kept

@@ -33,7 +33,7 @@ STEP_TEXTS: Final = 128
 TAIL_PARTS_MAX: Final = 16
 """Parts the tail in memory may have before they are merged into one."""
 EVENTS_TOGETHER_MAX: Final = 20_000
-"""Events that one step for somebody who waits takes in, where the cache knows their texts."""
+"""Events per step while a caller waits, where the cache has their texts."""
 
 
 class Coverage(NamedTuple):
@@ -93,7 +93,7 @@ class Generation:
         return bool(self.snapshot.tail) or unused or bool(atomic_files.leftovers(self.folder, TEMPORARY))
 
     def refresh(self, *, wait_s: float = -1) -> None:
-        """Take in what another process has written, if anything, unless somebody extends for `wait_s` seconds.
+        """Take in what another process has written, if anything, unless another thread extends for `wait_s` seconds.
 
         What the tail held behind it is had from the cache. Raises `ProjectionUnreadable`.
         """
@@ -241,7 +241,7 @@ class Generation:
         self.snapshot = self._work
 
     def _take_in_written(self, *, keep_tail: bool = True) -> None:
-        """Read the segments that are new. The tail stays, if it may, where it still goes on from their end."""
+        """Read the segments that are new. The tail stays, if it may, where it still continues their end."""
         with mapped_to_projection_errors(self.folder):
             listed = segment_folders(self.folder)
             known = {part.folder: part for part in self._work.written if part.folder is not None}

@@ -135,7 +135,7 @@ class FoundGeneration(NamedTuple):
         return self.chain[-1].manifest.upto if self.chain and self.chain[-1].manifest else ORIGIN
 
     def state(self, head: Position) -> Drift:
-        """Return what it is worth, taken by itself."""
+        """Return its state, without regard to other generations."""
         states = {segment.state for segment in self.segments}
         # What speaks against the log comes first, however much is served beside it.
         for worth in (SegmentState.AHEAD, SegmentState.DIVERGED, SegmentState.OTHER_LOG):
@@ -148,7 +148,7 @@ class FoundGeneration(NamedTuple):
         return Drift.BEHIND if self.covers < head else Drift.CURRENT
 
     def _is_missed(self, segment: FoundSegment) -> bool:
-        # A damaged segment whose offsets others cover is no loss: it lies there until somebody sets it aside.
+        # A damaged segment whose offsets others cover is no loss: it stays until it is quarantined.
         unfit = segment.state in (SegmentState.DAMAGED, SegmentState.OTHER_MODEL)
         return unfit and (segment.range is None or segment.range[1] > self.covers)
 
@@ -170,7 +170,7 @@ def generations(root: Path, log: Log, *, active: str | None = None) -> list[Gene
     """Return the state of every generation below `root`.
 
     `active` is the fingerprint of the model that recalls use; those of others are then `other-model`, and the
-    active one is `missing` when it has none. With None each is judged by itself.
+    active one is `missing` when it has none. With None each is judged independently.
     """
     found, head = survey(root, log), log.head().position
     statuses = [_status(item, head=head, active=active) for item in found]
@@ -249,7 +249,7 @@ def _segments(folder: Path, log: Log, validate: Validate) -> Sequence[FoundSegme
     for _ in range(LOOKS_MAX):
         seen = [look(part, log, validate) for part in segment_folders(folder)]
         found = [segment for segment in seen if segment is not None]
-        # One that vanished was merged into another, which is there since: look again, or both would be missed.
+        # One that vanished was merged into another, which exists since then: look again, or both would be missed.
         if len(found) == len(seen):
             break
     return found

@@ -1,4 +1,4 @@
-"""One indexer at a time: whoever writes a model's vectors holds a lock that dies with its process."""
+"""One indexer at a time: the process that writes a model's vectors holds a lock that dies with its process."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ class IndexerLock:
             raise errors.IndexerBusy(self.path, holder=self.holder()) from error
         except OSError as error:
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
-        with suppress(OSError):  # No room, no descriptor: whoever waits is not told who holds it, and that is all.
+        with suppress(OSError):  # No room, no descriptor: a process that waits does not learn who holds it; harmless.
             atomic_files.write_unsynced(self._note, msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))

@@ -44,7 +44,7 @@ class FileTag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that has no vector, because the model refused its text and somebody said to go on."""
+    """A turn that has no vector, because the model refused its text and `skip_bad` was given."""
 
     position: Position
     topic: str
@@ -93,7 +93,7 @@ _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 
 class SegmentState(StrEnum):
-    """What a segment is to the log and model at hand. Decided from tags alone, never from times."""
+    """How a segment relates to this log and model. Decided from tags alone, never from times."""
 
     USABLE = "usable"
     OTHER_MODEL = "other-model"
@@ -199,7 +199,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def next_of_chain(found: Iterable[tuple[Manifest, Kept]], reached: Position) -> tuple[Manifest, Kept] | None:
-    """Return which of these segments goes on from `reached`, None where none does.
+    """Return which of these segments continues from `reached`, None where none does.
 
     Ranges overlap where a merge was cut off before it removed what it had merged: the longest is taken.
     """

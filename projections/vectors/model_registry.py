@@ -123,7 +123,7 @@ class Models:
         return self.opened(self.own).known_fingerprint if active is None else active.fingerprint
 
     def let_go(self, fingerprint: str) -> None:
-        """Close the files of a model's vectors. They are opened again where they are asked for again."""
+        """Close the files of a model's vectors. They are opened again when needed."""
         with self._lock:
             vectors = [item for item in self._opened.values() if item.known_fingerprint == fingerprint]
         for item in vectors:

@@ -32,7 +32,7 @@ from mnemolog.projections.vectors.snapshot import Snapshot
 REFRESH_WAIT_S: Final = 0.5
 """How long a refresh waits for another thread that is embedding."""
 TAIL_ROWS_MAX: Final = 2_048
-"""Vectors in memory from which on they are written as a segment by whoever comes across them."""
+"""So many vectors in memory are written as a segment by the next caller."""
 SEGMENTS_MAX: Final = 12
 """Segments from which on even a recall merges some."""
 BUILD_ROWS: Final = 60_000
@@ -187,8 +187,8 @@ class VectorProjection:
         """Build a new generation from the log beside the current one, which answers until it is done.
 
         Goes on where a rebuild was cut off, and takes vectors from the cache, unless it is to be
-        `from_scratch`. With `skip_bad` a text that the model refuses is set aside and listed in the manifest.
-        Raises `EncodingFailed`, naming the position, and `IndexerBusy`: the current generation goes on.
+        `from_scratch`. With `skip_bad` a text that the model refuses is skipped and listed in the manifest.
+        Raises `EncodingFailed`, naming the position, and `IndexerBusy`: the current generation stays in use.
         """
         with self._lock.held(wait_s=wait_s), mapped_to_projection_errors(self._root):
             building = self._root / f"{BUILDING}{prefix_of(self._maker.fingerprint)}"
@@ -243,7 +243,7 @@ class VectorProjection:
         return encoded
 
     def _write_what_is_much(self, generation: Generation) -> None:
-        """Write a tail that has become long, unless somebody else is writing."""
+        """Write a tail that has become long, unless another process is writing."""
         if generation.snapshot.tail_rows > TAIL_ROWS_MAX:
             with suppress(errors.IndexerBusy):
                 self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)

@@ -22,7 +22,7 @@ from mnemolog.projections.vectors.segment import Positions, Segment
 FILTERED_ROWS_MAX: Final = 12_000
 """Rows that a filter may leave to be scored one and all: as quick as asking the index for more."""
 WIDER: Final = 4
-"""How many times more candidates are asked for when those before did not suffice."""
+"""The factor by which more candidates are requested when the first did not suffice."""
 
 Scores = NDArray[np.float32]
 
