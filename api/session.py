@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from mnemolog.adapters.support import context
 from mnemolog.application import previews
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
-from mnemolog.domain.pending_undo import is_undone
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import Recalls
-from mnemolog.results import CheckpointAt, NewTurn, RestorePreview
+from mnemolog.results import CheckpointAt, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
 
@@ -72,19 +70,6 @@ class Session(WorkingMemory):
             role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
         )
         return self._sessions.record(self.id, turn, key=key).turn()
-
-    def reconcile(self, messages: Sequence[Mapping[str, Any] | NewTurn]) -> list[Turn]:
-        """Record what is missing of a transcript that is handed over as a whole. Return the turns added.
-
-        Each message is a mapping with `role` and `text` (or `content`), and what else `record` takes; or a
-        `NewTurn`, whose `session` is not looked at. They are compared by role and text, or by key where they
-        have one, with what the session sees. What is missing is added behind it, in the order given, in one
-        transaction. Where messages have keys, or are only added at the end, handing the same transcript over
-        again adds nothing; docs/sessions.md has the rule. Raises as `record` does.
-        """
-        from mnemolog.adapters.support.reconcile import reconcile
-
-        return reconcile(self, self._sessions, messages)
 
     def recall(
         self,
@@ -138,35 +123,6 @@ class Session(WorkingMemory):
             wait_for_model=wait_for_model,
         )
 
-    def context_for(
-        self,
-        message: str,
-        *,
-        k: int = 5,
-        scope: str | None = None,
-        fresh: bool = False,
-        known_after: int | None = None,
-        without: Collection[str] = (),
-        similarity_min: float = context.SIMILARITY_MIN,
-        wait_s: float = context.WAIT_S,
-    ) -> list[Hit]:
-        """Return up to `k` turns that a message calls to mind, to be put before a model: maybe none.
-
-        First what answers the message itself, then what `prefetch` has found meanwhile, while its stamp holds and
-        unless `fresh`. It asks what this session sees, or with `scope` every session at or below that. A model that
-        has not answered after `wait_s` seconds holds nobody up: words alone answer, at once where it was stuck before.
-
-        Left out is what this session said behind position `known_after`, for it stands in the model's context; the
-        sessions `without`, but those that this one goes on from; all that this one sees, after `mark_undone`; what was
-        hidden here, or in the session that said it; and all that answers the message, where nothing has a word in
-        common with it, or a similarity of `similarity_min`.
-
-        Raises as `prefetch` does, and as a recall by text.
-        """
-        asked = Request(session=self.id, query=message, k=k, scope=scope)
-        left_out = context.LeftOut(known_after=known_after, sessions=without, similarity_min=similarity_min)
-        return context.context_for(self, self._sessions, self._recalls, asked, left_out, fresh=fresh, wait_s=wait_s)
-
     def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid", scope: str | None = None) -> Ticket:
         """Begin a recall in the background and return at once. A newer one of this session replaces it.
 
@@ -210,36 +166,6 @@ class Session(WorkingMemory):
         Returns how many turns were hidden. Raises `InvalidInput`, `OutsideSession`, `SessionAlreadyEnded`.
         """
         return self._sessions.rewind(self.id, turns=turns, to=to)
-
-    def mark_undone(self) -> None:
-        """Note that turns were taken back and nobody says which, until `rewind_to_transcript` is told what is left.
-
-        Until then `context_for` finds nothing that this session sees, in any process. What was prefetched is dropped.
-        A session that has ended is resumed. Raises what every append raises.
-        """
-        self._sessions.mark_undone(self.id, agent=self.agent)
-        self._prefetcher.discard(self.id)
-
-    def undone(self) -> bool:
-        """Whether it is open which turns were taken back: after `mark_undone`, before `rewind_to_transcript`."""
-        return is_undone(self._state())
-
-    def rewind_to_transcript(
-        self, messages: Sequence[Mapping[str, Any] | NewTurn], *, before: str | None = None
-    ) -> int:
-        """Hide the newest turns, as far as a transcript has them no more: an undo of which nobody says how far it went.
-
-        The counterpart of `reconcile`, with messages as that takes them; a text may be a list of parts. With `before`
-        the transcript is looked at up to the newest message in which the user said this: it is not recorded yet.
-        What users said is compared, in the last 1,000 turns; docs/frameworks.md has the rule. A transcript that has
-        nothing in common with the session, such as a summary, hides nothing.
-
-        Returns how many turns were hidden; `mark_undone` is settled, in the same append. A session that has ended
-        stays so. Raises what every append raises.
-        """
-        from mnemolog.adapters.support.rewind_to_transcript import rewind_to_transcript
-
-        return rewind_to_transcript(self, self._sessions, messages, before=before)
 
     def preview_rewind(self, *, turns: int | None = None, to: int | None = None) -> int:
         """Return how many turns `rewind` would hide now, without hiding them. Raises as that does."""

@@ -9,19 +9,19 @@ from mnemolog.domain.session import opened
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.values import RESERVED_PREFIX
 
-UNDONE: Final = f"{RESERVED_PREFIX}undone"
+KEY: Final = f"{RESERVED_PREFIX}undone"
 
 
-def is_undone(state: SessionState) -> bool:
+def is_flagged(state: SessionState) -> bool:
     """Whether the flag is set."""
-    return UNDONE in state.values
+    return KEY in state.values
 
 
-def mark_undone(session_id: str, state: SessionState | None) -> list[Event]:
+def flag(session_id: str, state: SessionState | None) -> list[Event]:
     """Decide to set the flag; no event if it is set. Raises `UnknownSession`, `SessionAlreadyEnded`."""
-    return [] if is_undone(opened(session_id, state)) else [ValueSet(key=UNDONE, value=True)]
+    return [] if is_flagged(opened(session_id, state)) else [ValueSet(key=KEY, value=True)]
 
 
-def settle_undone(session_id: str, state: SessionState | None) -> list[Event]:
+def resolve(session_id: str, state: SessionState | None) -> list[Event]:
     """Decide to delete the flag; no event if it is not set. Raises `UnknownSession`, `SessionAlreadyEnded`."""
-    return [ValueDeleted(key=UNDONE)] if is_undone(opened(session_id, state)) else []
+    return [ValueDeleted(key=KEY)] if is_flagged(opened(session_id, state)) else []

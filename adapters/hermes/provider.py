@@ -13,8 +13,9 @@ from mnemolog.adapters.hermes.backup import backup_beside
 from mnemolog.adapters.hermes.config import NAME, Config
 from mnemolog.adapters.hermes.settings import change_settings, read_settings
 from mnemolog.adapters.support.agent_tools import conversation_tools
-from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, WAIT_S, line_of
+from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, WAIT_S, context_for, line_of
 from mnemolog.adapters.support.outbox import Outbox
+from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, has_pending_undo, rewind_to_transcript
 from mnemolog.adapters.support.shared_store import acquire
 from mnemolog.domain.errors import ExtraMissing, UnknownSession
 from mnemolog.projections.recall.answer import Hit
@@ -128,8 +129,8 @@ class MnemologProvider(MemoryProvider):
     def _say(self, *turns: NewTurn, messages: list[dict[str, Any]] | None = None) -> None:
         def write(store: MemoryStore) -> None:
             session = self._started(store, turns[0].session)
-            if messages is not None and session.undone():
-                session.rewind_to_transcript(messages, before=turns[0].text)
+            if messages is not None and has_pending_undo(session):
+                rewind_to_transcript(session, messages, before=turns[0].text)
             store.record_many(turns, reopen_ended=True)
 
         self._outbox.put(write)
@@ -154,7 +155,7 @@ class MnemologProvider(MemoryProvider):
             self._enter(new_session_id, left=parent_session_id or self._session, reason=reason)
         elif self._active:
             self._session, self._afresh = new_session_id, True
-            self._outbox.put(lambda store: self._started(store, new_session_id).mark_undone())
+            self._outbox.put(lambda store: flag_pending_undo(self._started(store, new_session_id)))
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
         """Tell the one who summarises where all of it is kept."""
@@ -189,7 +190,7 @@ class MnemologProvider(MemoryProvider):
     def _called_to_mind(self, query: str, session_id: str = "", *, times: int = 1, **how: Any) -> list[Hit]:
         def question(store: MemoryStore) -> list[Hit]:  # How it is configured is known once the store is open.
             session, k = store.session(session_id or self._session), times * self._config.hits
-            return session.context_for(query, k=k, scope=self._asks_in(), wait_s=PATIENCE_S, **how)
+            return context_for(session, query, k=k, scope=self._asks_in(), wait_s=PATIENCE_S, **how)
 
         return self._outbox.ask(question)
 

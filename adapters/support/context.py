@@ -1,78 +1,86 @@
-"""What a message calls to mind, for the context of a model: without what stands there already, or was taken back."""
+"""Earlier turns that are relevant to a message, for a model's context; none that it has already, none undone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from mnemolog.adapters.support.rewind_to_transcript import has_pending_undo
+from mnemolog.adapters.support.store_access import recalls_of, sessions_of
 from mnemolog.application.session_service import Sessions
 from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.domain.spans import Spans
 from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request
-from mnemolog.projections.recall.service import Recalls
-
-if TYPE_CHECKING:
-    from mnemolog.session import Session
+from mnemolog.session import Session
 
 WAIT_S: Final = 2.0
-"""How long an answer waits for the model, before words alone answer."""
+"""How long a recall waits for the model, before text alone answers."""
 SIMILARITY_MIN: Final = 0.25
-"""An estimate, not measured: of a small model's vectors, those of unrelated texts are mostly below it."""
+"""An estimate, not measured: with a small model, unrelated texts are mostly less similar than this."""
 MESSAGE_CHARS_MAX: Final = 4_000
-"""What is asked of a longer message is how it begins."""
+"""A longer message is cut to this before it is used as a query."""
 LINE_CHARS: Final = 800
-"""What is shown of a turn."""
-
-
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What no message is to call to mind. See `Session.context_for`."""
-
-    known_after: int | None
-    sessions: Collection[str]
-    similarity_min: float
+"""A longer turn is cut to this when it is shown."""
 
 
 def context_for(
     session: Session,
-    sessions: Sessions,
-    recalls: Recalls,
-    asked: Request,
-    left_out: LeftOut,
+    message: str,
     *,
-    fresh: bool,
-    wait_s: float,
+    k: int = 5,
+    scope: str | None = None,
+    fresh: bool = False,
+    known_after: int | None = None,
+    without: Collection[str] = (),
+    similarity_min: float = SIMILARITY_MIN,
+    wait_s: float = WAIT_S,
 ) -> list[Hit]:
-    """Return what a message calls to mind. See `Session.context_for`."""
-    asked = msgspec.structs.replace(asked, query=asked.query[:MESSAGE_CHARS_MAX])
+    """Return up to `k` earlier turns that are relevant to a message, to be put before a model; possibly none.
+
+    First those that answer the message itself, then those that `Session.prefetch` has found meanwhile, if they are
+    still valid and unless `fresh`. Searched is what the session sees, or with `scope` every session at or below that.
+    If the model has not answered after `wait_s` seconds, text alone answers; at once, if the model was stuck before.
+
+    Excluded are:
+
+    - turns of this session after position `known_after`: the model has them in its context;
+    - turns of the sessions `without`, unless they are this session or its ancestors;
+    - everything that this session sees, while an undo is pending (`flag_pending_undo`);
+    - turns hidden in this session, or in the session in which they were said;
+    - every answer to the message, if none has a word in common with it or a similarity of `similarity_min`.
+
+    Raises as `Session.prefetch` does, and as a recall by text.
+    """
+    asked = Request(session=session.id, query=message[:MESSAGE_CHARS_MAX], k=k, scope=scope)
+    asked.question()  # Raises for an invalid request.
     # More than are wanted, for some will be left out.
-    wide = msgspec.structs.replace(asked, k=min(2 * asked.k, RECALL_K_MAX))
-    asked.question()  # Raises for what cannot be asked.
+    wide = msgspec.structs.replace(asked, k=min(2 * k, RECALL_K_MAX))
     queued, answer = session.prefetch_result(), None
     if fresh or queued.reason is not PrefetchReason.NOT_READY:
         session.prefetch(wide.query, k=wide.k, scope=wide.scope)
         answer = session.prefetch_result(wait_s=wait_s).recall
     if answer is None:
-        answer = recalls.ask(msgspec.structs.replace(wide, mode="text").question())
-    answering = answer.hits if _answers(answer, left_out.similarity_min) else ()
+        answer = recalls_of(session).ask(msgspec.structs.replace(wide, mode="text").question())
+    answering = answer.hits if _answers(answer, similarity_min) else ()
     earlier = () if fresh or queued.recall is None else queued.recall.hits
     hits = {hit.position: hit for hit in (*answering, *earlier)}.values()
     lineage = set(session.lineage())
-    without = set(left_out.sessions) - lineage | (lineage if session.undone() else set())
-    known, stands = left_out.known_after, _standing(sessions, session.id)
+    excluded = set(without) - lineage | (lineage if has_pending_undo(session) else set())
+    visible = _visible(sessions_of(session), session.id)
     return [
         hit
         for hit in hits
-        if hit.session not in without
-        and (known is None or hit.session != session.id or hit.position <= known)
-        and stands(hit)
-    ][: asked.k]
+        if hit.session not in excluded
+        and (known_after is None or hit.session != session.id or hit.position <= known_after)
+        and visible(hit)
+    ][:k]
 
 
 def line_of(hit: Hit, *, chars_max: int = LINE_CHARS) -> str:
-    """Return a turn as a line for a model: when, who and what, cut behind `chars_max` characters."""
+    """Return a turn as a line for a model: when, who and what, cut after `chars_max` characters."""
     text = hit.text if len(hit.text) <= chars_max else f"{hit.text[:chars_max]}…"
     return f"- {hit.said_at:%Y-%m-%d} {hit.speaker or hit.role}: {text}"
 
@@ -82,16 +90,16 @@ def _answers(recall: Recall, similarity_min: float) -> bool:
     return any("text" in hit.ranks or (hit.similarity or 0) >= similarity_min for hit in recall.hits)
 
 
-def _standing(sessions: Sessions, here: str) -> Callable[[Hit], bool]:
-    """Return what tells whether a turn was not hidden: by the session `here`, or by its own if this one sees it not."""
+def _visible(sessions: Sessions, here: str) -> Callable[[Hit], bool]:
+    """Return a test whether a turn is not hidden in the session `here`; or in its own session, if `here` lacks it."""
     seen, hidden_too = sessions.spans(here), sessions.spans(here, hidden=True)
 
-    def stands(hit: Hit) -> bool:
+    def visible(hit: Hit) -> bool:
         if _hold(seen, hit) or _hold(hidden_too, hit):
             return _hold(seen, hit)
         return _hold(sessions.spans(hit.session), hit)
 
-    return stands
+    return visible
 
 
 def _hold(spans: Spans, hit: Hit) -> bool:

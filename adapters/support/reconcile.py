@@ -1,12 +1,13 @@
-"""Adding what is missing of a transcript that an agent hands over again as a whole."""
+"""Recording what is missing of a transcript that an agent passes as a whole, again and again."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from mnemolog.adapters.support.store_access import sessions_of
 from mnemolog.application.retry_on_conflict import retry_on_conflict
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
@@ -15,10 +16,7 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import checked_key, new_turn
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import NewTurn
-
-if TYPE_CHECKING:
-    from mnemolog.application.session_service import Sessions
-    from mnemolog.session import Session
+from mnemolog.session import Session
 
 PAGE: Final = 1_000
 _FIELDS: Final = ("speaker", "said_at", "tool_calls", "metadata")
@@ -26,11 +24,19 @@ _FIELDS: Final = ("speaker", "said_at", "tool_calls", "metadata")
 Message = tuple[TurnRecorded, str | None]
 
 
-def reconcile(session: Session, sessions: Sessions, messages: Sequence[Mapping[str, Any] | NewTurn]) -> list[Turn]:
-    """Record what is missing of `messages`. See `Session.reconcile`."""
+def reconcile(session: Session, messages: Sequence[Mapping[str, Any] | NewTurn]) -> list[Turn]:
+    """Record the messages of a whole transcript that the session does not see yet. Return the turns added.
+
+    Each message is a mapping with `role` and `text` (or `content`), and the other arguments of `Session.record`; or
+    a `NewTurn`, whose `session` is ignored. Messages are compared with the turns that the session sees: by key where
+    they have one, else by role and text. Missing ones are added at the end, in the order given, in one transaction.
+    If the messages have keys, or are only ever added at the end, passing the same transcript again adds nothing;
+    docs/sessions.md has the rule. Raises as `Session.record` does, and `LimitExceeded` beyond 10,000 messages.
+    """
     if len(messages) > TURNS_PER_CALL_MAX:
         raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
     wanted = [_message(place, message) for place, message in enumerate(messages)]
+    sessions = sessions_of(session)
 
     def record_missing() -> list[Turn]:
         version = sessions.version(session.id)
@@ -45,13 +51,13 @@ def missing(seen: Sequence[Turn], wanted: Sequence[Message]) -> list[Message]:
     """Return those of `wanted` that `seen` lacks, in their order.
 
     The two are aligned by their longest common runs (Ratcliff and Obershelp, as `difflib` does it), so that
-    a sentence that is said twice is there twice. What the alignment leaves over is there too, if `seen` has
-    it out of order, behind where the transcript begins: that is where a message which was missing in the
-    middle has been put before. A key that `seen` has counts as there wherever it is.
+    a sentence that is said twice is recorded twice. A message that the alignment leaves over is not missing if
+    `seen` has it out of order, after the start of the transcript: an earlier call recorded a message that was
+    missing in the middle there. A message whose key is in `seen` is never missing.
     """
-    there = {turn.key for turn in seen if turn.key is not None} & {key for _, key in wanted}
-    unkeyed = [(turn, key) for turn, key in wanted if key not in there]
-    left = [(turn.role.value, turn.text) for turn in seen if turn.key not in there]
+    known_keys = {turn.key for turn in seen if turn.key is not None} & {key for _, key in wanted}
+    unkeyed = [(turn, key) for turn, key in wanted if key not in known_keys]
+    left = [(turn.role.value, turn.text) for turn in seen if turn.key not in known_keys]
     right = [(turn.role, turn.text) for turn, _ in unkeyed]
     opcodes = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
     begins = next((start for tag, start, _, _, _ in opcodes if tag == "equal"), len(left))

@@ -11,8 +11,10 @@ from mnemolog.application.session_service import Sessions
 from mnemolog.domain.clock import Clock
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
+from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql import opening
 from mnemolog.projections.sql.projection import SqlProjection
+from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
 Followed = TypeVar("Followed", bound=SqlProjection)
@@ -25,9 +27,19 @@ def log_of(store: MemoryStore) -> EventLog:
     return store.parts.log
 
 
-def sessions_of(store: MemoryStore) -> Sessions:
+def sessions_of(of: MemoryStore | Session) -> Sessions:
     """Return the sessions of a store: what they see as it is in the log, originals of turns included."""
-    return store.parts.sessions
+    return of._sessions if isinstance(of, Session) else of.parts.sessions
+
+
+def recalls_of(session: Session) -> Recalls:
+    """Return the recalls of the store that a session is in."""
+    return session._recalls
+
+
+def discard_prefetch(session: Session) -> None:
+    """Drop what was prefetched for a session, whether or not it has been answered."""
+    session._prefetcher.discard(session.id)
 
 
 def with_pools(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, WorkerPools]:

@@ -72,14 +72,9 @@ class AsyncSession(AsyncMemoryView[Session]):
         return self._of.scope
 
     record = in_write_pool(Session.record)
-    reconcile = in_write_pool(Session.reconcile)
     recall = in_recall_pool(Session.recall)
-    context_for = in_recall_pool(Session.context_for)
     turns = in_read_pool(Session.turns)
     rewind = in_write_pool(Session.rewind)
-    undone = in_read_pool(Session.undone)
-    mark_undone = in_write_pool(Session.mark_undone)
-    rewind_to_transcript = in_write_pool(Session.rewind_to_transcript)
     preview_rewind = in_write_pool(Session.preview_rewind)
     preview_restore = in_write_pool(Session.preview_restore)
     branch = wrapped(lambda of, pools: AsyncSession(of, pools), in_write_pool(Session.branch))

@@ -165,10 +165,10 @@ def rewind(
     return work
 
 
-def settle_undone(
+def resolve_pending_undo(
     session_id: str, states: SessionStates, *, turns: int, expected: Version
 ) -> Callable[[Transaction], None]:
-    """Hide the last `turns` turns, if any, and note that no more was taken back. One that has ended ends again.
+    """Hide the last `turns` turns, if any, and clear the flag of a pending undo. A session that has ended ends again.
 
     Raises `WrongExpectedVersion` where anything was appended to the session since `expected`.
     """
@@ -178,7 +178,7 @@ def settle_undone(
         resumed = decide_in(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
         if turns:
             rewind(session_id, states, to=None, turns=turns)(tx)
-        decide_in(tx, session_id, states, partial(pending_undo.settle_undone, session_id))
+        decide_in(tx, session_id, states, partial(pending_undo.resolve, session_id))
         if resumed:
             decide_in(tx, session_id, states, partial(session.end, session_id, reason=LATE))
 

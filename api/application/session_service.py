@@ -190,15 +190,15 @@ class Sessions:
         _check_one_of(turns, to)
         return len(self.log.transact(commands.rewind(session_id, self.states, to=to, turns=turns)))
 
-    def mark_undone(self, session_id: str, *, agent: str) -> None:
-        """Resume a session for its agent, whatever it is, and note that turns of it were taken back."""
+    def flag_pending_undo(self, session_id: str, *, agent: str) -> None:
+        """Resume a session for `agent`, and record that turns of it were undone, but not which."""
         resume = self._switch(session_id, reason=SwitchReason.RESUME, session=session_id, agent=agent)
-        mark = commands.decide(session_id, self.states, partial(pending_undo.mark_undone, session_id))
-        self.log.transact(lambda tx: (resume(tx), mark(tx)))
+        flag = commands.decide(session_id, self.states, partial(pending_undo.flag, session_id))
+        self.log.transact(lambda tx: (resume(tx), flag(tx)))
 
-    def settle_undone(self, session_id: str, *, turns: int, expected: Version) -> None:
-        """Hide the last `turns` turns, and that is all. Raises `WrongExpectedVersion` where `expected` is outdated."""
-        self.log.transact(commands.settle_undone(session_id, self.states, turns=turns, expected=expected))
+    def resolve_pending_undo(self, session_id: str, *, turns: int, expected: Version) -> None:
+        """Hide the last `turns` turns and clear the flag. Raises `WrongExpectedVersion`."""
+        self.log.transact(commands.resolve_pending_undo(session_id, self.states, turns=turns, expected=expected))
 
     def take_back(self, session_id: str) -> RecordedEvent | None:
         """Hide the last turn that a session sees, and return it; None where it sees none. Nobody else gets it."""

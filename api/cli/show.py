@@ -69,9 +69,11 @@ def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = 
 
     Example: mnemolog reconcile memory/ trip transcript.json
     """
+    from mnemolog.adapters.support.reconcile import reconcile as record_missing
+
     messages = messages_in(file)
     with opened_session(store, session) as opened:
-        added = opened.reconcile(messages)
+        added = record_missing(opened, messages)
         answer = out.Reconciled(session=opened.id, messages=len(messages), added=added)
     out.answer(answer, out.show_reconciled, as_json=as_json)
 

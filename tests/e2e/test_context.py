@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from mnemolog import InvalidInput, MemoryStore
-from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, line_of
+from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, context_for, line_of
+from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, rewind_to_transcript
 from tests.support import WAIT_S, HashEncoder
 
 
@@ -55,7 +56,7 @@ def now(store, old):
 
 def texts(session, message, **how):
     how = {"scope": "acme", "fresh": True, "wait_s": WAIT_S, **how}
-    return [hit.text for hit in session.context_for(message, **how)]
+    return [hit.text for hit in context_for(session, message, **how)]
 
 
 def test_what_answers_the_message_is_called_to_mind_within_the_scope(store, now):
@@ -122,10 +123,10 @@ def test_what_was_hidden_is_left_out_here_and_where_it_was_said(store, old, now,
 def test_nothing_that_a_session_sees_is_called_to_mind_while_it_is_open_what_was_undone(store, old, now):
     """Others are as they were, and so is it when that is settled."""
     now.record("user", "The red boat is mine.")
-    now.mark_undone()
+    flag_pending_undo(now)
     assert "The red boat is mine." not in texts(now, "the red boat")
     assert "The red boat is in the harbour." in texts(now, "the red boat")
-    now.rewind_to_transcript([{"role": "user", "content": "The red boat is mine."}])
+    rewind_to_transcript(now, [{"role": "user", "content": "The red boat is mine."}])
     assert "The red boat is mine." in texts(now, "the red boat")
 
 
@@ -144,6 +145,6 @@ def test_what_cannot_be_asked_is_refused_and_a_long_message_is_cut(now):
 def test_a_turn_as_a_line_says_when_and_who(store, now):
     """Cut where it is long."""
     now.record("user", "A very long story.", speaker="Alice")
-    (hit,) = [hit for hit in now.context_for("long story", scope="acme", fresh=True) if hit.session == "now"]
+    (hit,) = [hit for hit in context_for(now, "long story", scope="acme", fresh=True) if hit.session == "now"]
     assert line_of(hit) == f"- {hit.said_at:%Y-%m-%d} Alice: A very long story."
     assert line_of(hit, chars_max=6).endswith("Alice: A very…")

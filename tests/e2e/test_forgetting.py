@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, NewTurn, UnknownSession
 from mnemolog.adapters.importers import import_files
+from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.audit.receipt_audit import Verdict
 from mnemolog.cli.app import application
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
@@ -241,7 +242,7 @@ def test_a_transcript_with_keys_does_not_bring_back_what_was_forgotten(told):
     """Reconciling adds what is new, and only that."""
     told.forget(positions=positions(told, "a")[:3])
     messages = [{"role": "user", "text": f"a says quokka {n}", "key": f"a{n}"} for n in range(6)]
-    added = told.session("a").reconcile([*messages, {"role": "user", "text": "new", "key": "new"}])
+    added = reconcile(told.session("a"), [*messages, {"role": "user", "text": "new", "key": "new"}])
     assert [turn.text for turn in added] == ["new"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -18,7 +19,15 @@ from mnemolog import (
     restore_backup,
 )
 from mnemolog.adapters.hermes.backup import backup_beside
-from mnemolog.adapters.support.rewind_to_transcript import LOOKED_BACK_MAX
+from mnemolog.adapters.support.context import context_for
+from mnemolog.adapters.support.reconcile import reconcile
+from mnemolog.adapters.support.rewind_to_transcript import (
+    LOOKED_BACK_MAX,
+    flag_pending_undo,
+    has_pending_undo,
+    rewind_to_transcript,
+)
+from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.domain.errors import SwitchRefused
 from mnemolog.domain.events import SessionSwitched
 
@@ -45,7 +54,7 @@ def converse(session, *users):
         for text in users
         for role in ("user", "assistant")
     ]
-    session.reconcile(messages)
+    reconcile(session, messages)
     return messages
 
 
@@ -142,11 +151,11 @@ def test_what_the_transcript_has_no_more_is_hidden(store, undone):
     """With all that was answered to it; it stays in the log."""
     session = store.start_session("one", session_id="one")
     messages = converse(session, "a", "b", "c")
-    session.mark_undone()
-    assert session.undone()
+    flag_pending_undo(session)
+    assert has_pending_undo(session)
     left = messages[: len(messages) - 2 * undone]
-    assert session.rewind_to_transcript([*left, {"role": "user", "content": "next"}], before="next") == 2 * undone
-    assert not session.undone()
+    assert rewind_to_transcript(session, [*left, {"role": "user", "content": "next"}], before="next") == 2 * undone
+    assert not has_pending_undo(session)
     assert seen(store, "one") == [message["content"] for message in left]
     assert len(store.turns("one")) == 6
 
@@ -156,25 +165,25 @@ def test_texts_may_be_in_parts_or_turns_and_a_transcript_without_what_comes_next
     session = store.start_session("one", session_id="one")
     converse(session, "a\nb", "c")
     parts = {"role": "user", "content": ["a", {"type": "image"}, {"type": "text", "text": "b"}]}
-    assert session.rewind_to_transcript([parts]) == 2
-    assert session.rewind_to_transcript([NewTurn(session="", role="user", text="a\nb")]) == 0
+    assert rewind_to_transcript(session, [parts]) == 2
+    assert rewind_to_transcript(session, [NewTurn(session="", role="user", text="a\nb")]) == 0
     with pytest.raises(InvalidInput, match=r"messages\[1\]"):
-        session.rewind_to_transcript([parts, "text"])
-    assert session.rewind_to_transcript([{"role": "user", "content": "[a summary]"}]) == 0
-    assert session.rewind_to_transcript([]) == 2
+        rewind_to_transcript(session, [parts, "text"])
+    assert rewind_to_transcript(session, [{"role": "user", "content": "[a summary]"}]) == 0
+    assert rewind_to_transcript(session, []) == 2
 
 
 def test_the_doubt_is_in_the_log_and_goes_along_with_a_branch(store, folder):
     """For any process; it is no value that others see, or can set."""
     session = store.start_session("one", session_id="one", agent="a")
     messages = converse(session, "a", "b")
-    session.mark_undone()
-    session.mark_undone()
+    flag_pending_undo(session)
+    flag_pending_undo(session)
     branch = store.switch("two", reason="branch", agent="a", session="one")
     with MemoryStore.open(folder, model=None, background=False) as other:
-        assert other.session("two").undone()
-        assert other.session("two").rewind_to_transcript(messages[:2]) == 2
-    assert (session.undone(), branch.undone()) == (True, False)
+        assert has_pending_undo(other.session("two"))
+        assert rewind_to_transcript(other.session("two"), messages[:2]) == 2
+    assert (has_pending_undo(session), has_pending_undo(branch)) == (True, False)
     assert session.keys() == []
     assert session.all() == {}
     with pytest.raises(InvalidInput):
@@ -185,9 +194,9 @@ def test_a_session_that_has_ended_is_settled_and_stays_ended(store):
     """Its last turn may come after its end."""
     session = store.start_session("one", session_id="one")
     messages = converse(session, "a", "b")
-    session.mark_undone()
+    flag_pending_undo(session)
     session.end()
-    assert session.rewind_to_transcript(messages[:2]) == 2
+    assert rewind_to_transcript(session, messages[:2]) == 2
     assert seen(store, "one") == ["a", "re a"]
     with pytest.raises(SessionAlreadyEnded):
         session.record("user", "c")
@@ -206,7 +215,7 @@ def test_what_others_record_meanwhile_does_not_shift_what_is_hidden(store, monke
         return found
 
     monkeypatch.setattr(type(session), "turns", meanwhile)
-    assert session.rewind_to_transcript(messages[:2]) == 3
+    assert rewind_to_transcript(session, messages[:2]) == 3
     assert seen(store, "one") == ["a", "re a"]
 
 
@@ -214,8 +223,8 @@ def test_only_so_many_turns_are_compared(store):
     """A session may be longer than anybody remembers."""
     session = store.start_session("one", session_id="one")
     store.record_many([NewTurn(session="one", role="user", text=str(n)) for n in range(LOOKED_BACK_MAX + 5)])
-    assert session.rewind_to_transcript([{"role": "user", "text": "4"}]) == 0
-    assert session.rewind_to_transcript([{"role": "user", "text": "5"}]) == LOOKED_BACK_MAX - 1
+    assert rewind_to_transcript(session, [{"role": "user", "text": "4"}]) == 0
+    assert rewind_to_transcript(session, [{"role": "user", "text": "5"}]) == LOOKED_BACK_MAX - 1
 
 
 # Copies for a backup that copies files.
@@ -236,16 +245,19 @@ def test_a_copy_beside_the_store_restores_and_is_replaced_by_the_next_one(store,
 
 
 def test_the_same_for_asyncio(folder):
-    """Every method is there, to be awaited."""
+    """The functions run in the worker pools of the store."""
 
     async def main():
         async with AsyncMemoryStore.open(folder, model=None, background=False) as store:
-            one = await store.enter("one")
+            await store.enter("one")
             await store.record_many(late("a", "b"), reopen_ended=True)
-            await one.mark_undone()
-            assert await one.undone()
-            assert await one.rewind_to_transcript([{"role": "user", "text": "a"}]) == 1
-            two = await store.enter("two", left="one")
-            return [hit.text for hit in await two.context_for("a", scope="")]
+            blocking, pools = with_pools(store)
+            session = blocking.session("one")
+            await pools.write(partial(flag_pending_undo, session))
+            assert await pools.read(partial(has_pending_undo, session))
+            assert await pools.write(partial(rewind_to_transcript, session, [{"role": "user", "text": "a"}])) == 1
+            await store.enter("two", left="one")
+            found = await pools.recall(partial(context_for, blocking.session("two"), "a", scope=""))
+            return [hit.text for hit in found]
 
     assert asyncio.run(main()) == ["a"]

@@ -14,6 +14,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
+from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.domain.errors import EncodingFailed, StoreForked
 from mnemolog.projections import projector
 from mnemolog.projections.projector_status import PROJECTORS
@@ -300,8 +301,8 @@ def test_the_tail_is_written_when_it_is_large(folder):
     with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
         store.start_session("s", session_id="s")
         for n in range(5):
-            store.session("s").reconcile(
-                [{"role": "user", "text": f"tea {n} {m}", "key": f"{n}.{m}"} for m in range(1_000)]
+            reconcile(
+                store.session("s"), [{"role": "user", "text": f"tea {n} {m}", "key": f"{n}.{m}"} for m in range(1_000)]
             )
         head = store.head().position
     with MemoryStore.open(folder, model=HashEncoder(dimension=16)) as store:

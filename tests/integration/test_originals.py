@@ -17,6 +17,7 @@ from mnemolog import (
     SessionAlreadyEnded,
     UnknownSession,
 )
+from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.adapters.support.store_access import sessions_of
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import BLOB_BYTES_MAX
@@ -99,7 +100,7 @@ def test_a_retry_with_another_original_is_another_turn(store):
 def test_reconcile_records_originals(store):
     """Those of new turns, as it does with everything else they have."""
     session = store.start_session("s", session_id="s")
-    assert len(session.reconcile([turn("s", "one", b"1"), turn("s", "two", b"2")])) == 2
+    assert len(reconcile(session, [turn("s", "one", b"1"), turn("s", "two", b"2")])) == 2
     assert [original_of(found.event).data for found in sessions_of(store).seen("s")] == [b"1", b"2"]
 
 

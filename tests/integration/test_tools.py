@@ -9,6 +9,7 @@ import pytest
 
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
 from mnemolog.adapters.support.agent_tools import TOOLS, Answer, Memory, Refusal, conversation_tools, offered
+from mnemolog.adapters.support.context import context_for
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def conversing(folder):
         store.start_session("other", session_id="other", scope="acme/bob").record("user", "Bob has a boat.")
 
         def recall(query):
-            return session.context_for(query, scope="acme/alice", fresh=True)
+            return context_for(session, query, scope="acme/alice", fresh=True)
 
         yield conversation_tools(recall, lambda text: session.record("assistant", text).text, prefix="my_")
 

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from mnemolog import MISSING, NewTurn
+from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.domain import errors
 from tests.faults.simulation.model import SECOND, SessionThen
 from tests.faults.simulation.world import SCOPES, SESSIONS_MAX, Mismatch, World, agree
@@ -93,9 +94,9 @@ class Conversations(World):
         messages = [{"role": "user", "text": text} for text in [*texts, *added]]
         if added:
             facts = [do(self.model.said, then.name, text) for text in added]
-            self.change(then, lambda: session.reconcile(messages), *facts)
+            self.change(then, lambda: reconcile(session, messages), *facts)
         else:
-            self.append(lambda: session.reconcile(messages))
+            self.append(lambda: reconcile(session, messages))
         return then.name
 
     def set(self, which: int, key: int, value: int, ttl: int) -> str:
