@@ -84,9 +84,6 @@ NOT_YET: set[tuple[str, str]] = {
     ("application.session_service", "defaults"),
     ("observability.otel", "operations.backup_manifest"),
     ("operations.restore", "store"),
-    ("session", "adapters.support.context"),
-    ("session", "adapters.support.reconcile"),
-    ("session", "adapters.support.rewind_to_transcript"),
 }
 """Imports that are still to be removed: module, imported module."""
 
