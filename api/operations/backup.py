@@ -1,7 +1,7 @@
-"""Making a backup of a store that is in use: indexes first, the log last, the content keys apart.
+"""Backing up a store that is in use: indexes first, the log last, the content keys apart.
 
-In that order no index in a backup can have read more than its log holds. It is built beside its final place and
-renamed when every byte is durable: a folder of that name is a whole backup, or there is none.
+In that order no index in a backup can have read more than its log has. A backup is built beside its final path and
+renamed when every byte is durable: a folder of that name is a complete backup, or does not exist.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
 
 LOOKS_MAX: Final = 5
-"""How often the segments are looked through again, because some were merged into others meanwhile."""
+"""How often the segments are listed again, because some were merged meanwhile."""
 _TEMPORARY: Final = "backup"
 _NO_KEYS: Final = (
-    f"The content keys ({KEYS_FILE}) are not in this backup: without a copy of them nobody can ever read what was said "
-    "in it. `--keys FOLDER` copies them, to another place than the backup."
+    f"The content keys ({KEYS_FILE}) are not in this backup: without a copy of them its content can "
+    "never be read. `--keys FOLDER` copies them, to another place than the backup."
 )
 
 
@@ -46,17 +46,17 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     log_id: str
     head: Position
-    """How far the log in it goes."""
+    """The last position of its log."""
     digest: str
     created_at: datetime
     files: int
     bytes: int
     left_out: tuple[str, ...]
-    """Indexes that could not be copied, and why. They can be made anew from the log."""
+    """Indexes that could not be copied, and why. They can be rebuilt from the log."""
     keys: str | None
-    """Where the content keys were copied to; None if the store has none, or they were not asked for."""
+    """Where the content keys were copied to; None if the store has none, or no folder was given."""
     notes: tuple[str, ...]
-    """What whoever keeps the backup has to know."""
+    """What the keeper of the backup has to know."""
     seconds: float
 
 
@@ -83,7 +83,7 @@ def make_backup(
             if projections:
                 made.copy_projections()
             manifest = made.finish(log, needs_keys=(store / KEYS_FILE).exists())
-            # Behind the log, so that every key it needs is there; before the name, so that no backup is without.
+            # After the log, so that no key it needs is missing; before the rename, so that no backup is without keys.
             kept = None if keys is None else copy_keys(store, keys, log_id=log_id)
             manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
     except errors.MnemologError as error:
@@ -109,7 +109,7 @@ def make_backup(
 
 
 class _Backup:
-    """A backup that is being made."""
+    """A backup in progress."""
 
     def __init__(self, store: Path, folder: Path, progress: Progress | None, *, total: int) -> None:
         self._store, self._folder, self._progress = store, folder, progress
@@ -127,7 +127,7 @@ class _Backup:
                     break
 
     def finish(self, log: EventLog, *, needs_keys: bool) -> BackupManifest:
-        """Copy the log, and write what the backup is."""
+        """Copy the log, and write the manifest."""
         copied = self._folder / LOG_FILE
         log.copy_to(copied, moved=self._moved)
         head = head_of_copy(copied)
@@ -168,7 +168,7 @@ class _Backup:
             self._leave_out(source.relative_to(self._store).as_posix(), error)
 
     def _copy_segment(self, part: Path, target: Path) -> bool:
-        """Copy a segment, its manifest last. False: it is gone, merged into another that is there by now."""
+        """Copy a segment, its manifest last. False: it was merged into another segment that exists by now."""
         try:
             names = sorted(read_manifest(part).files)
             for name in (*names, MANIFEST_FILE):
@@ -192,7 +192,7 @@ class _Backup:
 
 
 def _refuse_inside(store: Path, target: Path, keys: Path | None) -> None:
-    """Raise `BackupRefused` where a folder lies in another that it must not lie in."""
+    """Raise `BackupRefused` if a folder is inside another that it must not be in."""
     inside, around = target.resolve(), store.resolve()
     if inside.is_relative_to(around):
         raise errors.BackupRefused(target, "it is in the store's own folder")

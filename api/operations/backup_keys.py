@@ -1,7 +1,7 @@
-"""The copy of a store's content keys: in a folder of its own, always the newest alone.
+"""The copy of a store's content keys, in a folder of its own. Only the newest copy is kept.
 
-Older copies are not kept: a key that was destroyed since, to have content forgotten, would live on in them. Older
-backups need no older keys, for keys are only added or destroyed.
+An older copy would still have keys that were destroyed since, to forget content. Older backups need no older keys,
+because keys are only added or destroyed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COPIES: Final = "keys-*.db"
 
 
 def require_keys_folder(folder: Path, log_id: str) -> None:
-    """Raise `BackupRefused` unless the folder is new, empty, or has the keys of this very log."""
+    """Raise `BackupRefused` unless the folder is new, empty, or has the keys of this log."""
     with mapped_to_store_errors(folder):
         if not (folder / KEYS_NOTE_FILE).exists():
             manifests.require_free(folder)
@@ -33,9 +33,9 @@ def require_keys_folder(folder: Path, log_id: str) -> None:
 
 
 def copy_keys(store: Path, folder: Path, *, log_id: str) -> Path | None:
-    """Copy the keys of a store into `folder`, and return where they are; None where the store has none.
+    """Copy the keys of a store into `folder`, and return their path; None if the store has none.
 
-    The note beside them is replaced in one step and names the file: whatever cuts this off, one copy is whole.
+    The note beside them names the file and is replaced in one step: after a crash at any point, one copy is complete.
     """
     source = store / KEYS_FILE
     if not source.exists():

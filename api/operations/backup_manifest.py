@@ -1,4 +1,4 @@
-"""What a backup says of itself: `backup.json`, written last. A folder without it was never finished."""
+"""The manifest of a backup: `backup.json`, written last. A folder without it is incomplete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BackupFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which log a backup is of, how far it goes, and every file of it."""
+    """The log that was backed up, its head, and every file of the backup."""
 
     format: int
     mnemolog: str
@@ -53,7 +53,7 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeysNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies beside a copy of the content keys."""
+    """The note beside a copy of the content keys."""
 
     format: int
     log_id: str
@@ -70,7 +70,7 @@ def this_version() -> str:
 
 
 def read(backup: Path) -> BackupManifest:
-    """Return what a backup says of itself. Raises `BackupUnusable`."""
+    """Return the manifest of a backup. Raises `BackupUnusable`."""
     found = _said(backup / BACKUP_FILE, BackupManifest, shown=backup)
     if found.format != FORMAT:
         raise errors.BackupUnusable(backup, f"it has format {found.format}, this mnemolog reads {FORMAT}")
@@ -82,7 +82,7 @@ def read(backup: Path) -> BackupManifest:
 
 
 def read_keys_note(folder: Path) -> KeysNote:
-    """Return what is said of the keys in a folder. Raises `BackupUnusable`."""
+    """Return the note on the keys in a folder. Raises `BackupUnusable`."""
     return _said(folder / KEYS_NOTE_FILE, KeysNote, shown=folder)
 
 
@@ -98,13 +98,13 @@ def _said(path: Path, kind: type[Said], *, shown: Path) -> Said:
 
 
 def copy_file(source: Path, target: Path, *, moved: Moved = lambda _: None) -> None:
-    """Copy a file that nobody changes into a new one, durably. For databases there is `copy_database`."""
+    """Copy a file that does not change into a new one, durably. For databases use `copy_database`."""
     make_folder(target.parent)
     write_pieces(target, _pieces(source, moved))
 
 
 def described(root: Path, path: Path) -> BackupFile:
-    """Return what a manifest says of a file below `root` that nobody has open."""
+    """Return the manifest entry of a file below `root` that is not open anywhere."""
     digest, size = sha256(), 0
     for piece in _pieces(path, lambda _: None):
         digest.update(piece)

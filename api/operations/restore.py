@@ -1,6 +1,6 @@
 """Restoring a backup into a new folder: every byte checked, then the history, then one rename.
 
-Until that rename the folder does not exist: who is killed on the way has restored nothing.
+Until that rename the folder does not exist: a restore that is killed has restored nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     check: Check
     log_id: str
     head: Position
-    """How far the restored log goes. What was recorded after the backup is not in it."""
+    """The last position of the restored log. Events recorded after the backup are not in it."""
     digest: str
     created_at: datetime
     """When the backup was made."""
@@ -57,7 +57,7 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     keys: bool
     """Whether content keys were restored with it."""
     erasures: int
-    """Requests to forget, of those that were handed in, that the backup did not know: its content is gone again."""
+    """Requests to forget, of those given, that the backup did not have: their content is forgotten again."""
     notes: tuple[str, ...]
     seconds: float
 
@@ -76,11 +76,10 @@ def restore_backup(
     """Restore the backup in the folder `backup` as a store in the new folder `path`.
 
     The size and SHA-256 of every file are compared with `backup.json`, whatever the check. Then the history:
-    `full` follows every link from the first event, `quick` looks at both ends. The manifests of the segments
-    and `backup.json` are asked as witnesses. `keys` is the folder of the content keys (`MemoryStore.backup`).
-    What was forgotten since the backup is forgotten in it too, before anybody can open it, as far as it is told:
-    `erasures` are those of the store (`MemoryStore.erasures`), kept elsewhere. They need the keys.
-    `dry_run` does all of it but the last rename, and needs as much room beside `path` meanwhile.
+    `full` verifies every link from the first event, `quick` both ends. The manifests of the segments and `backup.json`
+    are witnesses. `keys` is the folder of the content keys (`MemoryStore.backup`). `erasures` are the requests to
+    forget since the backup (`MemoryStore.erasures`), kept elsewhere: they are carried out before the store can be
+    opened, and need the keys. `dry_run` does everything but the last rename, and needs as much disk space.
 
     Raises `BackupUnusable` for files that are not as they were written, `LogDamaged` for a history that does not
     hold, `BackupRefused` for a `path` that is there and not empty, `NetworkFilesystem`, `StoreNotWritable`,
@@ -89,7 +88,7 @@ def restore_backup(
     if check not in CHECKS:
         raise errors.InvalidInput("check", f"{check!r} is none of {', '.join(CHECKS)}")
     if erasures and keys is None:
-        raise errors.InvalidInput("erasures", "what is to be forgotten again is forgotten by its keys: give them too")
+        raise errors.InvalidInput("erasures", "`erasures` needs `keys`: content is erased by destroying its keys")
     began, source, folder = perf_counter(), Path(backup), Path(path)
     require_local(folder, allowed=allow_network_filesystem)
     manifest = manifests.read(source)
@@ -127,7 +126,7 @@ def restore_backup(
 
 
 def _copy(backup: Path, folder: Path, manifest: BackupManifest, progress: Progress | None) -> None:
-    """Copy every file of the backup, and judge the copy: what is opened later is what was judged."""
+    """Copy every file of the backup and check the copy, because the copy is what will be opened."""
     total, done = sum(item.size_bytes for item in manifest.files), 0
 
     def moved(size: int) -> None:
@@ -150,7 +149,7 @@ def _copy_checked(backup: Path, folder: Path, item: manifests.BackupFile, moved:
 
 
 def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: Progress | None) -> None:
-    """Judge the history, between all files being in place and anybody being able to open them."""
+    """Verify the history, after all files are in place and before the store can be opened."""
     log = EventLog.open(folder, clock=SystemClock(), create=False)
     try:
         if log.log_id != manifest.log_id:
@@ -168,7 +167,7 @@ def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: P
 
 
 def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
-    """Forget what was forgotten since the backup: it must not be there for a moment once the store is."""
+    """Forget what was forgotten since the backup, before the store exists under its name."""
     if not erasures:
         return ReapplyReport(erasures=0, requested=0)
     with MemoryStore.open(folder, model=None, create=False, background=False) as store:

@@ -42,7 +42,7 @@ class Kind(StrEnum):
     VERSION = "version"
     """A stream skips or repeats a version."""
     UNDECODABLE = "undecodable"
-    """The bytes do not fit the topic, or nobody knows the topic."""
+    """The bytes do not fit the topic, or the topic is unknown."""
     WITNESS = "witness"
     """Something that remembers the log at this position remembers it differently."""
     SEALED = "sealed"

@@ -52,8 +52,8 @@ def open_engine(
 
 @contextmanager
 def opened(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iterator[ProjectionDatabase]:
-    """Give the database at `path`, as it is, and close it at the end."""
-    engine = open_engine(path, busy_timeout_s=busy_timeout_s)
+    """Give the existing database at `path`, as it is, and close it at the end."""
+    engine = sqlite.create_engine(path, synchronous="NORMAL", busy_timeout_s=busy_timeout_s)
     try:
         yield ProjectionDatabase(engine, path)
     finally:
