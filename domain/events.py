@@ -231,7 +231,7 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class ForgetTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one stream whose content is to be forgotten."""
 
     stream: str
@@ -249,7 +249,7 @@ class ForgetRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
     topic: ClassVar[str] = "forget.requested.v1"
 
     id: str
-    targets: list[Target]
+    targets: list[ForgetTarget]
     reason: str = ""
 
 

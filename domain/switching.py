@@ -67,7 +67,7 @@ INHERITING: Final = frozenset({SwitchReason.BRANCH, SwitchReason.COMPRESS, Switc
 """A session that is started for one of these reasons continues the one that is left."""
 
 
-class Switch(msgspec.Struct, frozen=True, kw_only=True):
+class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to switch."""
 
     agent: str
@@ -111,7 +111,7 @@ def left_by(agent: AgentState | None, *, reason: SwitchReason, to: str) -> str |
 
 
 def switch(
-    asked: Switch,
+    asked: SwitchRequest,
     *,
     agent: AgentState | None,
     old: SessionState | None,
@@ -146,7 +146,9 @@ def switch(
     return [*changes, Addressed(agent_stream(asked.agent), _switched(asked))]
 
 
-def branch(asked: Switch, *, old: SessionState | None, new: SessionState | None, head: Position) -> list[Addressed]:
+def branch(
+    asked: SwitchRequest, *, old: SessionState | None, new: SessionState | None, head: Position
+) -> list[Addressed]:
     """Decide to start `to` as a branch of `from`, where the agent stays. A retry writes nothing.
 
     Raises as `switch` with the reason `branch` does.
@@ -161,7 +163,7 @@ def branch(asked: Switch, *, old: SessionState | None, new: SessionState | None,
     return [Addressed(session.session_stream(asked.to), started)]
 
 
-def _check_combination(asked: Switch) -> None:
+def _check_combination(asked: SwitchRequest) -> None:
     reason = asked.reason
     if asked.from_ is None and reason not in _WITHOUT_FROM:
         raise SwitchRefused(reason.value, "the agent is in no session; use 'new' or 'resume', or name the one to leave")
@@ -176,7 +178,7 @@ def _check_combination(asked: Switch) -> None:
         raise SwitchRefused(reason.value, "leave out `at`, or use 'branch' or 'rewind'")
 
 
-def _in_place(asked: Switch, state: SessionState | None, *, head: Position) -> list[Addressed]:
+def _in_place(asked: SwitchRequest, state: SessionState | None, *, head: Position) -> list[Addressed]:
     match asked.reason:
         case SwitchReason.RESUME:
             events = session.resume(asked.to, state)
@@ -188,7 +190,9 @@ def _in_place(asked: Switch, state: SessionState | None, *, head: Position) -> l
     return [Addressed(session.session_stream(asked.to), event) for event in events]
 
 
-def _started(asked: Switch, old: SessionState | None, new: SessionState | None, *, head: Position) -> SessionStarted:
+def _started(
+    asked: SwitchRequest, old: SessionState | None, new: SessionState | None, *, head: Position
+) -> SessionStarted:
     """Return the start of `to`. Where `at` is left out, a retry means the position of its first try."""
     inherited = "" if old is None else old.started.name  # Empty as well where it is forgotten.
     name = asked.name if asked.name is not None else inherited or asked.to
@@ -206,5 +210,5 @@ def _started(asked: Switch, old: SessionState | None, new: SessionState | None, 
     return msgspec.structs.replace(started, reason=asked.reason.value, parent=old.session, branched_at=at)
 
 
-def _switched(asked: Switch) -> SessionSwitched:
+def _switched(asked: SwitchRequest) -> SessionSwitched:
     return SessionSwitched(from_=asked.from_, to=asked.to, reason=asked.reason.value)

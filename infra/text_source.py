@@ -45,7 +45,7 @@ _EXPLAINED_BYTES_MAX: Final = 16 << 20
 _FAILURES: Final = (*UNDECODABLE, RecursionError)
 
 
-class Source:
+class TextSource:
     """An open file. What concerns the whole file raises `ImportRefused`; a bad line goes to `refuse`."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Source:
             self._raw.close()
             raise
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> TextSource:
         return self
 
     def __exit__(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from mnemolog.adapters.importers.fields import DEFAULT_FIELDS
 from mnemolog.adapters.importers.formats import claude_code, codex, openai
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_source import BrokenDocument, Source, decode, elements
+from mnemolog.infra.text_source import BrokenDocument, TextSource, decode, elements
 
 JSONL: Final = "jsonl"
 CLAUDE_CODE: Final = "claude-code"
@@ -23,11 +23,11 @@ def detect_format(path: Path) -> str:
 
     Raises `ImportRefused` when it is none of them or cannot be read.
     """
-    with Source(path) as source:
+    with TextSource(path) as source:
         return format_of(source)
 
 
-def format_of(source: Source) -> str:
+def format_of(source: TextSource) -> str:
     """Return the format of an open file. A file without anything in it counts as JSON Lines."""
     filled = [line for line in source.head if line.strip()]
     if not filled:
@@ -66,7 +66,7 @@ def _lines_format(rows: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _document_format(source: Source) -> str | None:
+def _document_format(source: TextSource) -> str | None:
     try:
         value = decode(source.document())
     except InvalidInput:
@@ -74,7 +74,7 @@ def _document_format(source: Source) -> str | None:
     return _lines_format([value]) if isinstance(value, dict) else None
 
 
-def _array_format(source: Source) -> str:
+def _array_format(source: TextSource) -> str:
     try:
         items = elements(source.document())
     except BrokenDocument as error:
@@ -108,7 +108,7 @@ def _why_bad(line: bytes) -> str:
     return "the first line is no JSON object"
 
 
-def _unknown(source: Source, why: str) -> ImportRefused:
+def _unknown(source: TextSource, why: str) -> ImportRefused:
     return ImportRefused(
         source.path,
         1,

@@ -11,7 +11,7 @@ from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.formats import chatgpt, claude_code, codex, jsonl, openai
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_source import OnRefused, Progress, Source
+from mnemolog.infra.text_source import OnRefused, Progress, TextSource
 
 
 def read_turns(
@@ -51,7 +51,7 @@ def _read(
     on_refused: OnRefused | None,
     secret: bytes,
 ) -> Iterator[ImportedTurn]:
-    with Source(path, progress=progress, on_refused=on_refused, secret=secret) as source:
+    with TextSource(path, progress=progress, on_refused=on_refused, secret=secret) as source:
         found = chosen or format_of(source)
         yield from jsonl.read(source, fields) if found == JSONL else _READERS[found](source)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.turn import ImportedTurn
-from mnemolog.infra.text_source import Source
+from mnemolog.infra.text_source import TextSource
 
 
 class Compacted(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Reader(Protocol):
 MakeReader = Callable[[Path, KeyMaker], Reader]
 
 
-def turns_of(source: Source, make: MakeReader) -> Callable[[int, dict[str, Any]], list[ImportedTurn]]:
+def turns_of(source: TextSource, make: MakeReader) -> Callable[[int, dict[str, Any]], list[ImportedTurn]]:
     """Return what finds the turns of a line, and nothing else of it, in an open file."""
     reader = make(source.path, KeyMaker(source.secret))
 

@@ -28,7 +28,7 @@ from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import Checkpoint, SessionState
 from mnemolog.domain.stream_fold import Known, Past
-from mnemolog.domain.switching import Switch
+from mnemolog.domain.switching import SwitchRequest
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.projections.read_models import Turn, turn_of
@@ -245,7 +245,7 @@ class Switched(msgspec.Struct, frozen=True):
 
 
 def switch(
-    asked: Switch,
+    asked: SwitchRequest,
     states: SessionStates,
     known_agent: Known[AgentState],
     *,
@@ -293,7 +293,7 @@ def switch(
 
 
 def _made_before(
-    tx: Transaction, made: RecordedEvent, asked: Switch, states: SessionStates, *, named: bool, in_place: bool
+    tx: Transaction, made: RecordedEvent, asked: SwitchRequest, states: SessionStates, *, named: bool, in_place: bool
 ) -> Switched:
     """Return the switch that a key belongs to. Raises `DuplicateKey` if another one is asked."""
     event = made.event
@@ -309,7 +309,7 @@ def _made_before(
     return Switched(event.from_, event.to, started, [])
 
 
-def branch(asked: Switch, states: SessionStates) -> Callable[[Transaction], Switched]:
+def branch(asked: SwitchRequest, states: SessionStates) -> Callable[[Transaction], Switched]:
     """Start a session as a branch of another; the agent stays where it is."""
 
     def work(tx: Transaction) -> Switched:

@@ -20,7 +20,7 @@ from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState
-from mnemolog.domain.switching import INHERITING, Switch, SwitchReason, parse_switch_reason
+from mnemolog.domain.switching import INHERITING, SwitchReason, SwitchRequest, parse_switch_reason
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates
@@ -221,7 +221,7 @@ class Sessions:
     def branch(self, session_id: str, to: str | None, *, at: int | str | None, name: str | None) -> commands.Switched:
         """Start a session that goes on from another; no agent moves."""
         state = self.state(session_id)
-        asked = Switch(
+        asked = SwitchRequest(
             agent=state.started.agent,
             reason=SwitchReason.BRANCH,
             from_=session_id,
@@ -265,7 +265,7 @@ class Sessions:
             agent = DEFAULT_AGENT if left is None else self.state(left).started.agent
         if to is None and reason is SwitchReason.RESUME:
             raise errors.SwitchRefused(reason, "say which session to resume")
-        asked = Switch(
+        asked = SwitchRequest(
             agent=checked_label("agent", agent),
             reason=reason,
             from_=left,
@@ -281,7 +281,7 @@ class Sessions:
             asked, self.states, self._known_agent, turns=turns, in_place=in_place, named=to is not None, key=key
         )
 
-    def _keep_states_of(self, asked: Switch) -> None:
+    def _keep_states_of(self, asked: SwitchRequest) -> None:
         """Fold what is about to be left before the write lock is taken: under it the state is only looked up."""
         if asked.reason in INHERITING:
             state = self.agent(asked.agent) if asked.from_ is None else None

@@ -20,7 +20,7 @@ from mnemolog.domain.export import (
     imported,
 )
 from mnemolog.domain.row import LogRow
-from mnemolog.infra.text_source import Source
+from mnemolog.infra.text_source import TextSource
 
 Line = tuple[int, LogRow]
 """An event and the number of its line."""
@@ -28,7 +28,7 @@ Line = tuple[int, LogRow]
 
 def is_log_export(path: Path) -> bool:
     """Whether a file is the export of a log, and no conversation. Raises `ImportRefused` if it cannot be read."""
-    with Source(path) as source:
+    with TextSource(path) as source:
         first = next((line for line in source.head if line.strip()), b"")
     try:
         return isinstance(decoded(first), ExportHeader)
@@ -39,7 +39,7 @@ def is_log_export(path: Path) -> bool:
 class ExportReader:
     """The events of an export. Every line is checked before it is given; the end when the last was taken."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self._source, self._lines = source, source.lines()
         self.header = self._read_header()
         self.start = self._digest(1, self.header.digest)

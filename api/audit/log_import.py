@@ -16,13 +16,13 @@ from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra.keys.keys_file import KEYS_FILE
-from mnemolog.infra.log.engine import Identity
+from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import publish_folder, temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.text_source import Source
+from mnemolog.infra.text_source import TextSource
 from mnemolog.projections.ports import Progress
 
 BATCH_MAX: Final = 500
@@ -40,12 +40,12 @@ def import_export(source: Path, target: Path, *, progress: Progress | None) -> L
 
 def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
     final = folder.absolute()
-    with Source(source, progress=progress) as file:
+    with TextSource(source, progress=progress) as file:
         reader = ExportReader(file)
         header = reader.header
         if header.after != ORIGIN:
             raise errors.ImportRefused(source, 1, f"it begins behind position {header.after}; a new store needs all")
-        identity = Identity(header.log_id, header.log_format, Micros(header.created_at))
+        identity = LogIdentity(header.log_id, header.log_format, Micros(header.created_at))
         with temporary_folder(f"{final.name}.import", folder) as temporary:
             # Nothing is promised before the folder has its name: closing the log makes all of it durable at once.
             log = EventLog.open(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
@@ -69,7 +69,7 @@ def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImpor
         last = _checked_against(log, source, head, progress=_half(progress, first=True))
         appended = 0
         if last > head:
-            with Source(source, progress=_half(progress, first=False)) as file:
+            with TextSource(source, progress=_half(progress, first=False)) as file:
                 lacking = (line for line in ExportReader(file).events() if line[1].position > head)
                 appended = _append(log, source, lacking)
         return LogImport(
@@ -84,7 +84,7 @@ def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImpor
 
 def _checked_against(log: EventLog, source: Path, head: Position, *, progress: Progress | None) -> int:
     """Return where the export ends, having read it through: it is whole, and goes on with what the store has."""
-    with Source(source, progress=progress) as file:
+    with TextSource(source, progress=progress) as file:
         reader = ExportReader(file)
         header = reader.header
         if header.log_id != log.log_id:

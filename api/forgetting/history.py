@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS
-from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, RecordedEvent, Target, TurnRecorded
+from mnemolog.domain.events import (
+    ContentErased,
+    ForgetCompleted,
+    ForgetRequested,
+    ForgetTarget,
+    RecordedEvent,
+    TurnRecorded,
+)
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
 from mnemolog.forgetting.results import ForgettingStatus, ForgottenEvent
@@ -79,7 +86,7 @@ def status(log: EventLog) -> ForgettingStatus:
     return ForgettingStatus(requests=len(found), events=events, pending=pending)
 
 
-def _content(log: EventLog, target: Target, *, before: Position) -> Iterator[tuple[Position, str]]:
+def _content(log: EventLog, target: ForgetTarget, *, before: Position) -> Iterator[tuple[Position, str]]:
     for first, last in target.versions:
         for position, topic in log.topics(target.stream, first=first, last=last, before=before):
             if topic in CONTENT_TOPICS:

@@ -12,11 +12,11 @@ from mnemolog.domain import errors
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
     Event,
+    ForgetTarget,
     Forgotten,
     RecallServed,
     RecordedEvent,
     SessionStarted,
-    Target,
     ValueDeleted,
 )
 from mnemolog.domain.forgetting import ranges_of
@@ -27,7 +27,7 @@ from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_
 from mnemolog.domain.thread_events import ThreadCopied
 from mnemolog.domain.threads import thread_of, thread_stream
 from mnemolog.infra.keys.keyring import Keyring
-from mnemolog.infra.log.engine import Row
+from mnemolog.infra.log.engine import StagedRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.recall.receipts import RECALLS_STREAM
@@ -49,7 +49,7 @@ class Wish(NamedTuple):
 class Plan(NamedTuple):
     """What is to go. Empty where nothing of it is there any more."""
 
-    targets: list[Target]
+    targets: list[ForgetTarget]
     sessions: tuple[str, ...]
     """Sessions that go as a whole."""
     along: int = 0
@@ -88,7 +88,7 @@ class Planner:
         named = tuple(session for session in sorted(sessions) if session_stream(session) in whole)
         return Plan([target for target in targets if target.counts], named, along)
 
-    def _whole(self, stream: str) -> Target:
+    def _whole(self, stream: str) -> ForgetTarget:
         counts: Counter[str] = Counter()
         for position, version, topic, head in self._tx.reads.state_heads(stream):
             if topic in CONTENT_TOPICS and self._is_there(position, stream, version, topic, head):
@@ -96,8 +96,8 @@ class Planner:
         counts.update(row[3] for row in self._tx.rows if row[1] == stream and row[3] in CONTENT_TOPICS)
         return self._target(stream, [(1, self._tx.version(stream))], counts)
 
-    def _target(self, stream: str, versions: list[tuple[int, int]], counts: Counter[str]) -> Target:
-        return Target(stream=stream, versions=versions, series=self._keyring.series(stream), counts=dict(counts))
+    def _target(self, stream: str, versions: list[tuple[int, int]], counts: Counter[str]) -> ForgetTarget:
+        return ForgetTarget(stream=stream, versions=versions, series=self._keyring.series(stream), counts=dict(counts))
 
     def _singled(self, wish: Wish, sessions: set[str]) -> dict[str, dict[int, str]]:
         """Return the topics of single events to forget, by stream and version: those named, and receipts."""
@@ -169,7 +169,7 @@ class Planner:
                 yield Version(version), event
 
     def _decoded(
-        self, rows: list[tuple[str, int, str, bytes]], staged: Callable[[Row], bool]
+        self, rows: list[tuple[str, int, str, bytes]], staged: Callable[[StagedRow], bool]
     ) -> Iterator[tuple[tuple[str, int], Event]]:
         rows += [(row[1], row[2], row[3], bytes(row[4])) for row in self._tx.rows if staged(row)]
         for stream, version, topic, state in rows:

@@ -9,7 +9,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.domain.events import Target
+from mnemolog.domain.events import ForgetTarget
 from mnemolog.domain.position import Position
 
 
@@ -56,7 +56,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     request: str
     requested_at: datetime
     reason: str
-    targets: tuple[Target, ...]
+    targets: tuple[ForgetTarget, ...]
 
 
 class ReapplyReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import filelock
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, Target
+from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
@@ -23,9 +23,8 @@ from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request
 from mnemolog.forgetting.plan import Plan, Planner, Wish
-from mnemolog.forgetting.results import Erasure as KnownErasure
-from mnemolog.forgetting.results import ForgetReport, ReapplyReport
-from mnemolog.infra.keys.keyring import Erasure, Keyring, LeafRange
+from mnemolog.forgetting.results import Erasure, ForgetReport, ReapplyReport
+from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
@@ -99,19 +98,19 @@ class Forgetting:
         except (errors.MnemologError, OSError):  # Opening shall not fail by it, least of all to verify a damaged log.
             return
 
-    def reapply(self, erasures: Sequence[KnownErasure], *, progress: Progress | None = None) -> ReapplyReport:
+    def reapply(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """See `AdminService.reapply_erasures`."""
         self._keys()
         with self._alone(wait_s=LOCK_WAIT_S):
             requests = [ForgetRequested(id=e.request, targets=list(e.targets), reason=e.reason) for e in erasures]
-            count = self._request_again([Erasure(event.id, 0, 0, encode(event)) for event in requests])
+            count = self._request_again([KeyErasure(event.id, 0, 0, encode(event)) for event in requests])
             pending = self._carry_on(progress)
         return ReapplyReport(erasures=len(erasures), requested=count, pending=pending)
 
-    def erasures(self) -> list[KnownErasure]:
+    def erasures(self) -> list[Erasure]:
         """See `AuditService.erasures`."""
         return [
-            KnownErasure(
+            Erasure(
                 request=request.event.id,
                 requested_at=to_datetime(request.recorded.recorded_at),
                 reason=request.event.reason,
@@ -130,11 +129,11 @@ class Forgetting:
         erasure = keyring.last_erasure()
         return erasure is None or self._has_request(erasure)
 
-    def _has_request(self, erasure: Erasure) -> bool:
+    def _has_request(self, erasure: KeyErasure) -> bool:
         found = self._log.event_at(Position(erasure.position))
         return found is not None and isinstance(found.event, ForgetRequested) and found.event.id == erasure.request
 
-    def _request_again(self, erasures: Sequence[Erasure]) -> int:
+    def _request_again(self, erasures: Sequence[KeyErasure]) -> int:
         """Append the requests that the log lacks. Those it has are noted where they are."""
 
         def work(tx: Transaction) -> int:
@@ -181,7 +180,7 @@ class Forgetting:
 
     def _destroy(self, request: Request) -> None:
         event, recorded = request.event, request.recorded
-        erasure = Erasure(event.id, recorded.position, recorded.recorded_at, encode(event))
+        erasure = KeyErasure(event.id, recorded.position, recorded.recorded_at, encode(event))
         self._keys().destroy(erasure, [doomed for target in event.targets for doomed in _doomed(target)])
 
     def _keys(self) -> Keyring:
@@ -208,7 +207,7 @@ class Forgetting:
             lock.release()
 
 
-def _doomed(target: Target) -> Iterator[LeafRange]:
+def _doomed(target: ForgetTarget) -> Iterator[LeafRange]:
     for first, last in target.versions:
         yield LeafRange(target.stream, target.series, first, last)
 

@@ -17,10 +17,10 @@ CHUNKER_VERSION: Final = "1"
 
 OVERLAP_TOKENS: Final = 32
 
-Span = tuple[int, int]
+CharSpan = tuple[int, int]
 """First character and the one after the last."""
 
-Tokenize = Callable[[str], Sequence[Span]]
+Tokenize = Callable[[str], Sequence[CharSpan]]
 """The spans of a text's tokens in their order, special tokens left out."""
 
 
@@ -39,7 +39,7 @@ def surely_fits(text: str, *, window: int) -> bool:
     return max(len(text.encode()), len(unicodedata.normalize("NFKD", text).encode())) < window
 
 
-def spans(text: str, tokens: Sequence[Span], *, window: int, overlap: int = OVERLAP_TOKENS) -> list[Span]:
+def spans(text: str, tokens: Sequence[CharSpan], *, window: int, overlap: int = OVERLAP_TOKENS) -> list[CharSpan]:
     """Return the pieces of `text`, each of at most `window` of the given tokens, as character spans.
 
     The first starts at 0, the last ends at the end, each starts at or before the end of the one before it:
@@ -54,7 +54,7 @@ def spans(text: str, tokens: Sequence[Span], *, window: int, overlap: int = OVER
     overlap = min(overlap, window // 4)
     cuts = _cuts(tokens)
     words = [cut for cut in cuts if _starts_word(text, tokens[cut][0])]
-    pieces: list[Span] = []
+    pieces: list[CharSpan] = []
     first, start = 0, 0
     while first + window < len(tokens):
         limit = first + window
@@ -85,7 +85,7 @@ def chunk(text: str, tokenize: Tokenize, *, window: int, overlap: int = OVERLAP_
     return [part for piece in pieces for part in chunk(piece, tokenize, window=window, overlap=overlap)]
 
 
-def _cuts(tokens: Sequence[Span]) -> list[int]:
+def _cuts(tokens: Sequence[CharSpan]) -> list[int]:
     """Tokens before which a cut parts no character from its tokens: several may share one character."""
     cuts = [0]
     reached = tokens[0][1]

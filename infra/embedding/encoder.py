@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
-from mnemolog.infra.embedding.chunking import Span, chunk
+from mnemolog.infra.embedding.chunking import CharSpan, chunk
 from mnemolog.infra.embedding.fingerprint import fingerprint
 from mnemolog.infra.embedding.model_files import ModelProfile, read_profile, resolve_model
 from mnemolog.infra.runtime import cancellation
@@ -176,8 +176,8 @@ class SentenceTransformerEncoder:
             raise ModelUnavailable(self.name, why)
         return window
 
-    def _spans(self, text: str) -> Sequence[Span]:
-        spans: list[Span] = self._tokenizer().encode(text, add_special_tokens=False).offsets
+    def _spans(self, text: str) -> Sequence[CharSpan]:
+        spans: list[CharSpan] = self._tokenizer().encode(text, add_special_tokens=False).offsets
         return spans
 
     def _token_count(self, text: str) -> int:

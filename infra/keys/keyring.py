@@ -47,7 +47,7 @@ class LeafRange(NamedTuple):
     last: int
 
 
-class Erasure(NamedTuple):
+class KeyErasure(NamedTuple):
     """A request for which leaves were destroyed, as recorded in the log."""
 
     request: str
@@ -185,7 +185,7 @@ class Keyring:
         with self._lock:
             return self._known(stream).is_destroyed(series, version)
 
-    def destroy(self, erasure: Erasure, doomed: Sequence[LeafRange]) -> None:
+    def destroy(self, erasure: KeyErasure, doomed: Sequence[LeafRange]) -> None:
         """Destroy keys, and note for which request. Doing it again changes nothing. In one transaction."""
         with self._lock, self._writing() as driver:
             for stream, upto, first, last in doomed:
@@ -213,18 +213,18 @@ class Keyring:
                 time.sleep(CHECKPOINT_POLL_S)
             return True
 
-    def erasures(self) -> list[Erasure]:
+    def erasures(self) -> list[KeyErasure]:
         """Return the requests that leaves were destroyed for, in the order in which that was done."""
         with self._lock, self._driver() as driver:
             rows = driver.execute("SELECT request, position, recorded_at, event FROM requests ORDER BY number")
-            return [Erasure(*row) for row in rows.fetchall()]
+            return [KeyErasure(*row) for row in rows.fetchall()]
 
-    def last_erasure(self) -> Erasure | None:
+    def last_erasure(self) -> KeyErasure | None:
         """Return the last of `erasures`, without reading the others."""
         query = "SELECT request, position, recorded_at, event FROM requests ORDER BY number DESC LIMIT 1"
         with self._lock, self._driver() as driver:
             row = driver.execute(query).fetchone()
-        return None if row is None else Erasure(*row)
+        return None if row is None else KeyErasure(*row)
 
     def has_erasure(self, request: str) -> bool:
         """Whether leaves were destroyed for a request."""

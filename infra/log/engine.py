@@ -22,7 +22,7 @@ PLAIN_FORMAT: Final = 1
 LOG_FORMAT: Final = 2
 """The newest format: that of a log whose content is encrypted (`mnemolog.infra.keys.encryption`)."""
 
-Row = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
+StagedRow = tuple[int, str, int, str, bytearray, int, bytearray, str | None]
 """A row to insert: position, stream, version, topic, state, recorded_at, digest, key.
 
 Blobs are bytearrays: pysqlite3 binds those directly, and looks for an adapter of bytes first.
@@ -31,7 +31,7 @@ EventRow = Sequence[Any]
 """An event row, as defined above."""
 
 
-class Identity(NamedTuple):
+class LogIdentity(NamedTuple):
     """The identity of a log, set when it is created."""
 
     log_id: str
@@ -44,7 +44,7 @@ class Identity(NamedTuple):
         return self.log_format > PLAIN_FORMAT
 
 
-class Rows(Protocol):
+class RowCursor(Protocol):
     """Rows that are fetched while they are read: close it after a partial read."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -131,15 +131,15 @@ class LogReader(Protocol):
         """Return the position of a version that exists."""
         ...
 
-    def not_turns(self, stream: str, *, after: int) -> Rows:
+    def not_turns(self, stream: str, *, after: int) -> RowCursor:
         """Return event rows of a stream after a version, without turns. Must not read the turns in between."""
         ...
 
-    def turns_backward(self, stream: str, *, after: int, upto: int) -> Rows:
+    def turns_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
         """Return event rows of the turns with versions in `(after, upto]`, newest first."""
         ...
 
-    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> Rows:
+    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
         """Return position, version and the first three bytes of the state of those turns, newest first."""
         ...
 
@@ -204,7 +204,7 @@ class LogConnection(Protocol):
         """Queries on this connection, inside its transaction where one is open."""
         ...
 
-    def append(self, rows: Sequence[Row], *, head: int, head_digest: bytes) -> bool:
+    def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
         """Commit rows that were staged after this head, all or none. False: the head has moved, nothing was written."""
         ...
 
@@ -215,7 +215,7 @@ class LogConnection(Protocol):
         """
         ...
 
-    def insert(self, rows: Sequence[Row]) -> None:
+    def insert(self, rows: Sequence[StagedRow]) -> None:
         """Insert rows in the open transaction."""
         ...
 
@@ -227,7 +227,7 @@ class LogConnection(Protocol):
         """Undo what is not committed. Does nothing where no transaction is open."""
         ...
 
-    def has_committed(self, row: Row) -> bool:
+    def has_committed(self, row: StagedRow) -> bool:
         """Whether exactly this row is committed: asked after an interrupt, when the outcome is not known."""
         ...
 

@@ -19,7 +19,7 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Keyring
-from mnemolog.infra.log.engine import EventRow, Identity, LogEngine, LogReader
+from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
@@ -47,7 +47,7 @@ class _Undone(Exception):
 class EventLog:
     """One log. Safe for many threads and many processes; not to be carried across a fork."""
 
-    def __init__(self, path: Path, identity: Identity, engine: LogEngine, codec: EventCodec, clock: Clock) -> None:
+    def __init__(self, path: Path, identity: LogIdentity, engine: LogEngine, codec: EventCodec, clock: Clock) -> None:
         self.path, self.identity, self.engine = path, identity, engine
         self.genesis = digest.genesis(**identity._asdict())
         self._codec = codec
@@ -69,7 +69,7 @@ class EventLog:
         synchronous: sqlite.Synchronous = "FULL",
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
         encrypt: bool | None = None,
-        identity: Identity | None = None,
+        identity: LogIdentity | None = None,
     ) -> Self:
         """Open the log in `folder`, creating both when `create` is set and there is none.
 

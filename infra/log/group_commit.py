@@ -23,7 +23,7 @@ Context = TypeVar("Context")
 Result = TypeVar("Result")
 
 
-class Request(Generic[Context]):
+class CommitRequest(Generic[Context]):
     """One unit of work in the queue, with its outcome once `settled`."""
 
     __slots__ = ("error", "gate", "orphaned", "result", "settled", "wakes", "work")
@@ -34,7 +34,7 @@ class Request(Generic[Context]):
         self.error: BaseException | None = None
         self.settled = self.orphaned = False
         self.gate: threading.Lock | None = None
-        self.wakes: Request[Context] | None = None
+        self.wakes: CommitRequest[Context] | None = None
         """A settled request that this one wakes: woken one after the other, they do not fight for the GIL."""
 
 
@@ -46,12 +46,12 @@ class GroupCommit(Generic[Context]):
     part of the next group. An interrupt (Ctrl-C) may hit a submitter anywhere: the leader then hands over.
     """
 
-    def __init__(self, run_group: Callable[[Sequence[Request[Context]]], None]) -> None:
+    def __init__(self, run_group: Callable[[Sequence[CommitRequest[Context]]], None]) -> None:
         self.run_group = run_group
         self._mutex = threading.Lock()
         self._room = threading.Condition(self._mutex)
-        self._queue: deque[Request[Context]] = deque()
-        self._leader: Request[Context] | None = None
+        self._queue: deque[CommitRequest[Context]] = deque()
+        self._leader: CommitRequest[Context] | None = None
         self._in_flight = 0
         self._awaited = 0
         """The length of the queue that a leader waits for. `_company` is opened when it is reached."""
@@ -65,7 +65,7 @@ class GroupCommit(Generic[Context]):
 
         Blocks while `QUEUE_MAX` requests wait. Raises what `work` raises, `StoreClosed` after `close()`.
         """
-        request: Request[Context] = Request(work)
+        request: CommitRequest[Context] = CommitRequest(work)
         try:
             with self._mutex:
                 while len(self._queue) >= QUEUE_MAX and not self._closed:
@@ -107,14 +107,14 @@ class GroupCommit(Generic[Context]):
             while self._queue:
                 self._room.wait()
 
-    def _lead(self, own: Request[Context]) -> None:
+    def _lead(self, own: CommitRequest[Context]) -> None:
         group = self._gather()
         began = time.monotonic()
         self.run_group(group)
         self._patience_s = min(time.monotonic() - began, GATHER_S_MAX)
         self._hand_over(own)
 
-    def _gather(self) -> list[Request[Context]]:
+    def _gather(self) -> list[CommitRequest[Context]]:
         """Return the group to write: the waiting requests, once those of the last group had time to come back.
 
         Their callers were woken a moment ago and would find us writing alone. We wait no longer than a write takes.
@@ -133,7 +133,7 @@ class GroupCommit(Generic[Context]):
             self._in_flight = len(group)
         return group
 
-    def _leave(self, request: Request[Context]) -> None:
+    def _leave(self, request: CommitRequest[Context]) -> None:
         """Take back the request of an interrupted caller, so that no other request waits for it."""
         if self._leader is request:
             self._hand_over(request)
@@ -146,7 +146,7 @@ class GroupCommit(Generic[Context]):
         if request.wakes is not None:
             _open(request.wakes)
 
-    def _hand_over(self, own: Request[Context]) -> None:
+    def _hand_over(self, own: CommitRequest[Context]) -> None:
         """Release the settled requests, and let the next one lead. May be called again after an interrupt."""
         with self._mutex:
             queue, written = self._queue, self._in_flight
@@ -168,7 +168,7 @@ class GroupCommit(Generic[Context]):
                 self._room.notify_all()
 
 
-def _open(request: Request[Any]) -> None:
+def _open(request: CommitRequest[Any]) -> None:
     # Open already: its caller has not reached it yet. Closed again: it has passed and does not come back.
     if request.gate is not None and request.gate.locked():
         request.gate.release()

@@ -24,7 +24,7 @@ from mnemolog.domain.stream_fold import (
     nothing_known,
     of_epoch,
 )
-from mnemolog.infra.log.engine import LogReader, Row
+from mnemolog.infra.log.engine import LogReader, StagedRow
 from mnemolog.infra.log.event_codec import EventCodec
 from mnemolog.infra.log.stream_reader import read_not_turns, version_at
 
@@ -48,7 +48,7 @@ class Transaction:
         self._clock, self.codec = clock, codec or EventCodec()
         self.head = Position(0)
         self.head_digest = b""
-        self.rows: list[Row] = []
+        self.rows: list[StagedRow] = []
         self._versions: dict[str, Version] = {}
         self._states: dict[str, FoldedState[Any]] = {}
         """States as they are now, staged events included."""
@@ -56,8 +56,8 @@ class Transaction:
         """How to evolve each of those states."""
         self._folded: dict[str, FoldedState[Any]] = {}
         """States as stored at some version: never wrong, possibly stale."""
-        self._keys: dict[tuple[str, str], Row] = {}
-        self._sparse: list[Row] = []
+        self._keys: dict[tuple[str, str], StagedRow] = {}
+        self._sparse: list[StagedRow] = []
 
     def version(self, stream: str) -> Version:
         """Return the version of `stream`, staged rows included."""

@@ -13,10 +13,10 @@ from mnemolog.domain.limits import as_invalid_input
 from mnemolog.domain.position import Position
 from mnemolog.infra.log.engine import LogConnection, LogEngine
 from mnemolog.infra.log.event_codec import EventCodec
-from mnemolog.infra.log.group_commit import GroupCommit, Request
+from mnemolog.infra.log.group_commit import CommitRequest, GroupCommit
 from mnemolog.infra.log.transaction import Transaction
 
-Group = Sequence[Request[Transaction]]
+Group = Sequence[CommitRequest[Transaction]]
 Result = TypeVar("Result")
 
 

@@ -14,7 +14,7 @@ from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.key_tree import DEPTH, LEAF_MAX, TOGETHER, Node, leaves_near, without
-from mnemolog.infra.keys.keyring import Erasure, Keyring, LeafRange
+from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
 from mnemolog.infra.log.event_log import EventLog
 from tests.support import FakeClock, append, open_files, read_all, start, texts_of
 
@@ -88,7 +88,7 @@ never, always = Contents(sealed=False), Contents(sealed=True)
 
 
 def erasure(number=1):
-    return Erasure(f"r{number}", number, 1, b"")
+    return KeyErasure(f"r{number}", number, 1, b"")
 
 
 def test_another_process_sees_what_was_destroyed(keyring):

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.infra.embedding.chunking import Span, chunk, spans, surely_fits
+from mnemolog.infra.embedding.chunking import CharSpan, chunk, spans, surely_fits
 
 LIGATURE = "\ufdfa"  # One character that NFKC makes eighteen of.
 TEXTS = st.text(alphabet="ab c\n\u4e2d\u0301\u200b\uac01" + LIGATURE, max_size=400)
 
 
-def words(text: str) -> list[Span]:
+def words(text: str) -> list[CharSpan]:
     """A tokenizer in which a word is a token."""
     return [match.span() for match in re.finditer(r"\S+", text)]
 
 
-def letters(text: str) -> list[Span]:
+def letters(text: str) -> list[CharSpan]:
     """A tokenizer in which a word's start weighs one token more than the rest, and a ligature three."""
     tokens = []
     for at, letter in enumerate(text):

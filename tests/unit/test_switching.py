@@ -16,7 +16,7 @@ from mnemolog.domain.events import (
     TurnsRewound,
 )
 from mnemolog.domain.lineage import lineage
-from mnemolog.domain.switching import SWITCH_REASONS, Switch, SwitchReason, left_by, parse_switch_reason, switch
+from mnemolog.domain.switching import SWITCH_REASONS, SwitchReason, SwitchRequest, left_by, parse_switch_reason, switch
 from tests.memory_log import MemoryLog
 
 NEW, RESET, RESUME, BRANCH, COMPRESS, REWIND = SwitchReason
@@ -37,7 +37,7 @@ class AgentLog(MemoryLog):
         """Switch as the API will, and return what was appended as (stream, event)."""
         agent = self.agent()
         left = left_by(agent, reason=reason, to=to) if from_ == CURRENT else from_
-        asked = Switch(agent="assistant", reason=reason, from_=left, to=to, **fields)
+        asked = SwitchRequest(agent="assistant", reason=reason, from_=left, to=to, **fields)
         decided = switch(
             asked,
             agent=agent,

@@ -11,7 +11,7 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import Role
-from mnemolog.infra.text_source import BrokenDocument, Source, decode, elements
+from mnemolog.infra.text_source import BrokenDocument, TextSource, decode, elements
 
 # What the model thought, and what the user had set up once for all conversations: nobody said it here.
 _NOT_SAID: Final = frozenset(
@@ -19,7 +19,7 @@ _NOT_SAID: Final = frozenset(
 )
 
 
-def read(source: Source) -> Iterator[ImportedTurn]:
+def read(source: TextSource) -> Iterator[ImportedTurn]:
     """Yield the messages on the branch that each conversation shows.
 
     The file is held in memory as it is; of its values only one conversation at a time.
@@ -114,7 +114,7 @@ def _last_leaf(nodes: _Nodes) -> str | None:
 
 
 def _turn(
-    source: Source, ordinal: int, session: str, title: str | None, message: dict[str, Any]
+    source: TextSource, ordinal: int, session: str, title: str | None, message: dict[str, Any]
 ) -> ImportedTurn | None:
     """Return the turn, None for a message that was not said or not shown. Raises `InvalidInput`."""
     author, content = _object(message, "author"), _object(message, "content")

@@ -13,7 +13,7 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_source import Source, stem_of
+from mnemolog.infra.text_source import TextSource, stem_of
 
 TYPES_READ: Final = ("user", "assistant")
 _IDS: Final = {"sessionId", "uuid"}
@@ -34,7 +34,7 @@ def is_side_line(row: dict[str, Any]) -> bool:
     return isinstance(row.get("type"), str) and (row["type"] in _SIDE_TYPES or bool(row.keys() & _SIDE_FIELDS))
 
 
-def read(source: Source) -> Iterator[ImportedTurn]:
+def read(source: TextSource) -> Iterator[ImportedTurn]:
     """Yield what users, assistants and tools said. Other lines are passed over."""
     return source.turns_by_line(turns_of(source, ClaudeCodeReader))
 

@@ -14,13 +14,13 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Entry
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_source import Source, stem_of
+from mnemolog.infra.text_source import TextSource, stem_of
 
 _WORDS: Final = " "
 _PATH: Final = "/"
 
 
-def read(source: Source, fields: FieldMap) -> Iterator[ImportedTurn]:
+def read(source: TextSource, fields: FieldMap) -> Iterator[ImportedTurn]:
     """Yield a turn for every line."""
     return source.turns_by_line(LineReader(source.path, KeyMaker(source.secret), fields).turns)
 

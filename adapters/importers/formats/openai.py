@@ -11,7 +11,7 @@ from mnemolog.adapters.importers.roles import role_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_source import BrokenDocument, Source, decode, elements
+from mnemolog.infra.text_source import BrokenDocument, TextSource, decode, elements
 
 _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
 
@@ -30,7 +30,7 @@ def is_message(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and bool(value.keys() & _SAYING)
 
 
-def read(source: Source) -> Iterator[ImportedTurn]:
+def read(source: TextSource) -> Iterator[ImportedTurn]:
     """Yield every message that says something or calls a tool."""
     if _is_document(source):
         return _read_document(source)
@@ -45,7 +45,7 @@ def read(source: Source) -> Iterator[ImportedTurn]:
     return source.turns_by_line(turns)
 
 
-def _is_document(source: Source) -> bool:
+def _is_document(source: TextSource) -> bool:
     """Whether the file is one JSON value. A single line is, unless the name promises that more may follow."""
     filled = [line for line in source.head if line.strip()]
     if not filled or source.is_array:
@@ -58,7 +58,7 @@ def _is_document(source: Source) -> bool:
     return len(filled) == 1 and not name.endswith((".jsonl", ".ndjson"))
 
 
-def _read_document(source: Source) -> Iterator[ImportedTurn]:
+def _read_document(source: TextSource) -> Iterator[ImportedTurn]:
     reader = _ConversationReader(source)
     ordinal = 0
     for session, title, messages in _conversations(source):
@@ -75,7 +75,7 @@ def _read_document(source: Source) -> Iterator[ImportedTurn]:
     source.tell(source.size)
 
 
-def _conversations(source: Source) -> Iterator[tuple[str, str | None, list[Any]]]:
+def _conversations(source: TextSource) -> Iterator[tuple[str, str | None, list[Any]]]:
     """Yield session, title and messages: of one conversation, of an array of them, or of a bare array."""
     if source.is_blank:
         return
@@ -131,7 +131,7 @@ def _title(value: object) -> str | None:
 class _ConversationReader:
     """Turns messages of one file into turns."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self._path = source.path
         self._keys = KeyMaker(source.secret)
 

@@ -15,7 +15,7 @@ from pysqlite3 import dbapi2
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.copy_database import copy_database
-from mnemolog.infra.log.engine import Row, Rows
+from mnemolog.infra.log.engine import RowCursor, StagedRow
 from mnemolog.infra.log.sqlite import integrity, wal_checkpointer
 from mnemolog.infra.log.sqlite.schema import (
     INSERT_EVENTS,
@@ -166,19 +166,19 @@ class SqliteReader:
         """See `LogReader`."""
         return int(self.driver.execute(_SELECT_POSITION_AT, (stream, version)).fetchone()[0])
 
-    def not_turns(self, stream: str, *, after: int) -> Rows:
+    def not_turns(self, stream: str, *, after: int) -> RowCursor:
         """See `LogReader`. Reads an index that holds no turns."""
-        rows: Rows = self.driver.execute(_SELECT_SPARSE, (stream, after))
+        rows: RowCursor = self.driver.execute(_SELECT_SPARSE, (stream, after))
         return rows
 
-    def turns_backward(self, stream: str, *, after: int, upto: int) -> Rows:
+    def turns_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
         """See `LogReader`."""
-        rows: Rows = self.driver.execute(_SELECT_TURNS, (stream, after, upto))
+        rows: RowCursor = self.driver.execute(_SELECT_TURNS, (stream, after, upto))
         return rows
 
-    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> Rows:
+    def turn_heads_backward(self, stream: str, *, after: int, upto: int) -> RowCursor:
         """See `LogReader`."""
-        rows: Rows = self.driver.execute(_SELECT_TURN_HEADS, (stream, after, upto))
+        rows: RowCursor = self.driver.execute(_SELECT_TURN_HEADS, (stream, after, upto))
         return rows
 
     def count(self, topic: str, *, after: int, upto: int) -> int:
@@ -264,7 +264,7 @@ class SqliteConnection:
         self.driver: Any = connection.connection.driver_connection
         self.reads = SqliteReader(self.driver)
 
-    def append(self, rows: Sequence[Row], *, head: int, head_digest: bytes) -> bool:
+    def append(self, rows: Sequence[StagedRow], *, head: int, head_digest: bytes) -> bool:
         """See `LogConnection`. The insert itself checks the head: had it moved, the next position would be taken.
 
         One INSERT is a transaction of its own that takes the write lock before it reads, just as BEGIN IMMEDIATE
@@ -288,7 +288,7 @@ class SqliteConnection:
         position, digest = self.reads.head() or (0, None)
         return position, digest, self.reads.last_given()
 
-    def insert(self, rows: Sequence[Row]) -> None:
+    def insert(self, rows: Sequence[StagedRow]) -> None:
         """See `LogConnection`."""
         if not rows:
             return
@@ -317,7 +317,7 @@ class SqliteConnection:
         if self.driver.in_transaction:
             self.driver.execute("ROLLBACK")
 
-    def has_committed(self, row: Row) -> bool:
+    def has_committed(self, row: StagedRow) -> bool:
         """See `LogConnection`."""
         return not self.driver.in_transaction and self.reads.digest_at(row[0]) == row[6]
 

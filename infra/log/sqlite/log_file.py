@@ -17,7 +17,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
-from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, Identity
+from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, create_schema
 from mnemolog.infra.runtime.atomic_files import sync
 
@@ -25,8 +25,8 @@ LOG_FILE: Final = "log.db"
 
 
 def find_or_create(
-    folder: Path, *, clock: Clock, create: bool, encrypt: bool | None, identity: Identity | None = None
-) -> Identity:
+    folder: Path, *, clock: Clock, create: bool, encrypt: bool | None, identity: LogIdentity | None = None
+) -> LogIdentity:
     """Return the identity of the log in `folder`, created where there is none and `create` is set.
 
     With `identity` the new log is a copy of the log that has it, without its keys. A new log is encrypted unless
@@ -43,7 +43,7 @@ def find_or_create(
     return found
 
 
-def _find(folder: Path) -> Identity | None:
+def _find(folder: Path) -> LogIdentity | None:
     """Return the identity of the log in `folder`, or None where a new one may be created.
 
     Reads through a connection that changes nothing: the file may be another program's database.
@@ -78,10 +78,10 @@ def _find(folder: Path) -> Identity | None:
         raise errors.LogDamaged(f"{path}: the log has lost its identity")
     if row[1] > LOG_FORMAT:
         raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
-    return Identity(row[0], row[1], Micros(row[2]))
+    return LogIdentity(row[0], row[1], Micros(row[2]))
 
 
-def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity: Identity | None) -> Identity:
+def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity: LogIdentity | None) -> LogIdentity:
     if not create:
         raise errors.StoreNotFound(folder)
     if identity is not None and identity.log_format > LOG_FORMAT:
@@ -90,10 +90,10 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
-    made = identity or Identity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
+    made = identity or LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
     if encrypt and identity is None:
         # The keys first, durably: a log without its keys could never be read.
-        made = Identity(keys_file.create(folder, created_at=made.created_at), LOG_FORMAT, made.created_at)
+        made = LogIdentity(keys_file.create(folder, created_at=made.created_at), LOG_FORMAT, made.created_at)
         _sync_names(folder)
     engine = sqlite.create_engine(folder / LOG_FILE, synchronous="FULL", create=True)
     try:
@@ -122,7 +122,7 @@ def head_of_copy(path: Path) -> Head:
     with sqlite.mapped_errors(path):
         connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?immutable=1", uri=True, isolation_level=None)
         try:
-            identity = Identity(*connection.execute("SELECT log_id, format, created_at FROM log").fetchone())
+            identity = LogIdentity(*connection.execute("SELECT log_id, format, created_at FROM log").fetchone())
             found = connection.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
         finally:
             connection.close()
