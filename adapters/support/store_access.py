@@ -1,4 +1,4 @@
-"""What adapters and `transcripts` build on beside a store's face: its log, sessions, clock, model, threads, tables."""
+"""Store internals for adapters: its log, sessions, clock, model, threads and tables."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Encoder
 from mnemolog.projections.recall.service import Recalls
 from mnemolog.projections.sql import opening
-from mnemolog.projections.sql.projection import SqlProjection
+from mnemolog.projections.sql.projection import TrackedTables
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
-Followed = TypeVar("Followed", bound=SqlProjection)
+Tables = TypeVar("Tables", bound=TrackedTables)
 
 _POOLS: Final[WeakKeyDictionary[MemoryStore, WorkerPools]] = WeakKeyDictionary()
 
 
 def log_of(store: MemoryStore) -> EventLog:
-    """Return the log of a store, to append to streams of the adapter's own, and to read them."""
+    """Return the log of a store, for streams of the adapter's own."""
     return store.parts.log
 
 
 def sessions_of(of: MemoryStore | Session) -> Sessions:
-    """Return the sessions of a store: what they see as it is in the log, originals of turns included."""
+    """Return the session use cases of a store, which see turns as they are in the log, with their originals."""
     return of._sessions if isinstance(of, Session) else of.parts.sessions
 
 
@@ -43,27 +43,27 @@ def discard_prefetch(session: Session) -> None:
 
 
 def with_pools(store: MemoryStore | AsyncMemoryStore) -> tuple[MemoryStore, WorkerPools]:
-    """Return a store, and the threads in which event loops have its work done: one set, however many ask for it."""
+    """Return the blocking store, and its worker threads for event loops: one set for all callers."""
     if isinstance(store, AsyncMemoryStore):
         return store._of, store._pools
     return store, _POOLS.get(store) or _POOLS.setdefault(store, WorkerPools())
 
 
 def clock_of(store: MemoryStore) -> Clock:
-    """Return what says the time in a store."""
+    """Return the clock of a store."""
     return store.parts.sessions.clock
 
 
 def encoder_of(store: MemoryStore) -> Encoder | None:
-    """Return the model that answers in a store, None where the store was opened without one.
+    """Return the active model of a store, None if the store was opened without one.
 
-    Raises `ModelMismatch` where one was activated that this process does not have.
+    Raises `ModelMismatch` if this process does not have the active model.
     """
     return store.parts.projections.vectors().encoder if store.parts.projections.has_model else None
 
 
-def open_tables(store: MemoryStore, file_name: str, kind: type[Followed]) -> Followed:
-    """Open tables in a file of their own among the projections of a store. To be closed before the store."""
+def open_tables(store: MemoryStore, file_name: str, kind: type[Tables]) -> Tables:
+    """Open tables in a file of their own in the store's folder of projections. Close them before the store."""
     return opening.open_tables(
         store.parts.layout, log_of(store), file_name, kind, busy_timeout_s=log_of(store).busy_timeout_s
     )

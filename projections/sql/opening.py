@@ -20,11 +20,11 @@ from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql import file_checksum
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.projection import SqlProjection, state_of
+from mnemolog.projections.sql.projection import TrackedTables, state_of
 from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
 
 Opened = TypeVar("Opened")
-Followed = TypeVar("Followed", bound=SqlProjection)
+Tables = TypeVar("Tables", bound=TrackedTables)
 
 
 class _Uncovered(errors.ProjectionUnreadable):
@@ -76,16 +76,14 @@ def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views
     return open_or_rebuild(layout.views, open_covered, layout.quarantine, busy_timeout_s=busy_timeout_s, sealed=True)
 
 
-def open_tables(
-    layout: StoreLayout, log: Log, file_name: str, kind: type[Followed], *, busy_timeout_s: float
-) -> Followed:
-    """Open the tables that an adapter follows the log with, in a file of their own among the projections.
+def open_tables(layout: StoreLayout, log: Log, file_name: str, kind: type[Tables], *, busy_timeout_s: float) -> Tables:
+    """Open the tables of an adapter, in a file of their own in the folder of projections.
 
     Unusable ones go to quarantine and are rebuilt, as with the views.
     """
     path = layout.projections / file_name
 
-    def open_covered(database: ProjectionDatabase) -> Followed:
+    def open_covered(database: ProjectionDatabase) -> Tables:
         with database.reading() as connection:
             state, _ = state_of(connection, log, kind.name)
         if state in UNCOVERED:

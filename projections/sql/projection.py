@@ -42,14 +42,15 @@ def state_of(connection: sa.Connection, log: Log, name: str) -> tuple[Drift, Pos
     return Drift.BEHIND if at.position < head else Drift.CURRENT, at.position
 
 
-class SqlProjection(ABC):
-    """Tables that follow a log."""
+class TrackedTables:
+    """Tables that belong to a log, up to the position that is saved with them.
+
+    Tables of another log or version, and those past its head, are emptied when they are opened.
+    """
 
     name: ClassVar[str]
     """The name it is tracked by, with the version of its tables: raise that when they, or what fills them, change."""
     metadata: ClassVar[sa.MetaData]
-    batch_max: int = BATCH_MAX
-    """Events that are read and taken in together."""
 
     def __init__(self, database: ProjectionDatabase, log: Log) -> None:
         self.database, self.log = database, log
@@ -62,6 +63,29 @@ class SqlProjection(ABC):
             state, _ = state_of(connection, log, self.name)
             if state not in USABLE:
                 self._start_over(connection)
+
+    def _start_over(self, connection: sa.Connection) -> None:
+        """Create the tables empty, at position 0."""
+        self.metadata.drop_all(connection)
+        self.metadata.create_all(connection)
+        tracking.TRACKING.create(connection, checkfirst=True)
+        connection.execute(tracking.TRACKING.delete().where(tracking.TRACKING.c.name == self.name))
+        connection.execute(
+            tracking.TRACKING.insert(),
+            {
+                "name": self.name,
+                "position": ORIGIN,
+                "log_id": self.log.log_id,
+                "digest": self.log.digest_at(ORIGIN) or b"",
+            },
+        )
+
+
+class SqlProjection(TrackedTables, ABC):
+    """Tables that are filled from the events of a log."""
+
+    batch_max: int = BATCH_MAX
+    """Events that are read and applied together."""
 
     @abstractmethod
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
@@ -117,22 +141,6 @@ class SqlProjection(ABC):
         last = fresh[-1].position
         digest = self.log.digest_at(last) or b""
         tracking.track(connection, self.name, Tracked(last, self.log.log_id, digest))
-
-    def _start_over(self, connection: sa.Connection) -> None:
-        """Create the tables empty, at position 0."""
-        self.metadata.drop_all(connection)
-        self.metadata.create_all(connection)
-        tracking.TRACKING.create(connection, checkfirst=True)
-        connection.execute(tracking.TRACKING.delete().where(tracking.TRACKING.c.name == self.name))
-        connection.execute(
-            tracking.TRACKING.insert(),
-            {
-                "name": self.name,
-                "position": ORIGIN,
-                "log_id": self.log.log_id,
-                "digest": self.log.digest_at(ORIGIN) or b"",
-            },
-        )
 
 
 def empty(database: ProjectionDatabase) -> None:

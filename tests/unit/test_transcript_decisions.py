@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone
-from mnemolog.adapters.importers.transcripts.interpreter import Decisions
+from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.place import Place
 from mnemolog.adapters.importers.transcripts.scopes import scope_of
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Switch
@@ -94,7 +94,7 @@ class Log:
     def sees(self, session, other, position):
         return any((at, name) == (position, other) for at, name, _, _ in self.seen(session))
 
-    def asked_behind(self, session, position):
+    def user_spoke_after(self, session, position):
         return any(at > position and role == "user" for at, _, _, role in self.seen(session))
 
     def is_end(self, session, position):
@@ -120,7 +120,7 @@ class Talk:
 
     def __init__(self, log, **options):
         self.log, self.place, self.links = log, Place(), {}
-        self.decisions = Decisions(log, self.place, self.links, agent="coder", **options)
+        self.interpreter = TranscriptInterpreter(log, self.place, self.links, agent="coder", **options)
         self.last = None
 
     def line(self, name, *, session="s", follows="", role=None, **fields):
@@ -130,7 +130,7 @@ class Talk:
         entry = Entry(session=session, turns=turns, name=name, follows=after, asks=role == "user", **fields)
         self.last = name
         done = []
-        for step in self.decisions.on(entry):
+        for step in self.interpreter.interpret(entry):
             self.log.take(step)
             done += [] if isinstance(step, Settle) else [step]
         return done
@@ -174,7 +174,7 @@ def test_the_first_line_starts_its_session(log):
 
 def test_a_line_that_goes_on_from_the_one_before_needs_no_look_at_the_log(talk):
     """Which is nearly all of them: turns may wait for each other."""
-    talk.decisions._known = None
+    talk.interpreter._lookup = None
     assert said_in(talk.answer("a3")) == ("s", ["a3"])
 
 
@@ -314,11 +314,11 @@ def test_in_doubt_it_goes_on(talk):
 def test_a_step_that_is_refused_leaves_no_trace_of_its_line(log):
     """The next line is decided as if that one had not been there."""
     talk = Talk(log)
-    steps = talk.decisions.on(Entry(session="s", turns=[turn("q1", "s", "user")], name="q1", asks=True))
+    steps = talk.interpreter.interpret(Entry(session="s", turns=[turn("q1", "s", "user")], name="q1", asks=True))
     assert isinstance(next(steps), Settle)
     assert next(steps).reason == "new"
     steps.close()
-    assert talk.place.tips == {}
+    assert talk.place.cursors == {}
     new, _ = talk.ask("q2", follows=None)
     assert new.to == "s"
 

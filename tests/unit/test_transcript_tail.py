@@ -7,7 +7,7 @@ import os
 import pytest
 
 from mnemolog.adapters.importers.transcripts import tail
-from mnemolog.adapters.importers.transcripts.formats import order_of
+from mnemolog.adapters.importers.transcripts.formats import reading_order
 from mnemolog.adapters.importers.transcripts.tail import Line, lines_from, mark_at
 
 
@@ -65,5 +65,5 @@ def test_sessions_come_before_those_that_go_on_from_them(tmp_path):
     """Subagents lie deeper, rollouts are named by when they began, others are known by when they were written."""
     files = [("b.jsonl", 1), ("a.jsonl", 2), ("rollout-1.jsonl", 9), ("rollout-2.jsonl", 3), ("a/subagents/x.jsonl", 0)]
     shuffled = files[::-1]
-    ordered = sorted(shuffled, key=lambda file: order_of(tmp_path / file[0], file[1]))
+    ordered = sorted(shuffled, key=lambda file: reading_order(tmp_path / file[0], file[1]))
     assert ordered == files

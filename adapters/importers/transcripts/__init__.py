@@ -1,7 +1,7 @@
 """Recording the transcripts of coding agents: sessions, and their rewinds, branches and compactions.
 
-The readers of `mnemolog.adapters.importers` find the turns. `Transcripts` records files as far as they have been
-written. The adapter `watch` decides where to look, and when.
+The readers of `mnemolog.adapters.importers` find the turns. `Transcripts` records the part of each file that is new.
+The adapter `watch` decides which files to read, and when.
 """
 
 from mnemolog.adapters.importers.transcripts.catch_up import Transcripts

@@ -1,11 +1,11 @@
-"""How far each transcript has been read. It saves reading, and nothing else: all of it may be deleted at any time.
+"""How far each transcript has been read. A cache: it saves time, and can be deleted at any time.
 
-Who reads a file anew finds its turns in the log by their keys, and records none of them twice.
+When a file is read again from its beginning, its turns are found in the log by their keys, so none is recorded twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,11 +13,10 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.adapters.importers.transcripts.place import Anchor, Place
-from mnemolog.domain.events import RecordedEvent
 from mnemolog.projections.registry.projections import TRANSCRIPT_OFFSETS
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import fetch
-from mnemolog.projections.sql.projection import SqlProjection
+from mnemolog.projections.sql.projection import TrackedTables
 from mnemolog.projections.sql.tracking import Tracked
 
 Key = TypeVar("Key")
@@ -57,26 +56,27 @@ COUNTS: Final = sa.Table(
 
 
 class Overtaken(Exception):
-    """Somebody else has saved how far the file was read, or deleted it, meanwhile."""
+    """Another process has saved or deleted the offset of the file meanwhile."""
 
 
-class Places(SqlProjection):
-    """The places of all transcripts. Of no use where the log has lost what was recorded: then they are begun anew."""
+class FileOffsets(TrackedTables):
+    """The offsets of all transcripts, with the log position up to which the log holds what was read.
+
+    No projection: it is not derived from events. Offsets that the log does not cover any more are dropped when the
+    tables are opened.
+    """
 
     name = TRANSCRIPT_OFFSETS.tracked_as
     metadata = _METADATA
 
-    def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-        """Pass over events: this is no reading of the log. It only says up to where the log held what was read."""
-
     def find(self, path: Path) -> tuple[int | None, Place]:
-        """Return the number and the place of a file; one that was never read has no number."""
+        """Return the number and the place of a file; a file that was never read has no number."""
         with self.database.reading() as connection:
             rows = fetch(connection, "SELECT id, place FROM files WHERE path = ?", str(path))
         return (rows[0][0], msgspec.msgpack.decode(rows[0][1], type=Place)) if rows else (None, Place())
 
     def drop(self, path: Path) -> None:
-        """Forget a file: it is to be read from its beginning."""
+        """Delete the offset of a file: it is read from its beginning next time."""
         with self.database.writing() as connection:
             for table in (LINKS, COUNTS):
                 of = sa.select(FILES.c.id).where(FILES.c.path == str(path)).scalar_subquery()
@@ -86,9 +86,9 @@ class Places(SqlProjection):
     def save(
         self, path: Path, place: Place, *, began: int, links: Mapping[str, Anchor], counts: Mapping[int, int]
     ) -> int:
-        """Save how far a file was read, from `began` on, and return its number. Raises `Overtaken`: nothing was saved.
+        """Save how far a file was read, starting at offset `began`, and return its number.
 
-        To be called when all that was read is in the log, and not before.
+        Call it only when everything that was read is in the log. Raises `Overtaken`: nothing was saved.
         """
         head = self.log.head()
         with self.database.writing() as connection:
@@ -114,29 +114,29 @@ class Places(SqlProjection):
         return int(number)
 
     def link(self, number: int, line: str) -> Anchor | None:
-        """Return what a line without turns goes on from."""
+        """Return the turn that a line without turns continues."""
         query = "SELECT session, key FROM links WHERE file = ? AND line = ?"
         with self.database.reading() as connection:
             return next((Anchor(*row) for row in fetch(connection, query, number, line)), None)
 
     def count(self, number: int, text: int) -> int | None:
-        """Return how often a text was met in a file."""
+        """Return how often a text was found in a file."""
         query = "SELECT count FROM counts WHERE file = ? AND text = ?"
         with self.database.reading() as connection:
             return next((row[0] for row in fetch(connection, query, number, text - _SIGNED)), None)
 
 
-class Kept(MutableMapping[Key, Value]):
-    """What was noted of a file under a key: what is new, over what was saved."""
+class BufferedMapping(MutableMapping[Key, Value]):
+    """Values of one file by key: unsaved ones, on top of those in the database."""
 
     def __init__(self, find: Callable[[int, Key], Value | None], number: int | None) -> None:
         self._find = find
         self._number = number
         self.fresh: dict[Key, Value] = {}
-        """What is not saved yet."""
+        """Values that are not saved yet."""
 
     def saved(self, number: int) -> None:
-        """Note that all of it was saved, under the number of the file."""
+        """Mark all values as saved under the number of the file."""
         self._number = number
         self.fresh.clear()
 

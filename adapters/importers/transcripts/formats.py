@@ -1,4 +1,4 @@
-"""The transcripts that can be recorded. A further one is a reader in `mnemolog.adapters.importers`, and a line here."""
+"""The supported transcripts. To add one, write a reader in `mnemolog.adapters.importers` and add a line here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Format(msgspec.Struct, frozen=True):
     """A kind of transcript."""
 
     agent: str
-    """Whose sessions they are."""
+    """The agent of the sessions."""
     make: MakeReader
 
 
@@ -28,23 +28,23 @@ FORMATS: Final[dict[str, Format]] = {
     CODEX: Format("codex", CodexReader),
     JSONL: Format("imported", LineReader),
 }
-TOLD_BY_CONTENT: Final = (CLAUDE_CODE, CODEX)
-"""The others are read where they are asked for: nearly every file of JSON Lines could be one."""
+DETECTABLE: Final = (CLAUDE_CODE, CODEX)
+"""Formats that content identifies. Others have to be named: nearly every JSON Lines file could be one."""
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file, nothing where it is none of those that are told by their content."""
+    """Return the format of a file, empty if its content does not identify one."""
     try:
         found = detect_format(path)
     except ImportRefused:
         return ""
-    return found if found in TOLD_BY_CONTENT else ""
+    return found if found in DETECTABLE else ""
 
 
-def order_of(path: Path, modified_ns: int) -> tuple[int, str, int]:
-    """Return what puts files into an order in which sessions come before those that go on from them, as far as it goes.
+def reading_order(path: Path, modified_ns: int) -> tuple[int, str, int]:
+    """Sort key: parent sessions before their continuations, as far as file metadata shows.
 
-    Subagents' files lie deeper; a rollout's name begins with when it was begun; of others it is known when they were
-    last written.
+    Files of subagents are in deeper folders. The name of a rollout starts with its start time. For all others only the
+    time of the last write is known.
     """
     return len(path.parts), path.name if path.name.startswith("rollout-") else "", modified_ns

@@ -1,4 +1,4 @@
-"""What the log knows of the sessions of transcripts: which there are, and in which of them a turn is."""
+"""Looks up sessions of transcripts in the log: which exist, and which of them has a turn."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PAGE: Final = 200
 _COPIES_PAGE: Final = 500
 
 
-class KnownSessions:
-    """The sessions of a store, whoever started them."""
+class StoreLookup:
+    """Looks up the sessions of a store, recorded by transcripts or not."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.store, self.log = store, log_of(store)
@@ -30,7 +30,7 @@ class KnownSessions:
         self._read_to: Position = ORIGIN
 
     def refresh(self) -> None:
-        """Look for sessions that were started since the last time."""
+        """Add the sessions that were started since the last call."""
         head = self.log.head().position
         for stream in self.log.streams_with(SessionStarted.topic, after=self._read_to, upto=head):
             session = session_of(stream) or ""
@@ -40,34 +40,34 @@ class KnownSessions:
         self._read_to = head
 
     def of(self, session: str) -> list[str]:
-        """Return the lines of a transcript's session that were started: it, and those that left it."""
+        """Return the started sessions of a transcript's session: itself, and the branches that left it."""
         self.refresh()
         own = [session] if self.log.first_event(session_stream(session)) is not None else []
         return own + self._sides.get(session, [])
 
     def head(self) -> Position:
-        """Return where the log ends."""
+        """Return the position of the log's head."""
         return self.log.head().position
 
     def ancestors(self, session: str) -> Sequence[str]:
-        """Return the sessions that one was branched from, directly or not."""
+        """Return the sessions that a session was branched from, directly or not, root first."""
         return self._state(session).ancestors
 
     def at(self, session: str, key: str) -> Position | None:
-        """Return where a turn lies in a session, None if it is not there."""
+        """Return the position of a turn in a session, None if it has no such turn."""
         return self.log.position_of(session_stream(session), key)
 
     def anywhere(self, key: str) -> str | None:
-        """Return the session that has a turn, the first one that had it."""
+        """Return the session that was the first to have a turn."""
         found = self.log.first_stream_with(key, [session_stream(session) for session in self._all])
         return session_of(found) if found is not None else None
 
     def inherited(self, session: str, key: str) -> str | None:
-        """Return the ancestor that has a turn which came before a session left it."""
+        """Return the ancestor that has a turn, recorded before the session branched off."""
         state = self._state(session)
         seen_to = self.head()
         for ancestor in reversed(state.ancestors):
-            # What one said after its line had been left is inherited by nobody, whenever this session began.
+            # Turns after the branch point are never inherited, no matter when this session began.
             seen_to = min(seen_to, Position(state.started.branched_at or 0))
             found = self.at(ancestor, key)
             if found is not None and found <= seen_to:
@@ -76,12 +76,12 @@ class KnownSessions:
         return None
 
     def reached(self, session: str, key: str) -> Position | None:
-        """Return where a turn lies that is a session's own or came before it left its ancestors."""
+        """Return the position of a turn that is the session's own or inherited."""
         holder = self.inherited(session, key)
         return self.at(session if holder is None else holder, key)
 
     def end_of_line(self, anchor: Anchor) -> Position | None:
-        """Return where the last turn of a line lies, None where it is not in the log."""
+        """Return the position of the last turn of a line, None if it is not in the log."""
         if anchor.at:
             return Position(anchor.at)
         if not anchor.key:
@@ -92,11 +92,11 @@ class KnownSessions:
         return found
 
     def sees(self, session: str, other: str, position: Position) -> bool:
-        """Whether a turn of another session, or of its own, is visible to a session."""
+        """Whether a session sees a turn, of another session or its own."""
         return any(span.holds(other, position) for span in self._state(session).spans)
 
-    def asked_behind(self, session: str, position: Position) -> bool:
-        """Whether a user speaks behind a position, as far as the session sees."""
+    def user_spoke_after(self, session: str, position: Position) -> bool:
+        """Whether the session sees a turn of a user after a position."""
         handle = self.store.session(session)
         while page := handle.turns(after=position, limit=_PAGE):
             if any(turn.role is Role.USER for turn in page):
@@ -105,18 +105,18 @@ class KnownSessions:
         return False
 
     def is_end(self, session: str, position: Position) -> bool:
-        """Whether a session sees nothing behind a position."""
+        """Whether a session sees nothing after a position."""
         return not self.store.session(session).turns(after=position, limit=1)
 
     def turns(self, session: str, after: Position) -> Iterator[Turn]:
-        """Yield what is said in a session and in those it was branched from, what is hidden too."""
+        """Yield the turns of a session and of its ancestors, hidden ones included."""
         handle = self.store.session(session)
         while page := handle.turns(after=after, limit=_COPIES_PAGE, hidden=True):
             yield from page
             after = page[-1].position
 
     def switched(self, agent: str, key: str) -> Position | None:
-        """Return where an agent's switch lies that carries a key, None if it was not made."""
+        """Return the position of the agent's switch with this key, None if it was not made."""
         return self.log.position_of(agent_stream(agent), key)
 
     def _state(self, session: str) -> SessionState:

@@ -1,4 +1,4 @@
-"""What interpreting a transcript needs from the log. `lookup` implements it for a store."""
+"""The port of the interpreter to the log. `lookup` implements it for a store."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ from mnemolog.domain.position import Position
 from mnemolog.projections.read_models import Turn
 
 
-class Known(Protocol):
-    """What the log has of sessions and turns. All of it is as of the moment it is asked."""
+class SessionLookup(Protocol):
+    """Looks up sessions and turns. Every answer is as of the moment of the call."""
 
     def head(self) -> Position:
-        """Return where the log ends."""
+        """Return the position of the log's head."""
         ...
 
     def of(self, session: str) -> list[str]:
-        """Return the lines of a transcript's session that were started: it, and those that left it."""
+        """Return the started sessions of a transcript's session: itself, and the branches that left it."""
         ...
 
     def ancestors(self, session: str) -> Sequence[str]:
-        """Return the sessions that one was branched from, directly or not."""
+        """Return the sessions that a session was branched from, directly or not, root first."""
         ...
 
     def at(self, session: str, key: str) -> Position | None:
-        """Return where a turn lies in a session, None if it is not there."""
+        """Return the position of a turn in a session, None if it has no such turn."""
         ...
 
     def anywhere(self, key: str) -> str | None:
-        """Return the session that has a turn, the first one that had it."""
+        """Return the session that was the first to have a turn."""
         ...
 
     def inherited(self, session: str, key: str) -> str | None:
-        """Return the ancestor that has a turn which came before a session left it."""
+        """Return the ancestor that has a turn, recorded before the session branched off."""
         ...
 
     def reached(self, session: str, key: str) -> Position | None:
-        """Return where a turn lies that is a session's own or came before it left its ancestors."""
+        """Return the position of a turn that is the session's own or inherited."""
         ...
 
     def end_of_line(self, anchor: Anchor) -> Position | None:
-        """Return where the last turn of a line lies, None where it is not in the log."""
+        """Return the position of the last turn of a line, None if it is not in the log."""
         ...
 
     def sees(self, session: str, other: str, position: Position) -> bool:
-        """Whether a turn of another session, or of its own, is visible to a session."""
+        """Whether a session sees a turn, of another session or its own."""
         ...
 
-    def asked_behind(self, session: str, position: Position) -> bool:
-        """Whether a user speaks behind a position, as far as the session sees."""
+    def user_spoke_after(self, session: str, position: Position) -> bool:
+        """Whether the session sees a turn of a user after a position."""
         ...
 
     def is_end(self, session: str, position: Position) -> bool:
-        """Whether a session sees nothing behind a position."""
+        """Whether a session sees nothing after a position."""
         ...
 
     def turns(self, session: str, after: Position) -> Iterator[Turn]:
-        """Yield what is said in a session and in those it was branched from, what is hidden too."""
+        """Yield the turns of a session and of its ancestors, hidden ones included."""
         ...
 
     def switched(self, agent: str, key: str) -> Position | None:
-        """Return where an agent's switch lies that carries a key, None if it was not made."""
+        """Return the position of the agent's switch with this key, None if it was not made."""
         ...

@@ -1,4 +1,4 @@
-"""Reading one transcript from where the last reading ended, and noting how far it was read."""
+"""Reading one transcript from the saved offset, and saving the new one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.transcript import Entry
-from mnemolog.adapters.importers.transcripts.file_offsets import Kept, Places
+from mnemolog.adapters.importers.transcripts.file_offsets import BufferedMapping, FileOffsets
 from mnemolog.adapters.importers.transcripts.formats import FORMATS, format_of
 from mnemolog.adapters.importers.transcripts.place import Anchor, Place
 from mnemolog.adapters.importers.transcripts.report import Report
@@ -18,20 +18,20 @@ from mnemolog.infra.text_source import decode
 
 LINES_MAX: Final = 5_000
 BYTES_MAX: Final = 8 << 20
-"""Read at most before how far it got is saved."""
+"""Read at most before the offset is saved."""
 
 
 class Reading:
-    """A transcript that is being read. `place` and `links` are noted of it, and saved by `save`."""
+    """A transcript that is being read. `save` saves `place` and `links`."""
 
-    def __init__(self, path: Path, places: Places, number: int | None, place: Place, *, secret: bytes) -> None:
+    def __init__(self, path: Path, offsets: FileOffsets, number: int | None, place: Place, *, secret: bytes) -> None:
         self.path, self.place = path, place
         self.format = FORMATS[place.format]
-        self.links: Kept[str, Anchor] = Kept(places.link, number)
-        self._counts: Kept[int, int] = Kept(places.count, number)
+        self.links: BufferedMapping[str, Anchor] = BufferedMapping(offsets.link, number)
+        self._counts: BufferedMapping[int, int] = BufferedMapping(offsets.count, number)
         self._reader = self.format.make(path, KeyMaker(secret, self._counts))
         self._reader.state |= place.reader
-        self._places, self._secret = places, secret
+        self._offsets, self._secret = offsets, secret
         self._saved = place.offset, place.line
 
     @property
@@ -41,10 +41,9 @@ class Reading:
         return self.place.line - line >= LINES_MAX or self.place.offset - offset >= BYTES_MAX
 
     def entries(self, report: Report) -> Iterator[Entry | None]:
-        """Yield what stands on each further line, None where that is nothing. Lines that are bad are counted.
+        """Yield the entry of each further line, None for a line without one. Bad lines are counted in the report.
 
-        The place is behind a line as soon as it is yielded: what is to be done about it is to be done before saving.
-        Raises `OSError`.
+        `place` is after a line as soon as its entry is yielded, so process the entry before `save`. Raises `OSError`.
         """
         for line in lines_from(self.path, offset=self.place.offset, number=self.place.line):
             report.lines += 1
@@ -57,10 +56,10 @@ class Reading:
             yield entry
 
     def save(self) -> None:
-        """Save how far it was read. To be called when all of that is in the log. Raises `Overtaken`, `OSError`."""
+        """Save how far it was read. Call it when all of that is in the log. Raises `Overtaken`, `OSError`."""
         self.place.reader = self._reader.state
         self.place.mark = mark_at(self.path, self.place.offset, self._secret)
-        number = self._places.save(
+        number = self._offsets.save(
             self.path, self.place, began=self._saved[0], links=self.links.fresh, counts=self._counts.fresh
         )
         self.links.saved(number)
@@ -78,14 +77,14 @@ class Reading:
         return self._reader.entry(line.number, row)
 
 
-def begin(path: Path, places: Places, *, format: str | None, secret: bytes) -> Reading | None:  # noqa: A002
-    """Return a file to be read on, None if nothing is behind what was read or it is no transcript. Raises `OSError`."""
+def begin(path: Path, offsets: FileOffsets, *, format: str | None, secret: bytes) -> Reading | None:  # noqa: A002
+    """Resume reading a file. None if it has nothing new or is not a transcript. Raises `OSError`."""
     size = path.stat().st_size
-    number, place = places.find(path)
+    number, place = offsets.find(path)
     if place.offset and (size < place.offset or mark_at(path, place.offset, secret) != place.mark):
-        number, place = None, Place()  # Cut off, or another file: what is new in it is told by its keys.
-        places.drop(path)
+        number, place = None, Place()  # Truncated or replaced: keys show which turns are new.
+        offsets.drop(path)
     if size == place.offset:
         return None
     place.format = format or place.format or format_of(path)
-    return Reading(path, places, number, place, secret=secret) if place.format else None
+    return Reading(path, offsets, number, place, secret=secret) if place.format else None

@@ -1,10 +1,10 @@
-"""Doing in a store what was decided on a transcript: turns in batches, all else as it comes."""
+"""Carry out the interpreter's steps in a store: turns in batches, everything else at once."""
 
 from __future__ import annotations
 
 from mnemolog.adapters.importers.import_files import BATCH_CHARACTERS_MAX, BATCH_MAX
 from mnemolog.adapters.importers.transcript import Entry
-from mnemolog.adapters.importers.transcripts.interpreter import Decisions
+from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterpreter
 from mnemolog.adapters.importers.transcripts.report import Report
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
@@ -16,10 +16,10 @@ from mnemolog.store import MemoryStore
 
 
 class Recorder:
-    """Records one transcript. `flush` ends a batch; what was taken before it is in the log then."""
+    """Records one transcript. `flush` ends a batch: everything taken before it is in the log when it returns."""
 
-    def __init__(self, store: MemoryStore, decisions: Decisions, report: Report, *, agent: str) -> None:
-        self._store, self._decisions, self._report, self._agent = store, decisions, report, agent
+    def __init__(self, store: MemoryStore, interpreter: TranscriptInterpreter, report: Report, *, agent: str) -> None:
+        self._store, self._interpreter, self._report, self._agent = store, interpreter, report, agent
         self._batch: list[tuple[str, ImportedTurn]] = []
         self._characters = 0
 
@@ -29,15 +29,15 @@ class Recorder:
         return len(self._batch) >= BATCH_MAX or self._characters >= BATCH_CHARACTERS_MAX
 
     def take(self, entry: Entry) -> None:
-        """Take in a line. Its turns may be recorded with those of the lines after it.
+        """Process a line. Its turns may be recorded together with those of later lines.
 
-        Raises `InvalidInput`, `SessionError` for what the store refuses: the line then is left out.
+        Raises `InvalidInput`, `SessionError` if the store refuses it: the line is skipped.
         """
-        for step in self._decisions.on(entry):
+        for step in self._interpreter.interpret(entry):
             self._do(step)
 
     def flush(self) -> None:
-        """Record what was taken."""
+        """Record the batch."""
         batch, self._batch, self._characters = self._batch, [], 0
         if batch:
             fresh, there, refused = sessions_of(self._store).log.transact(lambda tx: self._record(tx, batch))
@@ -86,7 +86,7 @@ class Recorder:
     def _record(
         self, tx: Transaction, batch: list[tuple[str, ImportedTurn]]
     ) -> tuple[int, int, list[errors.ImportRefused]]:
-        """Record a batch in one transaction. Each turn is recorded, there, or refused without a trace."""
+        """Record a batch in one transaction. Each turn is recorded, already present, or refused without a trace."""
         states = sessions_of(self._store).states
         fresh, there, refused = 0, 0, list[errors.ImportRefused]()
         for name, turn in batch:

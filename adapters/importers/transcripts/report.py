@@ -1,4 +1,4 @@
-"""What was read and recorded, in numbers."""
+"""Counts of what was read and recorded."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ REFUSED_LISTED_MAX: Final = 100
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What came of reading transcripts. Or would come of it, where it was only asked."""
+    """The result of reading transcripts, or of a preview."""
 
     files: int = 0
-    """Those that had anything new."""
+    """Files with anything new."""
     lines: int = 0
     recorded: int = 0
-    """Turns that are in the log now and were not before."""
+    """Turns that were added to the log."""
     already_there: int = 0
-    """Turns that were in the log, copies of other sessions' among them."""
+    """Turns that were in the log before, copies from other sessions included."""
     sessions: int = 0
     """Sessions that were started."""
     switches: dict[str, int] = {}
@@ -28,7 +28,7 @@ class Report(msgspec.Struct, kw_only=True):
     refused: int = 0
     """Lines that cannot be recorded."""
     refusals: list[str] = []
-    """The first of them, with file, line and reason."""
+    """The first of those lines, with file, line and reason."""
 
     def refuse(self, error: ImportRefused) -> None:
         """Count a line that cannot be recorded."""
@@ -42,5 +42,5 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def is_news(self) -> bool:
-        """Whether anything has changed that somebody may want to know."""
+        """Whether anything changed that is worth reporting."""
         return bool(self.recorded or self.sessions or self.switches or self.refused)

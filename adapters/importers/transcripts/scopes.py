@@ -1,4 +1,4 @@
-"""The scope of a session that names none: the folder that is worked in."""
+"""The default scope of a session: its working folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mnemolog.domain.limits import SCOPE_BYTES_MAX
 
 
 def scope_of(folder: str) -> str:
-    """Return a folder as a scope, as much of its end as a scope holds."""
+    """Return a folder as a scope, cut at the front to the limit of a scope."""
     kept: list[str] = []
     for segment in reversed(folder.replace("\\", "/").split("/")):
         clean = "".join(letter if letter.isprintable() else "_" for letter in segment)

@@ -1,4 +1,4 @@
-"""What a line of a transcript has a store do, step by step."""
+"""The steps that a line of a transcript leads to in a store."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from mnemolog.domain.position import Position
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """What was said so far is to be in the log: the next step depends on it."""
+    """Flush: the next step depends on what was said so far, so it has to be in the log."""
 
 
 class Say(msgspec.Struct, frozen=True):
-    """Turns are to be recorded in a session. They may wait for more, until the next step of another kind."""
+    """Record turns in a session. They may be batched until the next `Settle`."""
 
     session: str
     turns: list[ImportedTurn]
 
 
 class AlreadyThere(msgspec.Struct, frozen=True):
-    """Turns are in the log already, of this session or of the one they were copied from."""
+    """Turns are already in the log, in this session or in the one they were copied from."""
 
     turns: int
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """A session begins, and the agent stays where it is."""
+    """Start a session; the agent stays in its current one."""
 
     session: str
     name: str
     scope: str
     parent: str | None = None
-    """The session that it works for, and of which it sees nothing."""
+    """The session that started it as a subagent. It sees no turns of that session."""
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A session begins where it leaves another one, and the agent stays where it is."""
+    """Branch a session from another; the agent stays in its current one."""
 
     session: str
     name: str
@@ -45,12 +45,12 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent is switched (docs/sessions.md)."""
+    """Switch the agent (docs/sessions.md)."""
 
     reason: str
     """`new`, `branch`, `compress` or `rewind`."""
     to: str | None = None
-    """The session that begins with it; None where the one that is left goes on."""
+    """The session to start; None if the session in `left` continues."""
     left: str | None = None
     at: Position | None = None
     name: str | None = None

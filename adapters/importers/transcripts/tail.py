@@ -1,4 +1,4 @@
-"""Reading a file that somebody else is writing, from where the last reading ended."""
+"""Read a file that another program is writing, from a saved offset."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CHECKED_BYTES: Final = 4_096
 
 
 class Line(NamedTuple):
-    """A line that is whole. Without text where it was too long to be one."""
+    """A complete line. `text` is None if it was too long."""
 
     number: int
     end: int
-    """The offset behind it."""
+    """The offset after it."""
     text: bytes | None
 
 
 def lines_from(path: Path, *, offset: int, number: int) -> Iterator[Line]:
-    """Yield the lines behind `offset`, the first of which is line `number` + 1.
+    """Yield the lines after `offset`, the first of which is line `number` + 1.
 
-    A last line without its end is whole if it is JSON: what is half written never is. Raises `OSError`.
+    A last line without a line end is complete if it is a JSON object: half a line never is. Raises `OSError`.
     """
     with path.open("rb") as file:
         file.seek(offset)
@@ -44,9 +44,9 @@ def lines_from(path: Path, *, offset: int, number: int) -> Iterator[Line]:
 
 
 def mark_at(path: Path, offset: int, secret: bytes) -> bytes:
-    """Return what tells whether a file still is, up to `offset`, the one that was read: a digest of the bytes there.
+    """Return a digest of the bytes before `offset`, to detect that a file was replaced. Empty if the file is shorter.
 
-    Empty where it is shorter. It may be rewritten further up; that is for the keys of turns to notice.
+    It covers the last 4 KiB only. Changes before those are detected by the keys of turns.
     """
     with path.open("rb") as file:
         begin = max(0, offset - CHECKED_BYTES)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers.transcripts import Transcripts, recording
-from mnemolog.adapters.importers.transcripts.file_offsets import Places
+from mnemolog.adapters.importers.transcripts.file_offsets import FileOffsets
 from mnemolog.infra.log.event_log import EventLog
 
 store, *folders, left = sys.argv[1:]
@@ -34,7 +34,7 @@ def dying(call):
 
 
 recording.BATCH_MAX = 20
-Places.save = dying(Places.save)
+FileOffsets.save = dying(FileOffsets.save)
 made = EventLog.__init__
 
 
