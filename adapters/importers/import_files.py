@@ -180,7 +180,7 @@ def _record_batch(
 def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recorded | None:
     try:
         _start_if_new(tx, states, turn)
-        return record_turn(turn.session, event_of(turn), states, key=session.checked_key(turn.key))(tx)
+        return record_turn(tx, turn.session, event_of(turn), states, key=session.checked_key(turn.key))
     except errors.ContentForgotten:
         return None
     except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:

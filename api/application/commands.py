@@ -1,6 +1,6 @@
-"""What a caller asks of the log, as units of work under its write lock.
+"""Commands: plain functions `command(tx, ...)`, to be run by `EventLog.transact(partial(command, ...))`.
 
-Each runs alone, so its decision is made on the state it is written to: no conflict, no retry.
+Each runs alone under the write lock and decides on the state it writes to: no conflict, no retry.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATE: Final = "late turns"
 """Why a session that has ended goes on for a moment, and ends again."""
 
 Decision = Callable[[SessionState | None], list[Event]]
-"""Says which events follow from the state of a session, or raises."""
+"""Returns the events that follow from the state of a session, or raises."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -53,25 +53,14 @@ class Recorded(msgspec.Struct, frozen=True):
         return turn_of(self.event, session=self.session, scope=self.scope)
 
 
-def start_session(
-    session_id: str, started: SessionStarted, states: SessionStates
-) -> Callable[[Transaction], SessionStarted]:
+def start_session(tx: Transaction, session_id: str, started: SessionStarted, states: SessionStates) -> SessionStarted:
     """Start a session, or find it started in just this way."""
-
-    def work(tx: Transaction) -> SessionStarted:
-        decide_in(tx, session_id, states, lambda state: session.start(session_id, state, started))
-        return started
-
-    return work
+    decide(tx, session_id, states, lambda state: session.start(session_id, state, started))
+    return started
 
 
-def decide(session_id: str, states: SessionStates, decision: Decision) -> Callable[[Transaction], list[RecordedEvent]]:
+def decide(tx: Transaction, session_id: str, states: SessionStates, decision: Decision) -> list[RecordedEvent]:
     """Append to a session what `decision` makes of its state."""
-    return lambda tx: decide_in(tx, session_id, states, decision)
-
-
-def decide_in(tx: Transaction, session_id: str, states: SessionStates, decision: Decision) -> list[RecordedEvent]:
-    """Append to a session, inside a unit of work, what `decision` makes of its state."""
     stream = session.session_stream(session_id)
     return [tx.append(stream, event) for event in decision(state_in(tx, session_id, states))]
 
@@ -82,107 +71,92 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 
 
 def record_turn(
-    session_id: str, turn: TurnRecorded, states: SessionStates, *, key: str | None
-) -> Callable[[Transaction], Recorded]:
+    tx: Transaction, session_id: str, turn: TurnRecorded, states: SessionStates, *, key: str | None
+) -> Recorded:
     """Record a turn, or find it recorded under its key with the same content."""
     stream = session.session_stream(session_id)
-
-    def work(tx: Transaction) -> Recorded:
-        state = tx.fold(stream, evolve, states.known)
-        scope = "" if state is None else state.started.scope
-        # A retry finds its turn even if the session has ended since.
-        if key is not None and (known := tx.find(stream, key)) is not None:
-            if isinstance(known.event, Forgotten):
-                raise errors.ContentForgotten(stream=stream, key=key, position=known.position)
-            if known.event != turn:
-                raise errors.DuplicateKey(stream=stream, key=key, position=known.position)
-            return Recorded(known, session_id, scope, True)
-        session.opened(session_id, state)
-        return Recorded(tx.append(stream, turn, key=key), session_id, scope, False)
-
-    return work
+    state = tx.fold(stream, evolve, states.known)
+    scope = "" if state is None else state.started.scope
+    # A retry finds its turn even if the session has ended since.
+    if key is not None and (known := tx.find(stream, key)) is not None:
+        if isinstance(known.event, Forgotten):
+            raise errors.ContentForgotten(stream=stream, key=key, position=known.position)
+        if known.event != turn:
+            raise errors.DuplicateKey(stream=stream, key=key, position=known.position)
+        return Recorded(known, session_id, scope, True)
+    session.opened(session_id, state)
+    return Recorded(tx.append(stream, turn, key=key), session_id, scope, False)
 
 
 def record_late(
-    turns: Sequence[tuple[str, Callable[[Transaction], Recorded]]], states: SessionStates
-) -> Callable[[Transaction], list[Recorded]]:
+    tx: Transaction, turns: Sequence[tuple[str, Callable[[Transaction], Recorded]]], states: SessionStates
+) -> list[Recorded]:
     """Record turns, each given with its session; those that have ended go on for it, and are ended again.
 
     A retry that finds all its turns reopens nothing.
     """
-
-    def work(tx: Transaction) -> list[Recorded]:
-        made, reopened = list[Recorded](), list[str]()
-        for session_id, record in turns:
-            try:
-                made.append(record(tx))
-            except errors.SessionAlreadyEnded:
-                decide_in(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
-                reopened.append(session_id)
-                made.append(record(tx))
-        for session_id in reopened:
-            decide_in(tx, session_id, states, partial(session.end, session_id, reason=LATE))
-        return made
-
-    return work
+    made, reopened = list[Recorded](), list[str]()
+    for session_id, record in turns:
+        try:
+            made.append(record(tx))
+        except errors.SessionAlreadyEnded:
+            decide(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
+            reopened.append(session_id)
+            made.append(record(tx))
+    for session_id in reopened:
+        decide(tx, session_id, states, partial(session.end, session_id, reason=LATE))
+    return made
 
 
 def record_behind(
-    session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], states: SessionStates, *, expected: Version
-) -> Callable[[Transaction], list[Recorded]]:
+    tx: Transaction,
+    session_id: str,
+    turns: Sequence[tuple[TurnRecorded, str | None]],
+    states: SessionStates,
+    *,
+    expected: Version,
+) -> list[Recorded]:
     """Record turns if nothing was appended to the session since `expected`, else raise `WrongExpectedVersion`.
 
     A turn whose key belongs to content that was forgotten is passed over.
     """
     stream = session.session_stream(session_id)
-
-    def work(tx: Transaction) -> list[Recorded]:
-        _require_version(tx, stream, expected)
-        made: list[Recorded] = []
-        for turn, key in turns:
-            with suppress(errors.ContentForgotten):  # What was forgotten is not missing.
-                made.append(record_turn(session_id, turn, states, key=key)(tx))
-        return made
-
-    return work
+    _require_version(tx, stream, expected)
+    made: list[Recorded] = []
+    for turn, key in turns:
+        with suppress(errors.ContentForgotten):  # What was forgotten is not missing.
+            made.append(record_turn(tx, session_id, turn, states, key=key))
+    return made
 
 
 def rewind(
-    session_id: str, states: SessionStates, *, to: int | None, turns: int | None
-) -> Callable[[Transaction], list[Position]]:
+    tx: Transaction, session_id: str, states: SessionStates, *, to: int | None, turns: int | None
+) -> list[Position]:
     """Hide the last `turns` visible turns of a session, or all behind the position `to`. Say which, newest first."""
-
-    def work(tx: Transaction) -> list[Position]:
-        stream = session.session_stream(session_id)
-        state = session.opened(session_id, state_in(tx, session_id, states))
-        target = position_before(tx, state, turns=turns) if to is None else to
-        events = lineage.rewind(session_id, state, to=target, head=tx.last_position(stream))
-        visible = state.spans
-        for event in events:
-            tx.append(stream, event)
-        return last_visible(tx, visible, after=Position(target)) if events else []
-
-    return work
+    stream = session.session_stream(session_id)
+    state = session.opened(session_id, state_in(tx, session_id, states))
+    target = position_before(tx, state, turns=turns) if to is None else to
+    events = lineage.rewind(session_id, state, to=target, head=tx.last_position(stream))
+    visible = state.spans
+    for event in events:
+        tx.append(stream, event)
+    return last_visible(tx, visible, after=Position(target)) if events else []
 
 
 def resolve_pending_undo(
-    session_id: str, states: SessionStates, *, turns: int, expected: Version
-) -> Callable[[Transaction], None]:
+    tx: Transaction, session_id: str, states: SessionStates, *, turns: int, expected: Version
+) -> None:
     """Hide the last `turns` turns, if any, and clear the flag of a pending undo. A session that has ended ends again.
 
     Raises `WrongExpectedVersion` where anything was appended to the session since `expected`.
     """
-
-    def work(tx: Transaction) -> None:
-        _require_version(tx, session.session_stream(session_id), expected)
-        resumed = decide_in(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
-        if turns:
-            rewind(session_id, states, to=None, turns=turns)(tx)
-        decide_in(tx, session_id, states, partial(pending_undo.resolve, session_id))
-        if resumed:
-            decide_in(tx, session_id, states, partial(session.end, session_id, reason=LATE))
-
-    return work
+    _require_version(tx, session.session_stream(session_id), expected)
+    resumed = decide(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
+    if turns:
+        rewind(tx, session_id, states, to=None, turns=turns)
+    decide(tx, session_id, states, partial(pending_undo.resolve, session_id))
+    if resumed:
+        decide(tx, session_id, states, partial(session.end, session_id, reason=LATE))
 
 
 def _require_version(tx: Transaction, stream: str, expected: Version) -> None:
@@ -200,18 +174,14 @@ class Restored(msgspec.Struct, frozen=True):
     hidden: int
 
 
-def restore(session_id: str, states: SessionStates, checkpoint: str) -> Callable[[Transaction], Restored]:
+def restore(tx: Transaction, session_id: str, states: SessionStates, checkpoint: str) -> Restored:
     """Bring working memory back to a checkpoint, given by id or name."""
-
-    def work(tx: Transaction) -> Restored:
-        before = session.opened(session_id, state_in(tx, session_id, states))
-        found = checkpoints.find_checkpoint(before, checkpoint)
-        hidden = len(last_visible(tx, before.spans, after=found.position))
-        decide_in(tx, session_id, states, lambda state: checkpoints.restore_checkpoint(session_id, state, checkpoint))
-        after = session.known(session_id, state_in(tx, session_id, states))
-        return Restored(found, before, after, hidden)
-
-    return work
+    before = session.opened(session_id, state_in(tx, session_id, states))
+    found = checkpoints.find_checkpoint(before, checkpoint)
+    hidden = len(last_visible(tx, before.spans, after=found.position))
+    decide(tx, session_id, states, lambda state: checkpoints.restore_checkpoint(session_id, state, checkpoint))
+    after = session.known(session_id, state_in(tx, session_id, states))
+    return Restored(found, before, after, hidden)
 
 
 def position_before(tx: Transaction, state: SessionState, *, turns: int | None) -> int:
@@ -245,6 +215,7 @@ class Switched(msgspec.Struct, frozen=True):
 
 
 def switch(
+    tx: Transaction,
     asked: SwitchRequest,
     states: SessionStates,
     known_agent: Known[AgentState],
@@ -253,7 +224,7 @@ def switch(
     in_place: bool = False,
     named: bool = True,
     key: str | None = None,
-) -> Callable[[Transaction], Switched]:
+) -> Switched:
     """Switch an agent's session: one append over all the streams it touches, or none.
 
     Without `from_` the agent leaves the session it is in; `in_place` it enters the one it leaves. Both are known
@@ -261,35 +232,30 @@ def switch(
     lie so many of the turns that session sees. A switch of this agent that carries `key` is this one, made before;
     unless it was `named`, whatever session that came to is the one to go to.
     """
-
-    def work(tx: Transaction) -> Switched:
-        if key is not None and (made := tx.find(agent_stream(asked.agent), key)) is not None:
-            return _made_before(tx, made, asked, states, named=named, in_place=in_place)
-        agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream, known_agent)
-        left = asked.from_
-        if left is None:
-            left = switching.left_by(agent, reason=asked.reason, to=asked.to)
-        to = left if in_place and left is not None else asked.to
-        old = None if left is None else state_in(tx, left, states)
-        at = asked.at
-        if turns is not None and old is not None:
-            at = position_before(tx, old, turns=turns)
-        decided = switching.switch(
-            msgspec.structs.replace(asked, from_=left, to=to, at=at),
-            agent=agent,
-            old=old,
-            new=state_in(tx, to, states),
-            head=tx.head,
-            old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
-        )
-        appended = [
-            tx.append(stream, event, key=key if isinstance(event, SessionSwitched) else None)
-            for stream, event in decided
-        ]
-        new = session.known(to, state_in(tx, to, states))
-        return Switched(left, to, new.started, appended)
-
-    return work
+    if key is not None and (made := tx.find(agent_stream(asked.agent), key)) is not None:
+        return _made_before(tx, made, asked, states, named=named, in_place=in_place)
+    agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream, known_agent)
+    left = asked.from_
+    if left is None:
+        left = switching.left_by(agent, reason=asked.reason, to=asked.to)
+    to = left if in_place and left is not None else asked.to
+    old = None if left is None else state_in(tx, left, states)
+    at = asked.at
+    if turns is not None and old is not None:
+        at = position_before(tx, old, turns=turns)
+    decided = switching.switch(
+        msgspec.structs.replace(asked, from_=left, to=to, at=at),
+        agent=agent,
+        old=old,
+        new=state_in(tx, to, states),
+        head=tx.head,
+        old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
+    )
+    appended = [
+        tx.append(stream, event, key=key if isinstance(event, SessionSwitched) else None) for stream, event in decided
+    ]
+    new = session.known(to, state_in(tx, to, states))
+    return Switched(left, to, new.started, appended)
 
 
 def _made_before(
@@ -309,17 +275,13 @@ def _made_before(
     return Switched(event.from_, event.to, started, [])
 
 
-def branch(asked: SwitchRequest, states: SessionStates) -> Callable[[Transaction], Switched]:
+def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates) -> Switched:
     """Start a session as a branch of another; the agent stays where it is."""
-
-    def work(tx: Transaction) -> Switched:
-        old, new = state_in(tx, asked.from_ or "", states), state_in(tx, asked.to, states)
-        decided = switching.branch(asked, old=old, new=new, head=tx.head)
-        appended = [tx.append(stream, event) for stream, event in decided]
-        started = session.known(asked.to, state_in(tx, asked.to, states)).started
-        return Switched(asked.from_, asked.to, started, appended)
-
-    return work
+    old, new = state_in(tx, asked.from_ or "", states), state_in(tx, asked.to, states)
+    decided = switching.branch(asked, old=old, new=new, head=tx.head)
+    appended = [tx.append(stream, event) for stream, event in decided]
+    started = session.known(asked.to, state_in(tx, asked.to, states)).started
+    return Switched(asked.from_, asked.to, started, appended)
 
 
 class Activated(msgspec.Struct, frozen=True):
@@ -330,18 +292,14 @@ class Activated(msgspec.Struct, frozen=True):
     appended: bool
 
 
-def activate_model(wanted: ModelActivated, known: Known[model.Activation]) -> Callable[[Transaction], Activated]:
+def activate_model(tx: Transaction, wanted: ModelActivated, known: Known[model.Activation]) -> Activated:
     """Activate a model, or find it active."""
-
-    def work(tx: Transaction) -> Activated:
-        before = tx.fold(model.MODELS_STREAM, model.evolve_active, known)
-        appended = [tx.append(model.MODELS_STREAM, event) for event in model.activate(before, wanted)]
-        now = model.activation_of(appended[0]) if appended else before
-        if now is None:
-            raise AssertionError("unreachable")
-        return Activated(before, now, bool(appended))
-
-    return work
+    before = tx.fold(model.MODELS_STREAM, model.evolve_active, known)
+    appended = [tx.append(model.MODELS_STREAM, event) for event in model.activate(before, wanted)]
+    now = model.activation_of(appended[0]) if appended else before
+    if now is None:
+        raise AssertionError("unreachable")
+    return Activated(before, now, bool(appended))
 
 
 def evolve_agent_stream(

@@ -1,4 +1,4 @@
-"""What is asked of sessions, whoever asks: each question on the state it is about, each change one append."""
+"""Session use cases. Every query reads one consistent state; every change is one append."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Sessions:
         if started.parent is not None:
             self.state(started.parent)
         chosen = new_session_id() if session_id is None else session.checked_session_id(session_id)
-        self.log.transact(commands.start_session(chosen, started, self.states))
+        self.log.transact(partial(commands.start_session, session_id=chosen, started=started, states=self.states))
         return chosen
 
     def end(self, session_id: str, *, reason: str) -> None:
@@ -144,27 +144,40 @@ class Sessions:
     def decide(self, session_id: str, decision: Decision) -> list[RecordedEvent]:
         """Append to a session what `decision` makes of its state and of the moment."""
         return self.log.transact(
-            commands.decide(session_id, self.states, lambda state: decision(state, self.clock.now()))
+            partial(
+                commands.decide,
+                session_id=session_id,
+                states=self.states,
+                decision=lambda state: decision(state, self.clock.now()),
+            )
         )
 
     def record(self, session_id: str, turn: TurnRecorded, *, key: str | None) -> commands.Recorded:
         """Record a turn that is checked already."""
         if key is not None:
             session.checked_key(key)
-        return self.log.transact(commands.record_turn(session_id, turn, self.states, key=key))
+        return self.log.transact(
+            partial(commands.record_turn, session_id=session_id, turn=turn, states=self.states, key=key)
+        )
 
     def record_many(self, turns: Sequence[NewTurn], *, reopen_ended: bool = False) -> list[commands.Recorded]:
         """Record turns of any sessions in the order given, in one transaction. See `MemoryStore.record_many`."""
         works = [self._recording(new) for new in turns]
         if reopen_ended:
             each = list(zip((new.session for new in turns), works, strict=True))
-            return self.log.transact(commands.record_late(each, self.states))
+            return self.log.transact(partial(commands.record_late, turns=each, states=self.states))
         return self.log.transact(lambda tx: [work(tx) for work in works])
 
     def rewrite(self, session_id: str, turns: Sequence[NewTurn]) -> None:
         """Hide all that a session sees and record turns in its place, in one transaction."""
-        works = [commands.rewind(session_id, self.states, to=None, turns=INTEGER_MAX), *map(self._recording, turns)]
-        self.log.transact(lambda tx: [work(tx) for work in works])
+        works = [self._recording(new) for new in turns]
+
+        def rewrite(tx: Transaction) -> None:
+            commands.rewind(tx, session_id, self.states, to=None, turns=INTEGER_MAX)
+            for work in works:
+                work(tx)
+
+        self.log.transact(rewrite)
 
     def _recording(self, new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
         turn = session.new_turn(
@@ -177,32 +190,50 @@ class Sessions:
             original=new.original,
         )
         key = None if new.key is None else session.checked_key(new.key)
-        return commands.record_turn(new.session, turn, self.states, key=key)
+        return partial(commands.record_turn, session_id=new.session, turn=turn, states=self.states, key=key)
 
     def record_behind(
         self, session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], *, expected: Version
     ) -> list[commands.Recorded]:
         """Record turns if the stream is still at version `expected`. Raises `WrongExpectedVersion`."""
-        return self.log.transact(commands.record_behind(session_id, turns, self.states, expected=expected))
+        return self.log.transact(
+            partial(commands.record_behind, session_id=session_id, states=self.states, turns=turns, expected=expected)
+        )
 
     def rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
         """Hide turns of a session, and say how many."""
         _check_one_of(turns, to)
-        return len(self.log.transact(commands.rewind(session_id, self.states, to=to, turns=turns)))
+        return len(self.log.transact(self._rewind(session_id, to=to, turns=turns)))
+
+    def _rewind(self, session_id: str, *, to: int | None, turns: int | None) -> Callable[[Transaction], list[Position]]:
+        return partial(commands.rewind, session_id=session_id, states=self.states, to=to, turns=turns)
 
     def flag_pending_undo(self, session_id: str, *, agent: str) -> None:
         """Resume a session for `agent`, and record that turns of it were undone, but not which."""
         resume = self._switch(session_id, reason=SwitchReason.RESUME, session=session_id, agent=agent)
-        flag = commands.decide(session_id, self.states, partial(pending_undo.flag, session_id))
-        self.log.transact(lambda tx: (resume(tx), flag(tx)))
+        decision = partial(pending_undo.flag, session_id)
+
+        def flag(tx: Transaction) -> None:
+            resume(tx)
+            commands.decide(tx, session_id, self.states, decision)
+
+        self.log.transact(flag)
 
     def resolve_pending_undo(self, session_id: str, *, turns: int, expected: Version) -> None:
         """Hide the last `turns` turns and clear the flag. Raises `WrongExpectedVersion`."""
-        self.log.transact(commands.resolve_pending_undo(session_id, self.states, turns=turns, expected=expected))
+        self.log.transact(
+            partial(
+                commands.resolve_pending_undo,
+                session_id=session_id,
+                states=self.states,
+                turns=turns,
+                expected=expected,
+            )
+        )
 
     def take_back(self, session_id: str) -> RecordedEvent | None:
         """Hide the last turn that a session sees, and return it; None where it sees none. Nobody else gets it."""
-        work = commands.rewind(session_id, self.states, to=None, turns=1)
+        work = self._rewind(session_id, to=None, turns=1)
         while hidden := self.log.transact(work):
             taken = self.log.event_at(hidden[0])
             if taken is not None and isinstance(taken.event, TurnRecorded):  # Or else forgotten since.
@@ -212,11 +243,13 @@ class Sessions:
     def preview_rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
         """Say how many turns of a session `rewind` would hide."""
         _check_one_of(turns, to)
-        return len(self.log.rehearse(commands.rewind(session_id, self.states, to=to, turns=turns)))
+        return len(self.log.rehearse(self._rewind(session_id, to=to, turns=turns)))
 
     def preview_restore(self, session_id: str, checkpoint: str) -> commands.Restored:
         """Say what a restore of a session's checkpoint would change."""
-        return self.log.rehearse(commands.restore(session_id, self.states, checkpoint))
+        return self.log.rehearse(
+            partial(commands.restore, session_id=session_id, states=self.states, checkpoint=checkpoint)
+        )
 
     def branch(self, session_id: str, to: str | None, *, at: int | str | None, name: str | None) -> commands.Switched:
         """Start a session that goes on from another; no agent moves."""
@@ -229,7 +262,7 @@ class Sessions:
             at=find_checkpoint(state, at).position if isinstance(at, str) else at,
             name=name,
         )
-        return self.log.transact(commands.branch(asked, self.states))
+        return self.log.transact(partial(commands.branch, asked=asked, states=self.states))
 
     def switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Switch an agent to another session. See `MemoryStore.switch`."""
@@ -277,8 +310,15 @@ class Sessions:
         self._keep_states_of(asked)
         in_place = to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND)
         key = None if how.get("key") is None else session.checked_key(how["key"] or "")
-        return commands.switch(
-            asked, self.states, self._known_agent, turns=turns, in_place=in_place, named=to is not None, key=key
+        return partial(
+            commands.switch,
+            asked=asked,
+            states=self.states,
+            known_agent=self._known_agent,
+            turns=turns,
+            in_place=in_place,
+            named=to is not None,
+            key=key,
         )
 
     def _keep_states_of(self, asked: SwitchRequest) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,7 +101,9 @@ class ModelService:
         with self._indexing(wanted.fingerprint):
             if not self._may_answer(vectors):
                 raise errors.ModelRefused(wanted.model, "its vectors were dropped meanwhile: add it again")
-            activated = self._log.transact(commands.activate_model(wanted, self._projections.models.known))
+            activated = self._log.transact(
+                partial(commands.activate_model, wanted=wanted, known=self._projections.models.known)
+            )
         return ModelActivation(
             model=activated.now.model,
             fingerprint=activated.now.fingerprint,

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,7 +48,9 @@ FROM_THE_LOG = SimpleNamespace(known=nothing_known)
 
 def keyed(session, *turns):
     """Record turns as the store does: `(key, text)` pairs."""
-    works = [record_turn(session, turn(text), FROM_THE_LOG, key=key) for key, text in turns]
+    works = [
+        partial(record_turn, session_id=session, turn=turn(text), states=FROM_THE_LOG, key=key) for key, text in turns
+    ]
     return lambda tx: [work(tx) for work in works]
 
 
@@ -216,9 +219,9 @@ class EventLogContract:
 
     def test_a_retry_finds_its_turn_after_the_session_ended(self, log):
         """An acknowledgement that was lost is found again, although the session takes no more turns."""
-        log.transact(start_session("s", started(), FROM_THE_LOG))
+        log.transact(lambda tx: start_session(tx, "s", started(), FROM_THE_LOG))
         log.transact(keyed("s", ("k", "last words")))
-        log.transact(decide("s", FROM_THE_LOG, lambda state: end("s", state, reason="ended")))
+        log.transact(lambda tx: decide(tx, "s", FROM_THE_LOG, partial(end, "s", reason="ended")))
         (again,) = log.transact(keyed("s", ("k", "last words")))
         assert again.deduplicated
         with pytest.raises(errors.SessionAlreadyEnded):
