@@ -10,7 +10,6 @@ from typing import Any, Self, Unpack
 
 from mnemolog import composition
 from mnemolog.application import previews
-from mnemolog.application.commands import Switched
 from mnemolog.application.session_service import SwitchHow
 from mnemolog.audit.verification import verify_store
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
@@ -19,7 +18,7 @@ from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, TURNS_PER_CALL_MAX, MemoryLimits, checked_text
+from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
 from mnemolog.domain.lineage import checked_position
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
@@ -182,15 +181,13 @@ class MemoryStore:
         )
         return self.parts.sessions.record(session_id, turn, key=key).turn()
 
-    def record_many(self, turns: Sequence[NewTurn], *, reopen_ended: bool = False) -> list[Turn]:
+    def record_many(self, turns: Sequence[NewTurn]) -> list[Turn]:
         """Record turns in the order given, in one transaction: all of them or none.
 
-        They may belong to several sessions. Takes up to `TURNS_PER_CALL_MAX` (10,000). With `reopen_ended`, sessions
-        that have ended are resumed for their turns and ended again. Raises as `Session.record` does.
+        They may belong to several sessions. Takes up to `TURNS_PER_CALL_MAX` (10,000). Raises as `Session.record` does,
+        and `LimitExceeded`.
         """
-        if len(turns) > TURNS_PER_CALL_MAX:
-            raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        return [recorded.turn() for recorded in self.parts.sessions.record_many(turns, reopen_ended=reopen_ended)]
+        return [recorded.turn() for recorded in self.parts.sessions.record_many(turns)]
 
     def sessions(self, *, scope: str = "") -> list[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
@@ -247,26 +244,6 @@ class MemoryStore:
         switched = self.parts.sessions.switch(
             to, reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope, key=key
         )
-        return self._entered(switched)
-
-    def enter(
-        self,
-        session_id: str,
-        *,
-        reason: SwitchReason | str = SwitchReason.NEW,
-        left: str | None = None,
-        agent: str = DEFAULT_AGENT,
-        scope: str = "",
-    ) -> Session:
-        """Go on in the session of that id, or start it: for those who name sessions and know not whether they are here.
-
-        One that is there is resumed, or compressed in place where it is `left` as well. One that is not is started,
-        for `reason` if `left` is there (`resume` means `new` then); where nothing is left, no agent moves.
-        Raises as `switch` does: nothing was written.
-        """
-        return self._entered(self.parts.sessions.enter(session_id, reason=reason, left=left, agent=agent, scope=scope))
-
-    def _entered(self, switched: Switched) -> Session:
         if switched.left is not None:
             self.parts.prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)

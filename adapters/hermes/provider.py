@@ -14,6 +14,7 @@ from mnemolog.adapters.hermes.config import NAME, Config
 from mnemolog.adapters.hermes.settings import change_settings, read_settings
 from mnemolog.adapters.support.agent_tools import conversation_tools
 from mnemolog.adapters.support.context import MESSAGE_CHARS_MAX, WAIT_S, context_for, line_of
+from mnemolog.adapters.support.framework_sessions import get_or_start_session, record_many_reopening
 from mnemolog.adapters.support.outbox import Outbox
 from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, has_pending_undo, rewind_to_transcript
 from mnemolog.adapters.support.shared_store import acquire
@@ -90,7 +91,7 @@ class MnemologProvider(MemoryProvider):
         self._session, self._left, self._afresh = session_id, left, True
         if self._active:
             how: dict[str, Any] = {"left": left or None, "agent": self._agent, "scope": self._scope, "reason": reason}
-            self._outbox.put(lambda store: store.enter(session_id, **how))
+            self._outbox.put(lambda store: get_or_start_session(store, session_id, **how))
             self._since = self._outbox.ask(lambda store: store.head().position)
 
     def _started(self, store: MemoryStore, session_id: str) -> Session:
@@ -131,7 +132,7 @@ class MnemologProvider(MemoryProvider):
             session = self._started(store, turns[0].session)
             if messages is not None and has_pending_undo(session):
                 rewind_to_transcript(session, messages, before=turns[0].text)
-            store.record_many(turns, reopen_ended=True)
+            record_many_reopening(store, turns)
 
         self._outbox.put(write)
 

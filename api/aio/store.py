@@ -114,7 +114,6 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     sessions = in_read_pool(MemoryStore.sessions)
     find_session = in_read_pool(MemoryStore.find_session)
     turns = in_read_pool(MemoryStore.turns)
-    enter = wrapped(AsyncSession, in_write_pool(MemoryStore.enter))
     preview_switch = in_write_pool(MemoryStore.preview_switch)
     head = in_read_pool(MemoryStore.head)
     replay = in_background_pool(MemoryStore.replay)

@@ -14,7 +14,14 @@ from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
-from mnemolog.domain.limits import INTEGER_MAX, LABEL_BYTES_MAX, MemoryLimits, checked_label, checked_text
+from mnemolog.domain.limits import (
+    INTEGER_MAX,
+    LABEL_BYTES_MAX,
+    TURNS_PER_CALL_MAX,
+    MemoryLimits,
+    checked_label,
+    checked_text,
+)
 from mnemolog.domain.lineage import unhidden
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.spans import Spans, cut
@@ -161,7 +168,12 @@ class Sessions:
         )
 
     def record_many(self, turns: Sequence[NewTurn], *, reopen_ended: bool = False) -> list[commands.Recorded]:
-        """Record turns of any sessions in the order given, in one transaction. See `MemoryStore.record_many`."""
+        """Record turns of any sessions in the order given, in one transaction. See `MemoryStore.record_many`.
+
+        With `reopen_ended`, sessions that have ended are resumed for their turns and ended again.
+        """
+        if len(turns) > TURNS_PER_CALL_MAX:
+            raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
         works = [self._recording(new) for new in turns]
         if reopen_ended:
             each = list(zip((new.session for new in turns), works, strict=True))
@@ -267,21 +279,6 @@ class Sessions:
     def switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Switch an agent to another session. See `MemoryStore.switch`."""
         return self.log.transact(self._switch(to, **how))
-
-    def enter(
-        self, to: str, *, reason: SwitchReason | str, left: str | None, agent: str, scope: str
-    ) -> commands.Switched:
-        """Go on in the session `to`, or start it where it is not there. See `MemoryStore.enter`."""
-        told, there = parse_switch_reason(reason), self.states.latest(to) is not None
-        leaves = None if left is None or self.states.latest(left) is None else left
-        if not there and leaves is None:
-            started = session.new_session(name=to, agent=agent, scope=scope)
-            return commands.Switched(None, self.start(to, started), started, [])
-        if there and (told is not SwitchReason.COMPRESS or leaves != to):
-            told = SwitchReason.RESUME
-        elif told is SwitchReason.RESUME:
-            told = SwitchReason.NEW
-        return self.switch(to, reason=told, session=leaves or to, agent=agent, name=to, scope=scope)
 
     def preview_switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Say what a switch would append."""

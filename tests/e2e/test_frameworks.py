@@ -20,6 +20,7 @@ from mnemolog import (
 )
 from mnemolog.adapters.hermes.backup import backup_beside
 from mnemolog.adapters.support.context import context_for
+from mnemolog.adapters.support.framework_sessions import get_or_start_session, record_many_reopening
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.adapters.support.rewind_to_transcript import (
     LOOKED_BACK_MAX,
@@ -63,15 +64,19 @@ def converse(session, *users):
 
 def test_a_session_is_started_by_the_reason_if_it_is_new_and_resumed_if_it_is_there(store):
     """Whatever the framework says: it does not know what this store has seen."""
-    first = store.enter("one", agent="a", scope="acme")
+    first = get_or_start_session(store, "one", agent="a", scope="acme")
     assert (first.id, first.name, first.scope, first.agent) == ("one", "one", "acme", "a")
     assert switches(store) == []  # Nothing was left.
-    assert store.enter("two", reason="branch", left="one", agent="a").lineage() == ["one", "two"]
-    assert store.enter("three", reason="compress", left="two", agent="a").lineage() == ["one", "two", "three"]
-    store.enter("one", reason="new", left="three", agent="a")
-    store.enter("four", reason="resume", left="one", agent="a")
-    store.enter("four", reason="compress", left="four", agent="a")
-    store.enter("five", reason="reset", left="never told of", agent="a")
+    assert get_or_start_session(store, "two", reason="branch", left="one", agent="a").lineage() == ["one", "two"]
+    assert get_or_start_session(store, "three", reason="compress", left="two", agent="a").lineage() == [
+        "one",
+        "two",
+        "three",
+    ]
+    get_or_start_session(store, "one", reason="new", left="three", agent="a")
+    get_or_start_session(store, "four", reason="resume", left="one", agent="a")
+    get_or_start_session(store, "four", reason="compress", left="four", agent="a")
+    get_or_start_session(store, "five", reason="reset", left="never told of", agent="a")
     assert switches(store) == [
         ("one", "two", "branch"),
         ("two", "three", "compress"),
@@ -85,22 +90,22 @@ def test_a_session_is_started_by_the_reason_if_it_is_new_and_resumed_if_it_is_th
 
 def test_entering_a_session_again_adds_no_session_and_reopens_one_that_has_ended(store):
     """A framework that was started anew enters where it was."""
-    store.enter("one")
+    get_or_start_session(store, "one")
     store.end_session("one")
-    store.enter("one").record("user", "I am back.")
+    get_or_start_session(store, "one").record("user", "I am back.")
     assert len(store.sessions()) == 1
     for wrong in ({"reason": "leave"}, {"reason": "rewind", "left": "one"}, {"agent": ""}):
         with pytest.raises((InvalidInput, SwitchRefused)):
-            store.enter("two", **wrong)
+            get_or_start_session(store, "two", **wrong)
     assert len(store.sessions()) == 1
 
 
 def test_what_was_prefetched_for_the_session_that_is_left_is_nobodys(store):
     """As with any switch."""
-    one = store.enter("one")
+    one = get_or_start_session(store, "one")
     one.record("user", "the red boat")
     one.prefetch("boat").wait(60)
-    store.enter("two", left="one")
+    get_or_start_session(store, "two", left="one")
     assert one.prefetch_result().reason is PrefetchReason.NONE_ASKED
 
 
@@ -119,9 +124,9 @@ def test_a_late_turn_goes_where_it_was_said_and_the_session_stays_ended(store):
     with pytest.raises(SessionAlreadyEnded):
         store.record_many(late("a"))
     turns = [*late("a", "b"), *late("c", session="two")]
-    assert [turn.text for turn in store.record_many(turns, reopen_ended=True)] == ["a", "b", "c"]
+    assert [turn.text for turn in record_many_reopening(store, turns)] == ["a", "b", "c"]
     head = store.head()
-    store.record_many(turns, reopen_ended=True)
+    record_many_reopening(store, turns)
     assert store.head() == head
     assert seen(store, "one") == ["a", "b"]
     assert {item.session: item.ended_at is not None for item in store.sessions()} == {"one": True, "two": False}
@@ -137,9 +142,9 @@ def test_late_turns_of_which_one_is_refused_leave_everything_as_it_was(store):
     head = store.head()
     wrong = NewTurn(session="one", role="user", text="other", key="a")
     with pytest.raises(DuplicateKey):
-        store.record_many([*late("b"), wrong], reopen_ended=True)
+        record_many_reopening(store, [*late("b"), wrong])
     with pytest.raises(UnknownSession):
-        store.record_many([*late("b"), *late("c", session="nowhere")], reopen_ended=True)
+        record_many_reopening(store, [*late("b"), *late("c", session="nowhere")])
     assert store.head() == head
 
 
@@ -249,15 +254,15 @@ def test_the_same_for_asyncio(folder):
 
     async def main():
         async with AsyncMemoryStore.open(folder, model=None, background=False) as store:
-            await store.enter("one")
-            await store.record_many(late("a", "b"), reopen_ended=True)
             blocking, pools = with_pools(store)
+            await pools.write(partial(get_or_start_session, blocking, "one"))
+            await pools.write(partial(record_many_reopening, blocking, late("a", "b")))
             session = blocking.session("one")
             await pools.write(partial(flag_pending_undo, session))
             assert await pools.read(partial(has_pending_undo, session))
             assert await pools.write(partial(rewind_to_transcript, session, [{"role": "user", "text": "a"}])) == 1
-            await store.enter("two", left="one")
-            found = await pools.recall(partial(context_for, blocking.session("two"), "a", scope=""))
+            two = await pools.write(partial(get_or_start_session, blocking, "two", left="one"))
+            found = await pools.recall(partial(context_for, two, "a", scope=""))
             return [hit.text for hit in found]
 
     assert asyncio.run(main()) == ["a"]
