@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnemolog.application.commands import Restored, Switched
-from mnemolog.audit.state_diff import note_changes, value_changes
+from mnemolog.application.state_diff import note_changes, value_changes
 from mnemolog.domain.position import Micros
 from mnemolog.results import PlannedEvent, RestorePreview, SwitchPreview, checkpoint_at, task_at
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from mnemolog.application.state_diff import note_changes, value_changes
 from mnemolog.audit.results import Diff, SessionDiff
-from mnemolog.audit.state_diff import note_changes, value_changes
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     # The read side: it knows the write side by the ports that it declares.
     "projections": {"domain", "infra.runtime", "infra.sqlite", "projections"},
     # The library. Services do not import one another's internals.
-    "application": {"domain", "infra", "projections", "results"},
+    "application": {"domain", "infra", "projections", "results", "defaults"},
     "observability": {"domain", "infra", "projections"},
     "forgetting": {"domain", "infra", "projections", "application", "observability", "results"},
     "models": {"domain", "infra", "projections", "application", "observability", "results"},
