@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
+from mnemolog.infra.version import this_version
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges
-from mnemolog.operations.backup_manifest import this_version
 
 try:
     from opentelemetry import metrics, trace

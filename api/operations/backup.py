@@ -22,6 +22,7 @@ from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.log.sqlite.log_file import head_of_copy
 from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
+from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
@@ -134,7 +135,7 @@ class _Backup:
         files = sorted(path for path in self._folder.rglob("*") if path.is_file())
         manifest = BackupManifest(
             format=FORMAT,
-            mnemolog=manifests.this_version(),
+            mnemolog=this_version(),
             log_id=log.log_id,
             head=head.position,
             digest=head.digest,

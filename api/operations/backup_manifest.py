@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Final, TypeVar
 
@@ -59,14 +58,6 @@ class KeysNote(msgspec.Struct, frozen=True, kw_only=True):
     log_id: str
     created_at: datetime
     keys: BackupFile
-
-
-def this_version() -> str:
-    """Return the version of mnemolog that runs."""
-    try:
-        return version("mnemolog")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def read(backup: Path) -> BackupManifest:

@@ -80,9 +80,6 @@ MAY_IMPORT = {
 """What each package may import of mnemolog, itself apart. The most specific row applies."""
 
 NOT_YET: set[tuple[str, str]] = {
-    ("application.previews", "audit.state_diff"),
-    ("application.session_service", "defaults"),
-    ("observability.otel", "operations.backup_manifest"),
     ("operations.restore", "store"),
 }
 """Imports that are still to be removed: module, imported module."""
