@@ -68,11 +68,8 @@ def test_a_session_is_started_by_the_reason_if_it_is_new_and_resumed_if_it_is_th
     assert (first.id, first.name, first.scope, first.agent) == ("one", "one", "acme", "a")
     assert switches(store) == []  # Nothing was left.
     assert get_or_start_session(store, "two", reason="branch", left="one", agent="a").lineage() == ["one", "two"]
-    assert get_or_start_session(store, "three", reason="compress", left="two", agent="a").lineage() == [
-        "one",
-        "two",
-        "three",
-    ]
+    three = get_or_start_session(store, "three", reason="compress", left="two", agent="a")
+    assert three.lineage() == ["one", "two", "three"]
     get_or_start_session(store, "one", reason="new", left="three", agent="a")
     get_or_start_session(store, "four", reason="resume", left="one", agent="a")
     get_or_start_session(store, "four", reason="compress", left="four", agent="a")
