@@ -78,7 +78,7 @@ def restore_backup(
     The size and SHA-256 of every file are compared with `backup.json`, whatever the check. Then the history:
     `full` verifies every link from the first event, `quick` both ends. The manifests of the segments and `backup.json`
     are witnesses. `keys` is the folder of the content keys (`MemoryStore.backup`). `erasures` are the requests to
-    forget since the backup (`MemoryStore.erasures`), kept elsewhere: they are carried out before the store can be
+    forget since the backup (`store.audit.erasures`), kept elsewhere: they are carried out before the store can be
     opened, and need the keys. `dry_run` does everything but the last rename, and needs as much disk space.
 
     Raises `BackupUnusable` for files that are not as they were written, `LogDamaged` for a history that does not
