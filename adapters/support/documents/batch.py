@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from mnemolog.adapters.support.documents.item import Item, item_of
 from mnemolog.domain import errors
@@ -12,10 +12,10 @@ from mnemolog.domain.item_events import ItemDeleted, ItemTouched
 from mnemolog.domain.items import SEPARATOR, items_stream, join_namespace, new_item
 from mnemolog.domain.matching import Pattern, fits
 from mnemolog.domain.position import Micros
-from mnemolog.projections.sql.item_tables import StoredItem
+from mnemolog.projections.sql.item_tables import ItemTables, StoredItem
 
-if TYPE_CHECKING:
-    from mnemolog.adapters.support.documents.items import Items
+Scorer = Callable[[str, Sequence[StoredItem]], Sequence[float | None]]
+"""Returns how similar items are to a query, as `Item.score`."""
 
 TOUCHES_A_LIFE: Final = 20
 """How often, at most, the uses of an item are written down while it lives: an expiry is exact to a twentieth of it."""
@@ -24,8 +24,8 @@ TOUCHES_A_LIFE: Final = 20
 class Batch:
     """What is asked of items at one moment. Made by `Items.batch`, which appends what was put when it ends."""
 
-    def __init__(self, items: Items, *, now: Micros, epoch: int) -> None:
-        self._items, self._now, self._epoch = items, now, epoch
+    def __init__(self, tables: ItemTables, find_scorer: Callable[[], Scorer | None], *, now: Micros) -> None:
+        self._tables, self._find_scorer, self._now = tables, find_scorer, now
         self._puts: dict[tuple[str, str], list[tuple[str, Event]]] = {}
         self._used: dict[tuple[str, str], StoredItem] = {}
 
@@ -34,7 +34,7 @@ class Batch:
 
         Raises `InvalidInput`, `LimitExceeded` for what is no namespace; so do all of these.
         """
-        found = self._items.tables.find(join_namespace(namespace), key, now=self._now)
+        found = self._tables.find(join_namespace(namespace), key, now=self._now)
         if found is None:
             return None
         self._use([found] if refresh else [])
@@ -57,13 +57,13 @@ class Batch:
         Raises `InvalidInput`, `ModelUnavailable`, `EncodingFailed`.
         """
         end = offset + limit
-        scorer = self._items.scorer(read_in=self._epoch) if query else None
+        scorer = self._find_scorer() if query else None
         some = end if scorer is None and not where else None
-        below = self._items.tables.below(join_namespace(prefix), now=self._now, limit=some)
+        below = self._tables.below(join_namespace(prefix), now=self._now, limit=some)
         found = [item for item in below if fits(item.value, where)]
         scores: Sequence[float | None] = [None] * len(found)
         if scorer is not None and query is not None:
-            scores = scorer(query, [self._items.texts_of(item) for item in found])
+            scores = scorer(query, found)
         ranked = sorted(zip(found, scores, strict=True), key=lambda hit: (hit[1] is None, -(hit[1] or 0.0)))
         hits = ranked[offset:end]
         self._use([item for item, _ in hits] if refresh else [])
@@ -78,7 +78,7 @@ class Batch:
         offset: int = 0,
     ) -> list[tuple[str, ...]]:
         """Return the namespaces that have items and match every pattern, in order, cut to `depth_max` labels."""
-        found = {tuple(name.split(SEPARATOR)) for name in self._items.tables.namespaces(now=self._now)}
+        found = {tuple(name.split(SEPARATOR)) for name in self._tables.namespaces(now=self._now)}
         fitting = {name for name in found if all(pattern.matches(name) for pattern in patterns)}
         return sorted({name[:depth_max] for name in fitting})[offset : offset + limit]
 
@@ -104,7 +104,7 @@ class Batch:
     def delete(self, namespace: Sequence[str], key: str) -> None:
         """Remove a key. Appends nothing where it is not there."""
         name = _named(namespace)
-        there = self._items.tables.find(name, key, now=self._now) is not None
+        there = self._tables.find(name, key, now=self._now) is not None
         self._puts[name, key] = [(items_stream(name), ItemDeleted(key=key))] if there else []
 
     def events(self) -> list[tuple[str, Event]]:

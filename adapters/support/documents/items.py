@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mnemolog.adapters.support.documents.batch import Batch
+from mnemolog.adapters.support.documents.batch import Batch, Scorer
 from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
 from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.items import items_stream, join_namespace
@@ -52,10 +52,11 @@ class Items:
 
         An error inside, and what every append raises, leave nothing written.
         """
-        asked = Batch(self, now=self._clock.now(), epoch=self._log.epoch())
+        find_scorer = partial(self._find_scorer, read_in=self._log.epoch())
+        batch = Batch(self.tables, find_scorer, now=self._clock.now())
         self.tables.catch_up()
-        yield asked
-        if events := asked.events():
+        yield batch
+        if events := batch.events():
             self._log.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
 
     def positions(self, namespace: Sequence[str]) -> list[Position]:
@@ -72,14 +73,17 @@ class Items:
         self.tables.catch_up()
         return self.tables.sweep(now=self._clock.now())
 
-    def scorer(self, *, read_in: int) -> Callable[[str, Sequence[Sequence[str]]], list[float | None]] | None:
-        """Return what says how near texts, read in a forgetting epoch, are to a query; None in a store without a model.
+    def _find_scorer(self, *, read_in: int) -> Scorer | None:
+        """Return the scorer of items read in a forgetting epoch; None in a store without a model.
 
         Raises `ModelMismatch`.
         """
         encoder = encoder_of(self._store)
-        return None if encoder is None else partial(self._similarity.scores, encoder, read_in=read_in)
+        if encoder is None:
+            return None
 
-    def texts_of(self, item: StoredItem) -> Sequence[str]:
-        """Return the texts that an item is found by."""
-        return [text for text in self._texts(item.value, item.paths) if text.strip()]
+        def score(query: str, found: Sequence[StoredItem]) -> list[float | None]:
+            texts = [[text for text in self._texts(item.value, item.paths) if text.strip()] for item in found]
+            return self._similarity.scores(encoder, query, texts, read_in=read_in)
+
+        return score
