@@ -1,1 +1,1 @@
-"""The memory behind what people run today, one adapter a package. Each needs an extra; nothing else needs it."""
+"""Integrations with agent frameworks and file formats, one package each. Each needs an extra of its own."""

@@ -1,4 +1,4 @@
-"""Whether what an adapter needs is installed."""
+"""Check that the packages of an extra are installed."""
 
 from __future__ import annotations
 

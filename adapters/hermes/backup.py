@@ -1,4 +1,4 @@
-"""A backup of a store for somebody else's backup, which copies files one after the other while they are in use."""
+"""A consistent copy of a store, for backup tools that copy files one by one while they are in use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from mnemolog.store import MemoryStore
 
 
 def backup_beside(store: str | Path, name: str) -> list[Path]:
-    """Copy the log of the store in the folder `store` and its keys, as they are now, into two folders beside it.
+    """Copy the log and the keys of the store in the folder `store` into two folders beside it.
 
-    Returns these: `STORE-backup-NAME`, to be restored with `restore_backup`, and `STORE-keys-NAME`, where it has keys.
-    Those of an earlier call are replaced. Nothing where there is no store. Raises as `MemoryStore.backup` does.
+    Returns their paths: `STORE-backup-NAME`, for `restore_backup`, and `STORE-keys-NAME` if the store has keys. Copies
+    of an earlier call are replaced. Returns an empty list if there is no store. Raises as `MemoryStore.backup` does.
     """
     folder = Path(store).absolute()
     if not (folder / LOG_FILE).exists():

@@ -1,4 +1,4 @@
-"""What may be chosen, in the file of Hermes' home where its own panels look for it."""
+"""The options of the provider, in the file of Hermes' home where Hermes' panels read them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ NAME: Final = "mnemolog"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen."""
+    """The options."""
 
     folder: Annotated[str, Meta(description="Folder of the store (blank: mnemolog/store in Hermes' home)")] = ""
-    model: Annotated[str, Meta(description="SentenceTransformer, or 'none' for words alone")] = DEFAULT_MODEL
-    hits: Annotated[int, Meta(ge=1, le=RECALL_K_MAX // 2, description="How many turns a message is given at most")] = 5
+    model: Annotated[str, Meta(description="SentenceTransformer, or 'none' for text search only")] = DEFAULT_MODEL
+    hits: Annotated[
+        int, Meta(ge=1, le=RECALL_K_MAX // 2, description="Maximum number of turns recalled for a message")
+    ] = 5
     recall: Annotated[
         Literal["user", "profile"],
         Meta(description="Recall what was said with this user, or with every user of the profile"),
@@ -32,12 +34,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def file(home: Path) -> Path:
-    """Return where it is kept."""
+    """Return the path of the file with the options."""
     return home / NAME / "config.json"
 
 
 def schema() -> list[dict[str, Any]]:
-    """Return the options as Hermes asks for them."""
+    """Return the options in the form that Hermes expects."""
     options = msgspec.json.schema_components([Config])[1]["Config"]["properties"]
     return [
         {"key": key, "description": option["description"], "default": str(option["default"])}

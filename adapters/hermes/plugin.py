@@ -1,4 +1,4 @@
-"""Making Hermes know the provider: two small files in its home, where it looks for providers of memory."""
+"""Register the provider with Hermes: two small files in the plugin folder of Hermes' home."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 NAME: Final = "mnemolog"
 MARK: Final = "# Written by `mnemolog hermes install`."
 
-# The module last: Hermes takes a folder for a provider once it is there.
+# The module comes last: Hermes loads a folder as soon as the module exists.
 FILES: Final = {
     "plugin.yaml": f"""{MARK}
 name: {NAME}
@@ -23,7 +23,7 @@ version: 1.0.0
 description: "mnemolog: every turn in an append-only log, recalled by words and by meaning."
 """,
     "__init__.py": f'''{MARK}
-"""mnemolog as a provider of memory."""
+"""mnemolog as a memory provider."""
 
 from mnemolog.adapters.hermes import MnemologProvider
 
@@ -40,15 +40,15 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     files: dict[str, str]
-    """Of each file: `written`, `replaced` or `unchanged`."""
+    """By file: `written`, `replaced` or `unchanged`."""
     dry_run: bool
 
 
 def install(home: Path, *, force: bool = False, dry_run: bool = False) -> Installed:
-    """Write the files of the plugin below Hermes' home. What is there already as it should be stays as it is.
+    """Write the plugin's files into Hermes' home. Files that are up to date are left alone.
 
-    A file of ours that was changed is replaced with `force` alone; one that is not ours never is. Raises
-    `InvalidInput`: nothing was written. Raises `StoreNotWritable`, `StorageFull`: call it again.
+    A changed file of mnemolog is replaced only with `force`, a file of another origin never. Raises `InvalidInput`:
+    nothing was written. Raises `StoreNotWritable`, `StorageFull`: call it again.
     """
     if not home.is_dir():
         raise InvalidInput("home", f"there is no Hermes home at {home}; run `hermes` once, or name it with --home")
@@ -65,7 +65,7 @@ def install(home: Path, *, force: bool = False, dry_run: bool = False) -> Instal
 
 
 def hermes_home() -> Path:
-    """Return the home that Hermes would use. Raises `ExtraMissing` where Hermes is not installed."""
+    """Return the home that Hermes would use. Raises `ExtraMissing` if Hermes is not installed."""
     require("hermes", "hermes_constants")
     from hermes_constants import get_hermes_home
 
@@ -79,7 +79,9 @@ def _planned(path: Path, text: str, *, force: bool) -> str:
     if found == text:
         return "unchanged"
     if not found.startswith(MARK):
-        raise InvalidInput("plugin", f"{path} is not ours, and stays; move it away if it is not needed")
+        raise InvalidInput(
+            "plugin", f"{path} was not written by mnemolog, so it is kept; move it away if it is not needed"
+        )
     if not force:
-        raise InvalidInput("plugin", f"{path} was changed; with --force it is replaced")
+        raise InvalidInput("plugin", f"{path} was changed; replace it with --force")
     return "replaced"

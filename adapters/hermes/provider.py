@@ -1,4 +1,4 @@
-"""Hermes' memory provider: what it is told is in the log when it returns, under the session that Hermes names."""
+"""Hermes' memory provider. Turns are in the log when a hook returns, in the session that Hermes names."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ except ModuleNotFoundError as error:
     raise ExtraMissing("hermes", "hermes_constants") from error
 
 PATIENCE_S: Final = WAIT_S
-"""How long an answer waits for the model, before words alone answer. Hermes gives up after 8 seconds."""
+"""How long recall waits for the model before text search answers alone. Hermes gives up after 8 seconds."""
 RECALL: Final = f"{NAME}_recall"
 _REASONS: Final = {"branch": "branch", "compression": "compress"}
 
 
 class MnemologProvider(MemoryProvider):
-    """A store as Hermes' memory. `model` stands in for the one that is configured (`MemoryStore.open`).
+    """A store as Hermes' memory. `model` replaces the configured one (`MemoryStore.open`).
 
-    Hooks may come from any thread, and before the store could be opened: that is tried again with each of them.
+    Hooks may be called from any thread, also before the store could be opened: each hook tries to open it again.
     """
 
     def __init__(self, *, model: Any = None) -> None:
@@ -52,26 +52,26 @@ class MnemologProvider(MemoryProvider):
         self._agent = self._scope = "hermes"
         self._session = self._left = ""
         self._since = 0
-        """Up to here the log may be recalled; what was said behind it stands in the context of the model."""
-        self._afresh = True
-        """Whether nothing that was asked for in the background is this conversation's."""
+        """Recall returns turns up to this position; later turns are in the context of the model."""
+        self._is_fresh = True
+        """Whether no prefetch of this conversation has been requested yet."""
 
     @property
     def name(self) -> str:
-        """What `memory.provider` in Hermes' configuration says."""
+        """The value of `memory.provider` in Hermes' configuration."""
         return NAME
 
     def is_available(self) -> bool:
-        """Return True: what is needed is installed, or this could not have been imported."""
+        """Return True: without its dependencies this module could not have been imported."""
         return True
 
     def initialize(self, session_id: str, **kwargs: Any) -> None:
-        """Open the store, and start or resume the session. What fails is raised, and tried again with every hook."""
+        """Open the store, and start or resume the session. Raises on failure; every hook tries again."""
         self._home = Path(kwargs.get("hermes_home") or self._home)
         self._warn = kwargs.get("warning_callback") or self._warn
         if "retain_every_n_turns" in kwargs:
             self._warn("retain_every_n_turns has no effect: every turn is recorded at once, with a vector of its own")
-        # Quoted, so that two users or profiles never make one scope, whatever they are called.
+        # Quoted, so that two users or profiles never share a scope.
         names = (quote(str(kwargs.get(key) or ""), safe="") for key in ("agent_identity", "platform", "user_id"))
         profile, platform, user = names
         self._agent = f"hermes/{profile or 'default'}"
@@ -79,33 +79,33 @@ class MnemologProvider(MemoryProvider):
         self._active = kwargs.get("agent_context", "primary") == "primary"
         self._enter(session_id)
 
-    def _chosen(self) -> Config:
+    def _read_config(self) -> Config:
         return read_settings(config.file(self._home), Config)
 
     def _open(self) -> MemoryStore:
-        self._config = chosen = self._chosen()
+        self._config = chosen = self._read_config()
         (folder := chosen.store(self._home)).parent.mkdir(parents=True, exist_ok=True)
         return acquire(folder, model=self._model or (None if chosen.model.lower() == "none" else chosen.model))
 
     def _enter(self, session_id: str, *, left: str = "", reason: str = "new") -> None:
-        self._session, self._left, self._afresh = session_id, left, True
+        self._session, self._left, self._is_fresh = session_id, left, True
         if self._active:
             how: dict[str, Any] = {"left": left or None, "agent": self._agent, "scope": self._scope, "reason": reason}
             self._outbox.put(lambda store: get_or_start_session(store, session_id, **how))
             self._since = self._outbox.ask(lambda store: store.head().position)
 
     def _started(self, store: MemoryStore, session_id: str) -> Session:
-        """Return a session, started if Hermes has not told of it before."""
+        """Return a session. Start it if Hermes did not announce it before."""
         try:
             return store.session(session_id)
         except UnknownSession:
             return store.start_session(session_id, agent=self._agent, scope=self._scope, session_id=session_id)
 
-    # What Hermes tells.
+    # Hooks that write.
 
     def on_turn_start(self, turn_number: int, message: str, **kwargs: Any) -> None:
-        """Write what could not be written before. A first turn uses nothing that was asked for before it."""
-        self._afresh = self._afresh or turn_number <= 1
+        """Write what could not be written before. A first turn uses no earlier prefetch."""
+        self._is_fresh = self._is_fresh or turn_number <= 1
         if self._active:
             self._outbox.flush()
 
@@ -137,7 +137,7 @@ class MnemologProvider(MemoryProvider):
         self._outbox.put(write)
 
     def on_session_end(self, messages: list[dict[str, Any]]) -> None:
-        """Write what waits. Nothing else: every turn is recorded already, and Hermes may go on with the session."""
+        """Write what waits. The session is not ended: every turn is recorded, and Hermes may continue it."""
         if self._active:
             self._outbox.flush()
 
@@ -150,16 +150,16 @@ class MnemologProvider(MemoryProvider):
         rewound: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Go on in another session, or in the same one where it was compressed or turns were taken back."""
+        """Switch to another session, or continue the same one after a compression or an undo."""
         if not rewound:
             reason = "reset" if reset else _REASONS.get(str(kwargs.get("reason")), "new")
             self._enter(new_session_id, left=parent_session_id or self._session, reason=reason)
         elif self._active:
-            self._session, self._afresh = new_session_id, True
+            self._session, self._is_fresh = new_session_id, True
             self._outbox.put(lambda store: flag_pending_undo(self._started(store, new_session_id)))
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
-        """Tell the one who summarises where all of it is kept."""
+        """Return a note for the summarizing model: where all turns are kept."""
         if not self._active:
             return ""
         head = self._outbox.ask(lambda store: store.head().position)
@@ -167,81 +167,81 @@ class MnemologProvider(MemoryProvider):
         return f"{kept}; the tool {RECALL} finds what a summary leaves out."
 
     def on_memory_write(self, action: str, target: str, content: str, metadata: dict[str, Any] | None = None) -> None:
-        """Record that Hermes' own memory was changed, and how."""
+        """Record a change of Hermes' own memory."""
         about = {key: str(value) for key, value in (metadata or {}).items() if key in ("session_id", "old_text")}
         text = content or about.get("old_text", "")
         if self._active and text.strip():
             session, text = about.pop("session_id", ""), f"No longer holds: {text}" if action == "remove" else text
             self._say(self._turn(session, "system", text, metadata={"memory": target, "action": action, **about}))
 
-    # What it asks.
+    # Hooks that read.
 
-    def _asks_in(self) -> str:
+    def _recall_scope(self) -> str:
         return self._scope if self._config.recall == "user" else self._agent
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """Return what the message calls to mind, as text for the model. A model that is stuck holds nobody up."""
+        """Return the turns that are relevant for the message, as text. Waits for the model at most `PATIENCE_S`."""
         if not self._active or not query.strip():
             return ""
-        # What the model knows without being reminded: the session that was left a moment ago, too.
-        known: dict[str, Any] = {"known_after": self._since, "without": (self._left,) if self._afresh else ()}
-        hits = self._called_to_mind(query, session_id, fresh=self._afresh, **known)
+        # Excluded because the model has it in context; after a switch, also the session that was left.
+        known: dict[str, Any] = {"known_after": self._since, "without": (self._left,) if self._is_fresh else ()}
+        hits = self._recalled(query, session_id, fresh=self._is_fresh, **known)
         return "\n".join(["Said in earlier conversations:", *map(line_of, hits)]) if hits else ""
 
-    def _called_to_mind(self, query: str, session_id: str = "", *, times: int = 1, **how: Any) -> list[Hit]:
-        def question(store: MemoryStore) -> list[Hit]:  # How it is configured is known once the store is open.
+    def _recalled(self, query: str, session_id: str = "", *, times: int = 1, **how: Any) -> list[Hit]:
+        def question(store: MemoryStore) -> list[Hit]:  # The configuration is known once the store is open.
             session, k = store.session(session_id or self._session), times * self._config.hits
-            return context_for(session, query, k=k, scope=self._asks_in(), wait_s=PATIENCE_S, **how)
+            return context_for(session, query, k=k, scope=self._recall_scope(), wait_s=PATIENCE_S, **how)
 
         return self._outbox.ask(question)
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
-        """Ask in the background what the turn calls to mind, for the next turn of the same session."""
+        """Start a recall in the background, for the next turn of the same session."""
         here = session_id or self._session
         if self._active and query.strip():
 
             def ask(store: MemoryStore) -> None:
                 asked, k = query[:MESSAGE_CHARS_MAX], self._config.hits
-                store.session(here).prefetch(asked, k=k, scope=self._asks_in())
+                store.session(here).prefetch(asked, k=k, scope=self._recall_scope())
 
             self._outbox.ask(ask)
-            self._afresh = self._afresh and here != self._session
+            self._is_fresh = self._is_fresh and here != self._session
 
     def system_prompt_block(self) -> str:
-        """Tell the model what it has, without a word that changes."""
+        """Return a constant text that describes the memory to the model."""
         return f"# Memory (mnemolog)\nEvery turn of every conversation is kept word for word; {RECALL} finds it."
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the tools, as OpenAI describes functions."""
+        """Return the tools in OpenAI's function format."""
         return [tool.function() for tool in self._tools.values()]
 
     def handle_tool_call(self, tool_name: str, args: dict[str, Any], **kwargs: Any) -> str:
-        """Answer a tool with JSON; with `error` and `hint` where it failed."""
+        """Call a tool and return JSON, with `error` and `hint` if it failed."""
         return self._tools[tool_name].answer(args)
 
     def _recall(self, query: str) -> list[Hit]:
-        return self._called_to_mind(query, times=2, fresh=True)
+        return self._recalled(query, times=2, fresh=True)
 
     def _remember(self, text: str) -> str:
         turn = self._turn("", "assistant", text, metadata={"remembered": True})
         self._say(turn)
         return turn.text
 
-    # What is arranged.
+    # Configuration.
 
     def get_config_schema(self) -> list[dict[str, Any]]:
-        """Return what `hermes memory setup` asks for."""
+        """Return the options of `hermes memory setup`."""
         return config.schema()
 
     def save_config(self, values: dict[str, Any], hermes_home: str) -> None:
-        """Save what was chosen. Raises `InvalidInput`: what was chosen before stands."""
+        """Save options. Raises `InvalidInput`: nothing was changed."""
         change_settings(config.file(Path(hermes_home)), Config, values)
 
     def backup_paths(self) -> list[str]:
-        """Return what `hermes backup` does not find by itself: of a store outside of Hermes' home a copy made now."""
-        folder, home = self._chosen().store(self._home).absolute(), self._home.absolute()
+        """Return extra paths for `hermes backup`: of a store outside of Hermes' home, a fresh copy."""
+        folder, home = self._read_config().store(self._home).absolute(), self._home.absolute()
         return [] if folder.is_relative_to(home) else [str(path) for path in backup_beside(folder, "for-hermes")]
 
     def shutdown(self) -> None:
-        """Write what waits and let go of the store."""
+        """Write what waits and release the store."""
         self._outbox.close()

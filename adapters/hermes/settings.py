@@ -1,4 +1,4 @@
-"""Settings in a JSON file, for what is run by somebody else: as they were chosen, checked, or the defaults."""
+"""Settings in a JSON file, checked when they are read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 def read_settings(path: Path, kind: type[Settings]) -> Settings:
-    """Return what was chosen, or the defaults of `kind` where nothing was. Numbers may be text.
+    """Return the settings, or the defaults of `kind` if the file does not exist. Numbers may be strings.
 
-    Raises `InvalidInput` for a file that cannot be read, or holds what cannot be chosen.
+    Raises `InvalidInput` for a file that is unreadable or has an invalid value.
     """
     try:
         return msgspec.convert(msgspec.json.decode(path.read_bytes()), kind, strict=False)
@@ -28,9 +28,9 @@ def read_settings(path: Path, kind: type[Settings]) -> Settings:
 
 
 def change_settings(path: Path, kind: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Choose these values, and leave the others as they are. Durable when this returns.
+    """Change these values and keep the others. Durable when this returns.
 
-    Raises `InvalidInput` for what cannot be chosen: what was chosen before stands.
+    Raises `InvalidInput` for an invalid value: nothing was changed.
     """
     before = msgspec.to_builtins(read_settings(path, kind))
     try:

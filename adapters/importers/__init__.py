@@ -1,4 +1,4 @@
-"""Import conversations that already exist: files in, turns out, recorded in a store by `import_files`."""
+"""Import existing conversations: files in, turns out, recorded in a store by `import_files`."""
 
 from mnemolog.adapters.importers.detection import FORMATS, detect_format
 from mnemolog.adapters.importers.fields import FieldMap, parse_field_map

@@ -9,7 +9,7 @@ import msgspec
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import METADATA_BYTES_MAX
 
-# Parts of a message that are no speech, or that become tool calls and turns of their own.
+# Parts of a message that are not text, or that become tool calls or turns of their own.
 _SILENT: Final = frozenset(
     {"thinking", "redacted_thinking", "reasoning", "tool_use", "server_tool_use", "tool_result", "function_call"}
 )
@@ -18,7 +18,7 @@ _CALLS_KEPT: Final = 500
 
 
 def content_text(content: object) -> str:
-    """Return what a message says: its texts line by line, or `[image]` and the like when it has none.
+    """Return the text of a message: its texts line by line, or a placeholder such as `[image]` if it has none.
 
     Raises `InvalidInput` for a content that is neither text nor a list of blocks.
     """
@@ -54,9 +54,9 @@ def calls_text(calls: list[Any]) -> str:
 
 
 def fitting_calls(calls: list[Any]) -> tuple[list[Any], bool]:
-    """Return tool calls that fit the limit of the log, and whether long values were left out for it.
+    """Return tool calls within the limit of the log, and whether long values were shortened for it.
 
-    A call that writes a whole file would otherwise make the log refuse what was said around it.
+    Otherwise a call that writes a whole file would make the log refuse the turn that it belongs to.
     """
     if _fits(calls):
         return calls, False
@@ -104,7 +104,7 @@ def _fits(calls: list[Any]) -> bool:
     try:
         return len(msgspec.msgpack.encode(calls)) <= METADATA_BYTES_MAX
     except (OverflowError, RecursionError, msgspec.MsgspecError):
-        return True  # Not a matter of size; the check of the turn says what is wrong.
+        return True  # Not a problem of size; the check of the turn reports what is wrong.
 
 
 def _shortened(value: Any, longest: int) -> Any:

@@ -1,4 +1,4 @@
-"""Which format a file has, judged by what it holds and never by its name."""
+"""Detect the format of a file from its content, never from its name."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FORMATS: Final = (JSONL, CLAUDE_CODE, CODEX, CHATGPT, OPENAI)
 def detect_format(path: Path) -> str:
     """Return the format of a file, one of `FORMATS`.
 
-    Raises `ImportRefused` when it is none of them or cannot be read.
+    Raises `ImportRefused` if it has none of these formats or cannot be read.
     """
     with TextSource(path) as source:
         return format_of(source)
 
 
 def format_of(source: TextSource) -> str:
-    """Return the format of an open file. A file without anything in it counts as JSON Lines."""
+    """Return the format of an open file. An empty file counts as JSON Lines."""
     filled = [line for line in source.head if line.strip()]
     if not filled:
         return JSONL
@@ -36,7 +36,7 @@ def format_of(source: TextSource) -> str:
         return _array_format(source)
     rows = [row for line in filled if (row := _row(line)) is not None]
     if _row(filled[0]) is None:
-        # A document over many lines, or JSON Lines whose first line is bad: a whole document settles it.
+        # Either a document of many lines, or JSON Lines with a bad first line: try the whole document.
         found = _document_format(source) or _lines_format(rows)
         if found is None:
             raise _unknown(source, _why_bad(filled[0]))
@@ -48,7 +48,7 @@ def format_of(source: TextSource) -> str:
 
 
 def _lines_format(rows: list[dict[str, Any]]) -> str | None:
-    """Return what the lines are: first by those in which somebody speaks, then by side lines."""
+    """Return the format of the lines: by lines with messages first, then by bookkeeping lines."""
     for row in rows:
         if claude_code.is_transcript_line(row):
             return CLAUDE_CODE
@@ -89,7 +89,7 @@ def _array_format(source: TextSource) -> str:
         return CHATGPT
     if openai.messages_of(first) is not None or openai.is_message(first):
         return OPENAI
-    raise _unknown(source, "it is one JSON array; write each of its elements on a line of its own")
+    raise _unknown(source, "it is one JSON array; write each element on a line of its own")
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -104,14 +104,14 @@ def _why_bad(line: bytes) -> str:
     try:
         decode(line)
     except InvalidInput as error:
-        return f"the first line is no JSON object ({error})"
-    return "the first line is no JSON object"
+        return f"the first line is not a JSON object ({error})"
+    return "the first line is not a JSON object"
 
 
 def _unknown(source: TextSource, why: str) -> ImportRefused:
     return ImportRefused(
         source.path,
         1,
-        f"the file is none of the formats {', '.join(FORMATS)}: {why}. "
-        "For other JSON Lines say which fields hold what, e.g. --field text=body,session=room",
+        f"the file has none of the formats {', '.join(FORMATS)}: {why}. "
+        "For other JSON Lines files name the fields, e.g. --field text=body,session=room",
     )

@@ -1,4 +1,4 @@
-"""Which fields of a JSON Lines file hold what."""
+"""The mapping from the fields of a JSON Lines file to the parts of a turn."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "tool_calls": ("tool_calls",),
     "metadata": ("metadata",),
 }
-"""Targets, with the names looked for when nothing else is said: the first that is there counts."""
+"""By target, the default names: the first field that exists is used."""
 
 _ONE_SOURCE: Final = frozenset({"role"})
 _FIELD: Final = "field"
 
 
 class FieldMap(msgspec.Struct, frozen=True):
-    """For each target named, the fields it is made of, in order. The other targets keep their defaults."""
+    """By target, the fields that are joined to it, in order. Targets without an entry keep their defaults."""
 
     sources: dict[str, tuple[str, ...]] = {}
 
     def option(self) -> str:
-        """Return the option that `parse_field_map` reads as this map."""
+        """Return this map as an option for `parse_field_map`."""
         return ",".join(f"{target}={'+'.join(names)}" for target, names in self.sources.items())
 
     def names(self, target: str) -> tuple[str, ...]:
-        """Return the fields that are looked for."""
+        """Return the names of the fields of a target."""
         return self.sources.get(target) or DEFAULT_FIELDS[target]
 
 
@@ -57,11 +57,11 @@ def parse_field_map(options: Sequence[str]) -> FieldMap:
             target, equals, names = (piece.strip() for piece in part.partition("="))
             fields = tuple(name.strip() for name in names.split("+"))
             if target not in DEFAULT_FIELDS:
-                raise InvalidInput(_FIELD, f"{target!r} is no target; there are {', '.join(DEFAULT_FIELDS)}")
+                raise InvalidInput(_FIELD, f"{target!r} is not a target; use one of {', '.join(DEFAULT_FIELDS)}")
             if not equals or not all(fields):
                 raise InvalidInput(_FIELD, f"{part.strip()!r} names no field; write it like {target}=name or a+b")
             if target in sources:
-                raise InvalidInput(_FIELD, f"{target!r} is said twice; join fields with '+'")
+                raise InvalidInput(_FIELD, f"{target!r} is given twice; join fields with '+'")
             if target in _ONE_SOURCE and len(fields) > 1:
                 raise InvalidInput(_FIELD, f"{target!r} takes one field")
             sources[target] = fields
@@ -82,7 +82,7 @@ class Lookup:
         self._plans: dict[tuple[str, ...], list[_Target]] = {}
 
     def found(self, row: dict[str, Any]) -> dict[str, Found]:
-        """Return for each target the fields that hold something. Targets without any are left out."""
+        """Return for each target the fields with a value. Targets without one are left out."""
         shape = tuple(row)
         plan = self._plans.get(shape)
         if plan is None:
@@ -99,7 +99,7 @@ class Lookup:
         return found
 
     def _plan(self, row: dict[str, Any]) -> list[_Target]:
-        """Return the targets that a row of this shape can fill: most rows of a file look alike."""
+        """Return the targets that a row with these fields can fill: most rows of a file have the same fields."""
         targets = []
         for name in DEFAULT_FIELDS:
             there = [field for field in self._fields.names(name) if field in row or _first_step(field) in row]
@@ -111,7 +111,7 @@ class Lookup:
 class _Target:
     """Finds the fields of one target.
 
-    A map says which fields make it up, so all count; of the default names the first that holds something.
+    Fields from a map are joined; of the default names the first with a value is used.
     """
 
     def __init__(self, name: str, fields: list[str], *, joins: bool) -> None:

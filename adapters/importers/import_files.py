@@ -1,4 +1,4 @@
-"""Record turns from files: streaming, in transactions of a bounded size, safe to run twice."""
+"""Record turns from files: streaming, in transactions of bounded size. Safe to repeat."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BytesProgress = Callable[[int, int], None]
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import did."""
+    """The result of an import."""
 
     files: int
     turns: int
@@ -40,11 +40,11 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     recorded: int
     already_there: int
     forgotten: int = 0
-    """Turns whose keys belong to content that was forgotten. They are not recorded again."""
+    """Turns with keys of forgotten content. They are not recorded again."""
     sessions: int
-    """Sessions the turns belong to."""
+    """Number of sessions that the turns belong to."""
     refused: tuple[str, ...]
-    """Lines that were passed over, each as `path:line: why`. Empty unless the import was told to go on."""
+    """Skipped lines, each as `path:line: why`. Empty without `skip_bad`."""
 
 
 def import_files(
@@ -113,7 +113,7 @@ async def import_files_async(
     skip_bad: bool = False,
     progress: BytesProgress | None = None,
 ) -> ImportReport:
-    """Do the same without blocking the event loop. A task that is cancelled stops after the current batch."""
+    """`import_files` without blocking the event loop. A cancelled task stops after the current batch."""
     blocking, pools = with_pools(store)
     call = partial(import_files, blocking, paths, format=format, fields=fields, scope=scope, agent=agent)
     return await pools.background(partial(call, skip_bad=skip_bad, progress=progress))
@@ -130,7 +130,7 @@ def _with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: s
 
 
 def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
-    """Yield turns in batches of a bounded size. Those before a refused line are yielded before it raises."""
+    """Yield turns in batches of bounded size. The turns before a refused line are yielded before it raises."""
     batch: list[ImportedTurn] = []
     size = 0
     try:
@@ -151,9 +151,9 @@ def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
 def _record_batch(
     log: EventLog, states: SessionStates, batch: list[ImportedTurn], on_refused: OnRefused | None
 ) -> list[Recorded | None]:
-    """Record a batch in one transaction; if a turn is refused, those before it in one of their own.
+    """Record a batch in one transaction; if a turn is refused, those before it in a transaction of their own.
 
-    None stands for a turn that was forgotten, and stays so.
+    The result has None for a turn that was forgotten: it stays forgotten.
     """
     recorded: list[Recorded | None] = []
     while batch:
@@ -188,7 +188,7 @@ def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recor
 
 
 def _start_if_new(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> None:
-    """Start the session of a turn, or see that the one of that id belongs to the same scope."""
+    """Start the session of a turn. Raises `SessionExists` if the id is used in another scope."""
     stream = session.session_stream(session.checked_session_id(turn.session))
     state = tx.fold(stream, evolve, states.known)
     if state is None:

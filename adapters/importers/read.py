@@ -1,4 +1,4 @@
-"""The way in: a file of any known format as a stream of turns."""
+"""Read a file of any known format as a stream of turns."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ def read_turns(
 ) -> Iterator[ImportedTurn]:
     """Yield the turns of a file in its order, each checked by the rules of the log.
 
-    Without `format` the content decides, or `fields`, which only JSON Lines have. JSON Lines and
-    transcripts of Claude Code and Codex are read line by line; ChatGPT exports and OpenAI documents are held in memory
-    as bytes. `progress` is told bytes done and in all, of the file as it lies on disk. `secret` is what keys of turns
-    that bring none are made with (`mnemolog.adapters.importers.keys`).
+    Without `format` it is detected from the content; `fields` imply JSON Lines. JSON Lines and transcripts of Claude
+    Code and Codex are read line by line; ChatGPT exports and OpenAI documents are held in memory as bytes. `progress`
+    receives bytes read and bytes in all, as the file is on disk. `secret` goes into the keys of turns that have none
+    (`mnemolog.adapters.importers.keys`).
 
-    Raises `InvalidInput` at once for an unknown format or fields with another format. The first line that
-    cannot be recorded raises `ImportRefused`; with `on_refused` it is handed there and reading goes on.
-    What concerns the file as a whole (not readable, not UTF-8, no known format, a damaged gzip file, a
-    document that is no JSON) raises in any case.
+    Raises `InvalidInput` at once for an unknown format, or for fields with another format. The first line that cannot
+    be recorded raises `ImportRefused`; with `on_refused` the error goes there and reading continues. Errors of the file
+    as a whole always raise: unreadable, not UTF-8, unknown format, a damaged gzip file, a document that is not JSON.
     """
     if format is not None and format not in FORMATS:
         raise InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")

@@ -1,4 +1,4 @@
-"""The words that providers use for who speaks, and the roles they mean."""
+"""The words that providers use for speakers, and their roles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLE_WORDS: Final[dict[str, str]] = {
 
 
 def role_of(word: object) -> str:
-    """Return the role that `word` means, in any case. Raises `InvalidInput` for an unknown word."""
+    """Return the role of a word, upper or lower case. Raises `InvalidInput` for an unknown word."""
     if isinstance(word, str):
         role = ROLE_WORDS.get(word) or ROLE_WORDS.get(word.strip().lower())
         if role is not None:
@@ -34,7 +34,7 @@ def role_of(word: object) -> str:
 
 
 def role_and_speaker(word: str | None, speaker: str | None) -> tuple[str, str | None]:
-    """Return role and speaker. Without a role the speaker may be one; otherwise it is a user who speaks."""
+    """Return role and speaker. Without a role, the speaker may name one; otherwise the role is user."""
     if word is not None:
         return role_of(word), speaker
     if speaker is None:

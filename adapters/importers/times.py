@@ -1,4 +1,4 @@
-"""Points in time as people and programs write them. Nothing is guessed: what is unclear is refused."""
+"""Parse times as people and programs write them. Nothing is guessed: ambiguous times are refused."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TIME_CHARACTERS_MAX: Final = 100
 _UNIX: Final = re.compile(r"\d{9,10}(\.\d+)?|\d{13}|\d{16}|\d{19}")
 _WEEKDAY: Final = re.compile(r"\(\s*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?\s*\)", re.IGNORECASE)
 
-# What a text leaves out is taken from a default: two that differ in year, month and day betray it.
+# Parsed with two defaults that differ in year, month and day: a difference shows that the text leaves one out.
 _DEFAULTS: Final = (datetime(2001, 1, 1), datetime(2004, 2, 2))
 
 # Lowest number, first number beyond, and microseconds as (times, divided by): from 1973 to 2286. Between the
-# ranges are numbers such as 20230508 or 20230508135600, which are dates and no Unix time.
+# ranges are numbers such as 20230508 or 20230508135600, which are dates and not Unix times.
 _UNITS: Final = (
     (10**8, 10**10, 1_000_000, 1),
     (10**11, 10**13, 1_000, 1),
@@ -31,10 +31,9 @@ _UNITS: Final = (
 def parse_time(field: str, value: object) -> int | None:
     """Return microseconds since the Unix epoch, None for nothing. A time without a zone is UTC.
 
-    Reads ISO 8601, Unix time in seconds, milli-, micro- or nanoseconds (told apart by size, 1973 to 2286),
-    and written forms such as `1:56 pm on 8 May, 2023`. Raises `InvalidInput` for anything else: a date that
-    lacks its year, month or day, a year of two digits, `5/8/2023` (whose day and month cannot be told
-    apart), a zone known only by letters.
+    Reads ISO 8601, Unix time in seconds, milli-, micro- or nanoseconds (distinguished by size, 1973 to 2286), and
+    written forms such as `1:56 pm on 8 May, 2023`. Raises `InvalidInput` for anything else: a date without year, month
+    or day, a year of two digits, `5/8/2023` (day and month are ambiguous), a zone abbreviation such as `EST`.
     """
     try:
         if isinstance(value, str):
@@ -43,7 +42,7 @@ def parse_time(field: str, value: object) -> int | None:
             return None
         if isinstance(value, int | float) and not isinstance(value, bool):
             return _from_number(value)
-        raise ValueError("is no time")
+        raise ValueError("is not a time")
     except ValueError as error:
         raise InvalidInput(field, f"{quoted(value)} {error}") from error
 
@@ -52,7 +51,7 @@ def _from_number(value: float) -> int:
     for lowest, beyond, times, divided_by in _UNITS:
         if lowest <= value < beyond:
             return value * times // divided_by if isinstance(value, int) else round(value * times / divided_by)
-    raise ValueError("is no Unix time in seconds, milli-, micro- or nanoseconds between 1973 and 2286")
+    raise ValueError("is not a Unix time in seconds, milli-, micro- or nanoseconds between 1973 and 2286")
 
 
 @lru_cache(maxsize=4_096)
@@ -73,10 +72,10 @@ def _from_text(text: str) -> int:
 def _from_written(text: str) -> datetime:
     moment, other = (_guess(text, default=default) for default in _DEFAULTS)
     if moment != other or f"{moment.year:04d}" not in text:
-        raise ValueError("does not say year (in four digits), month and day")
+        raise ValueError("lacks a year (in four digits), month or day")
     year_first = text.lstrip().startswith(f"{moment.year:04d}")
     if not year_first and _guess(text, default=_DEFAULTS[0], dayfirst=True) != moment:
-        raise ValueError("may have its day or its month first; write it like 2023-05-08")
+        raise ValueError("is ambiguous: day or month first; write it like 2023-05-08")
     return moment
 
 
@@ -88,12 +87,12 @@ def _guess(text: str, *, default: datetime, dayfirst: bool = False) -> datetime:
     except _UnknownZone:
         raise
     except (ValueError, OverflowError, ArithmeticError, TypeError, AttributeError, IndexError) as error:
-        # dateutil lets some of its own stumbles through; whatever they are called, this is no time.
-        raise ValueError("is not understood as a time; ISO 8601 always is, like 2023-05-08T13:56:00Z") from error
+        # dateutil lets some internal errors through; in every case this is not a time.
+        raise ValueError("cannot be parsed as a time; write it in ISO 8601, like 2023-05-08T13:56:00Z") from error
 
 
 class _UnknownZone(ValueError):
-    """A zone of letters: `EST` and `IST` are several zones each."""
+    """A zone abbreviation: `EST` and `IST` mean several zones each."""
 
 
 def _zone(name: str | None, offset_s: int | None) -> tzinfo | None:
@@ -101,4 +100,4 @@ def _zone(name: str | None, offset_s: int | None) -> tzinfo | None:
         return timezone(timedelta(seconds=offset_s))
     if name is None:
         return None
-    raise _UnknownZone(f"has a zone {name!r} that means several; write an offset like +02:00")
+    raise _UnknownZone(f"has the ambiguous zone {name!r}; write an offset like +02:00")

@@ -1,7 +1,7 @@
-"""What a line of a coding agent's transcript says, and where it belongs: what `import` and `watch` both read.
+"""The content of a line of a coding agent's transcript, for `import` and `watch`.
 
-A format is a reader: `entry` makes of one line after the other what is in them. It keeps what it needs of earlier lines
-in `state`, JSON values alone, so that reading can go on later with the next line.
+Each format has a reader, whose `entry` converts one line after the other. What it needs of earlier lines is in `state`,
+as JSON values, so that a later run can resume with the next line.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from mnemolog.infra.text_source import TextSource
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """The agent made a summary of what stands above, and goes on with that alone."""
+    """The agent replaced its context by a summary."""
 
     key: str
-    """The same whenever this line is read."""
+    """The same in every run."""
 
 
 class Undone(msgspec.Struct, frozen=True):
-    """The user went back: a turn, and all that follows it, no longer counts."""
+    """The user undid a turn and everything after it."""
 
     key: str
-    """The same whenever this line is read."""
+    """The same in every run."""
     first: str
-    """The key of the first turn that no longer counts."""
+    """The key of the first turn that was undone."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,32 +39,32 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     turns: list[ImportedTurn] = []
-    """What is said on it."""
+    """Its turns."""
     move: Compacted | Undone | None = None
     name: str | None = None
-    """What later lines call it. Where it says something, the key of its first turn."""
+    """The name by which later lines refer to it; for a line with turns, the key of the first."""
     follows: str | None = None
-    """The name of the line that it goes on from; None for the one before it."""
+    """The name of the line that it continues; None for the line before it."""
     asks: bool = False
-    """Whether a user speaks: who goes on from an earlier line then has gone back to it."""
+    """Whether a user speaks. If such a line continues an earlier one, the user has gone back to it."""
     works_for: str | None = None
-    """The session that this one was started by, where an agent had another do a part of its work."""
+    """The session that started this one as a subagent."""
     copied_from: str | None = None
-    """The session whose turns this one may begin with, once more."""
+    """The session whose turns this one may start with as copies."""
     recounted: bool = False
-    """Whether its keys are made of what is said: a copy then is one that also stands in the same place."""
+    """Whether keys are derived from content. A copy then also has to be in the same place."""
     folder: str = ""
-    """Where the work is done."""
+    """The working folder."""
 
 
 class Reader(Protocol):
     """Reads one transcript, line by line."""
 
     state: dict[str, Any]
-    """What it keeps of the lines that it has read."""
+    """What it needs of earlier lines."""
 
     def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
-        """Return what stands on a line, None where it is nothing to anybody. Raises `InvalidInput`."""
+        """Return the entry of a line, None if it has none. Raises `InvalidInput`."""
         ...
 
 
@@ -72,7 +72,7 @@ MakeReader = Callable[[Path, KeyMaker], Reader]
 
 
 def turns_of(source: TextSource, make: MakeReader) -> Callable[[int, dict[str, Any]], list[ImportedTurn]]:
-    """Return what finds the turns of a line, and nothing else of it, in an open file."""
+    """Return a function that returns the turns of a line of an open file."""
     reader = make(source.path, KeyMaker(source.secret))
 
     def turns(line: int, row: dict[str, Any]) -> list[ImportedTurn]:
@@ -83,6 +83,6 @@ def turns_of(source: TextSource, make: MakeReader) -> Callable[[int, dict[str, A
 
 
 def name_of(session: str, folder: str) -> str:
-    """Return the folder worked in and the first letters of the session: titles come too late, if at all."""
+    """Return the working folder and the start of the session id: titles come too late, if at all."""
     last = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
     return f"{last} {session[:8]}" if last else session

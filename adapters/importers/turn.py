@@ -1,4 +1,4 @@
-"""One turn as a file holds it, checked by the rules of the log before anybody sees it."""
+"""A turn from a file, checked by the rules of the log."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     line: int
-    """Where it stands, counted from 1. In a JSON document: the how-manieth message, as `where` says."""
+    """Line number from 1; in a JSON document the number of the message, as in `where`."""
     session: str
     """The source's own name of the session."""
     session_name: str
     """A label for people."""
     scope: str
-    """Empty when the source names none."""
+    """Empty if the source names none."""
     agent: str | None
     role: str
     speaker: str | None
@@ -47,7 +47,7 @@ class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: list[Any]
     metadata: dict[str, Any]
     where: str
-    """`line 12`, or `message 12` when lines mean nothing."""
+    """`line 12`, or `message 12` in a JSON document."""
 
 
 # Sessions, scopes and names repeat from line to line; checking them once is a third of the work.
@@ -107,9 +107,9 @@ def event_of(turn: ImportedTurn) -> TurnRecorded:
 
 @lru_cache(_CACHED)
 def as_label(value: str | None) -> str | None:
-    """Return `value` as a one-line label, cut to the limit; None when nothing printable is left.
+    """Return `value` as a one-line label, cut to the limit; None if nothing printable is left.
 
-    For titles and names that a program made up: they are for people to recognise, not worth a refusal.
+    For generated titles and names: they only help people to recognise a session, so they are never refused.
     """
     if value is None:
         return None

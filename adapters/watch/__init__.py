@@ -1,6 +1,6 @@
-"""Following the transcripts that coding agents write, and recording what is said as it is said.
+"""Follow the transcripts that coding agents write, and record turns as they are written.
 
-Reading what is there needs nothing beyond the core; to be told of what is written needs the extra `watch`.
+Reading and polling need only the core; notifications of changes need the extra `watch`.
 """
 
 from mnemolog.adapters.importers.transcripts import FORMATS, Report

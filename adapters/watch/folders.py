@@ -1,4 +1,4 @@
-"""Where agents keep their transcripts."""
+"""The folders in which agents keep their transcripts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Home(NamedTuple):
     """The folder of an agent."""
 
     variable: str
-    """The variable of the environment that names it."""
+    """The environment variable that names it."""
     default: str
-    """Its place in the user's own, where no variable does."""
+    """Its name in the user's home, if the variable is not set."""
     transcripts: str
-    """Where transcripts lie below it."""
+    """The folder of transcripts in it."""
 
 
 HOMES: Final = (
@@ -25,6 +25,6 @@ HOMES: Final = (
 
 
 def default_folders(environment: Mapping[str, str], user: Path) -> list[Path]:
-    """Return the folders where the agents of this user keep their transcripts, as far as they are there."""
+    """Return the folders with transcripts of this user's agents, as far as they exist."""
     folders = (Path(environment.get(home.variable) or user / home.default, home.transcripts) for home in HOMES)
     return [folder for folder in folders if folder.is_dir()]

@@ -1,4 +1,4 @@
-"""Recording folders of transcripts, once or for as long as it runs."""
+"""Record folders of transcripts, once or continuously."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 
 SCAN_S: Final = 5.0
-"""All files are looked at so often: to be told of changes is quicker, but no promise."""
+"""How often all files are checked: notifications of changes are faster, but not guaranteed."""
 _WAKE_MS: Final = 500
 
 
 def ready_to_follow() -> None:
-    """Raise `ExtraMissing` unless the system can tell of changes."""
+    """Raise `ExtraMissing` if the extra for notifications of changes is not installed."""
     require("watch", "watchfiles")
 
 
 class Watcher:
-    """Records what agents write into transcripts. Several may watch the same folders for one store.
+    """Records what agents write into transcripts. Several processes may watch the same folders for one store.
 
-    `folders` are looked through with all that is below them. `format` overrules what content says of a file. `scope` is
-    that of all sessions, in place of the folder that each works in. Files last written before `since`, and those whose
-    path fits one of the patterns `exclude`, are left out. Nothing else is: what is said is recorded as it is.
+    `folders` are searched recursively. `format` overrides the detected format. `scope` applies to all sessions, instead
+    of the folder that each one works in. Files last written before `since`, and files whose path matches a pattern in
+    `exclude`, are skipped. Content is not filtered.
 
-    `stop` ends whatever is being done, soon, with nothing lost. Raises `InvalidInput` for what is no folder, no format
-    or no scope.
+    Setting `stop` ends the work soon and loses nothing. Raises `InvalidInput` for a folder that does not exist, an
+    unknown format or an invalid scope.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Watcher:
         exclude: Sequence[str] = (),
         stop: threading.Event | None = None,
     ) -> None:
-        self.folders = [Path(folder).resolve() for folder in folders]  # As the system names what has changed in them.
+        self.folders = [Path(folder).resolve() for folder in folders]  # Notifications have resolved paths.
         for folder in self.folders:
             if not folder.is_dir():
-                raise errors.InvalidInput("folder", f"{folder} is no folder")
+                raise errors.InvalidInput("folder", f"{folder} is not a folder")
         self.stop = stop or threading.Event()
         self._since = None if since is None else since.timestamp()
         self._exclude = exclude
@@ -64,46 +64,46 @@ class Watcher:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files. To be called before the store is closed."""
+        """Close the files. Call it before the store is closed."""
         self._transcripts.close()
 
     def catch_up(self, *, progress: Progress | None = None, paths: Sequence[Path] | None = None) -> Report:
-        """Record what is there and not recorded yet, of all files or of these. Return what came of it."""
+        """Record what is new in all files, or in these. Return a report."""
         return self._transcripts.catch_up(self._files(paths), progress=progress)
 
     def preview(self, *, progress: Progress | None = None) -> Report:
         """Return what `catch_up` would record now, without recording it.
 
-        In a rollout that was forked, it may take a turn for a copy that is none.
+        In a forked rollout, it may count a new turn as a copy.
         """
         return self._transcripts.preview(self._files(None), progress=progress)
 
-    def follow(self, tell: Callable[[Report], None], *, poll_s: float | None = None) -> None:
-        """Record what is written, as it is written, until `stop` is set. `tell` is given what changed, each time.
+    def follow(self, on_report: Callable[[Report], None], *, poll_s: float | None = None) -> None:
+        """Record what is written, as it is written, until `stop` is set. Call `on_report` after each change.
 
-        With `poll_s` files are looked at so often; else the system tells of changes, which needs the extra `watch`.
-        Raises `ExtraMissing`.
+        With `poll_s`, files are checked every so many seconds. Without it, the system notifies of changes, which needs
+        the extra `watch`: raises `ExtraMissing`.
         """
         if poll_s is None:
             ready_to_follow()
-        for paths in self._polled(poll_s) if poll_s is not None else self._told():
+        for paths in self._polled(poll_s) if poll_s is not None else self._notified():
             if self.stop.is_set():
                 return
             try:
                 report = self.catch_up(paths=paths)
-            except errors.LogBusy as error:  # What was read is as it was; so is where it was read to.
+            except errors.LogBusy as error:  # Nothing was recorded, and the saved offset did not move.
                 structured_log.warning("watch.busy", error=error)
                 continue
             if report.is_news:
-                tell(report)
+                on_report(report)
 
     def _polled(self, every_s: float) -> Iterator[None]:
         yield None
         while not self.stop.wait(every_s):
             yield None
 
-    def _told(self) -> Iterator[list[Path] | None]:
-        """Yield paths that were written to, and None when all are to be looked at: first, and now and then."""
+    def _notified(self) -> Iterator[list[Path] | None]:
+        """Yield changed paths, or None to check all files: first, and then every `SCAN_S` seconds."""
         from watchfiles import watch
 
         scanned = float("-inf")
@@ -123,12 +123,12 @@ class Watcher:
                     scanned = time.monotonic()
                 elif changes:
                     yield sorted({Path(path) for _, path in changes})
-        except OSError as error:  # No inotify, or no more of it: it is limited for each user.
+        except OSError as error:  # No inotify, or this user's limit is reached.
             structured_log.warning("watch.polls", error=error)
             yield from self._polled(SCAN_S)
 
     def _files(self, paths: Sequence[Path] | None) -> Iterator[Path]:
-        """Yield the transcripts in the folders, or those of these paths that are."""
+        """Yield the transcripts in the folders, or those among `paths`."""
         for folder in self.folders:
             for path in folder.rglob("*.jsonl") if paths is None else (p for p in paths if p.is_relative_to(folder)):
                 if not self._is_left_out(path):

@@ -202,7 +202,7 @@ def test_a_key_comes_from_what_was_said_and_not_from_the_lines_around(rows):
         ({"text": "hi", "session": "s" * 257}, "session: 257 bytes"),
         ({"text": "hi", "speaker": "a\nb"}, "speaker: contains control characters"),
         ({"text": "hi", "key": "k" * 513}, "key: 513 bytes"),
-        ({"text": "hi", "time": "soon"}, "time: 'soon' is not understood as a time"),
+        ({"text": "hi", "time": "soon"}, "time: 'soon' cannot be parsed as a time"),
         ({"text": "hi", "metadata": [1]}, "metadata: expected an object"),
         ({"text": "hi", "metadata": {"n": 1 << 64}}, "metadata: cannot be stored"),
         ({"text": "hi", "tool_calls": "Bash"}, "tool_calls: expected a list"),

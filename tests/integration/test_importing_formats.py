@@ -77,8 +77,8 @@ def test_detection_in_unusual_cases(tmp_path, content, expected):
     ("content", "why"),
     [
         ('{"body": "hi", "at": 1}\n', "the first line has the fields 'body', 'at'"),
-        ("hello there\n", "the first line is no JSON object"),
-        ("session,text\na,b\n", "the first line is no JSON object"),
+        ("hello there\n", "the first line is not a JSON object"),
+        ("session,text\na,b\n", "the first line is not a JSON object"),
         ("[1, 2]", "one JSON array"),
         ('[{"text": "hi"}]', "write each of its elements on a line of its own"),
     ],

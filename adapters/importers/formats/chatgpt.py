@@ -13,16 +13,16 @@ from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import Role
 from mnemolog.infra.text_source import BrokenDocument, TextSource, decode, elements
 
-# What the model thought, and what the user had set up once for all conversations: nobody said it here.
+# Thoughts of the model and settings of the user: not part of the conversation.
 _NOT_SAID: Final = frozenset(
     {"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error"}
 )
 
 
 def read(source: TextSource) -> Iterator[ImportedTurn]:
-    """Yield the messages on the branch that each conversation shows.
+    """Yield the messages on the visible branch of each conversation.
 
-    The file is held in memory as it is; of its values only one conversation at a time.
+    The whole file is held in memory as bytes, but only one conversation at a time is decoded.
     """
     if source.is_blank:
         return
@@ -78,7 +78,7 @@ def _shown(conversation: dict[str, Any]) -> list[dict[str, Any]]:
     branch: list[dict[str, Any]] = []
     seen: set[str] = set()
     while at is not None and at not in seen:
-        seen.add(at)  # A tree has no cycle, a damaged file may.
+        seen.add(at)  # A damaged file may have a cycle.
         node = nodes[at]
         message = node.get("message")
         if isinstance(message, dict):
@@ -95,12 +95,12 @@ def _nodes(conversation: dict[str, Any]) -> _Nodes:
 
 
 def _known(nodes: _Nodes, name: object) -> str | None:
-    """Return the name of a node, None for anything else."""
+    """Return `name` if it names a node, None otherwise."""
     return name if isinstance(name, str) and name in nodes else None
 
 
 def _last_leaf(nodes: _Nodes) -> str | None:
-    """Return the end of the branch that was written last: the last child each time."""
+    """Return the end of the newest branch: follow the last child of each node."""
     at = next((name for name, node in nodes.items() if _known(nodes, node.get("parent")) is None), None)
     seen: set[str] = set()
     while at is not None and at not in seen:
@@ -116,7 +116,7 @@ def _last_leaf(nodes: _Nodes) -> str | None:
 def _turn(
     source: TextSource, ordinal: int, session: str, title: str | None, message: dict[str, Any]
 ) -> ImportedTurn | None:
-    """Return the turn, None for a message that was not said or not shown. Raises `InvalidInput`."""
+    """Return the turn, None for a message that is hidden or not part of the conversation. Raises `InvalidInput`."""
     author, content = _object(message, "author"), _object(message, "content")
     metadata = _object(message, "metadata")
     text = _text(content)
@@ -167,7 +167,7 @@ def _text(content: dict[str, Any]) -> str:
 
 
 def _part(part: object) -> object:
-    """Return a part as a block: these objects call their type differently."""
+    """Return a part as a block: these objects have their type in another field."""
     if not isinstance(part, dict):
         return part
     if isinstance(part.get("text"), str):

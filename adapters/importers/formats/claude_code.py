@@ -19,28 +19,28 @@ TYPES_READ: Final = ("user", "assistant")
 _IDS: Final = {"sessionId", "uuid"}
 _SIDE_FIELDS: Final = {"leafUuid", "parentUuid", "isSnapshotUpdate"}
 _SIDE_TYPES: Final = ("queue-operation", "permission-mode")
-# What the program wrote into the conversation by itself: hints to the model, a summary of what stands above.
+# Written by the program, not by user or model: hints to the model, summaries, errors.
 _NOT_SAID: Final = ("isMeta", "isCompactSummary", "isApiErrorMessage")
 _KEPT: Final = ("cwd", "gitBranch", "version")
 
 
 def is_transcript_line(row: dict[str, Any]) -> bool:
-    """Whether a line can only come from such a transcript: somebody speaks."""
+    """Whether a line is a message of such a transcript."""
     return row.get("type") in TYPES_READ and isinstance(row.get("message"), dict) and bool(row.keys() & _IDS)
 
 
 def is_side_line(row: dict[str, Any]) -> bool:
-    """Whether a line looks like the bookkeeping of such a transcript."""
+    """Whether a line looks like bookkeeping of such a transcript."""
     return isinstance(row.get("type"), str) and (row["type"] in _SIDE_TYPES or bool(row.keys() & _SIDE_FIELDS))
 
 
 def read(source: TextSource) -> Iterator[ImportedTurn]:
-    """Yield what users, assistants and tools said. Other lines are passed over."""
+    """Yield what users, assistants and tools said. Other lines are skipped."""
     return source.turns_by_line(turns_of(source, ClaudeCodeReader))
 
 
 class ClaudeCodeReader:
-    """Reads a transcript: a tree of lines, each naming the one that it goes on from."""
+    """Reads a transcript: a tree of lines, each of which names its parent."""
 
     def __init__(self, path: Path, keys: KeyMaker) -> None:
         self._path, self._stem, self._keys = path, stem_of(path), keys
@@ -48,7 +48,7 @@ class ClaudeCodeReader:
         self.state: dict[str, Any] = {}
 
     def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
-        """Return what stands on a line. In a line without turns nobody speaks. Raises `InvalidInput`."""
+        """Return the entry of a line, without turns if it is not a message. Raises `InvalidInput`."""
         uuid = text_or_none("uuid", row.get("uuid"))
         own = text_or_none("sessionId", row.get("sessionId")) or self._stem
         session = _side_session(own, row) if row.get("isSidechain") else own
@@ -98,7 +98,7 @@ class ClaudeCodeReader:
 
 
 def _side_session(session: str, row: dict[str, Any]) -> str:
-    """Return the session of a subagent: one of its own, beside that of its user."""
+    """Return the session of a subagent: its own, named after the session of its user."""
     return f"{session}/{text_or_none('agentId', row.get('agentId')) or 'sidechain'}"
 
 
@@ -108,7 +108,7 @@ def _name_in(row: dict[str, Any], field: str) -> str | None:
 
 
 def _origin(row: dict[str, Any]) -> str | None:
-    """Return the session that the line was copied from, where it says so."""
+    """Return the session that the line was copied from, None if it was not."""
     origin = row.get("forkedFrom")
     return _name_in(origin, "sessionId") if isinstance(origin, dict) else None
 

@@ -1,6 +1,6 @@
 """Rollouts of Codex: JSON Lines, each `{"timestamp", "type", "payload"}`.
 
-What is said stands in `response_item` lines; most `event_msg` lines say it once more, and are passed over.
+Messages are in `response_item` lines. Most `event_msg` lines repeat them and are skipped.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CALLS: Final = {
     "web_search_call": ("action",),
     "tool_search_call": ("arguments",),
 }
-"""Kinds of tool calls, and what is kept of them."""
+"""Kinds of tool calls, and the fields that are kept of them."""
 _RESULTS: Final = ("function_call_output", "custom_tool_call_output", "tool_search_output")
 _FILE_NAME: Final = re.compile(r"rollout-[\dT-]+?-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
 
-# What the program says to its model in the user's name.
+# Messages of the program to its model that have the role of the user.
 _NOT_SAID: Final = re.compile(
     r"\s*(?:# AGENTS\.md instructions\b"
     r"|<(?:environment_context|user_instructions|permissions instructions|turn_aborted|skill|subagent_notification"
@@ -45,14 +45,14 @@ def is_rollout_line(row: dict[str, Any]) -> bool:
 
 
 def read(source: TextSource) -> Iterator[ImportedTurn]:
-    """Yield what users, assistants and tools said. Other lines are passed over."""
+    """Yield what users, assistants and tools said. Other lines are skipped."""
     return source.turns_by_line(turns_of(source, CodexReader))
 
 
 class CodexReader:
-    """Reads a rollout: one line after the other, except where the user has undone some.
+    """Reads a rollout: a sequence of lines, some of which the user may have undone.
 
-    The first `session_meta` says whose it is; those that follow were copied with the history of another session.
+    The first `session_meta` names its session; later ones were copied with the history of another session.
     """
 
     def __init__(self, path: Path, keys: KeyMaker) -> None:
@@ -62,7 +62,7 @@ class CodexReader:
         self.state: dict[str, Any] = {"session": named[1] if named else stem, "asked": []}
 
     def entry(self, line: int, row: dict[str, Any]) -> Entry | None:
-        """Return what stands on a line. Raises `InvalidInput`."""
+        """Return the entry of a line, None if it has none. Raises `InvalidInput`."""
         payload = row.get("payload")
         if not isinstance(payload, dict):
             return None
@@ -118,7 +118,7 @@ class CodexReader:
 
     def _rolled_back(self, count: object) -> Entry | None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise InvalidInput("num_turns", f"expected a number from 1 on, got {count!r}")
+            raise InvalidInput("num_turns", f"expected a number of at least 1, got {count!r}")
         asked = self.state["asked"]
         undone = asked[-count:]
         del asked[-count:]
@@ -142,7 +142,7 @@ class CodexReader:
 
 
 def _spawned_by(payload: dict[str, Any]) -> object:
-    """Return the session that had this one do a part of its work."""
+    """Return the session that started this one as a subagent."""
     found: Any = payload.get("source")
     for step in ("subagent", "thread_spawn"):
         found = found.get(step) if isinstance(found, dict) else None
@@ -150,7 +150,7 @@ def _spawned_by(payload: dict[str, Any]) -> object:
 
 
 def _turn_of(item: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]:
-    """Return role, text, tool calls and metadata; no text where nobody speaks."""
+    """Return role, text, tool calls and metadata. The text is empty if the item is not a message or a call."""
     kind = item.get("type")
     if kind == "message":
         role = item.get("role")
@@ -176,7 +176,7 @@ def _is_context(block: object) -> bool:
 
 
 def _output(output: object) -> str:
-    """Return what a tool answered: a text, blocks, or either in an object."""
+    """Return the output of a tool as text: from a text, blocks, or an object with either."""
     if isinstance(output, dict):
         output = output.get("content")
     return content_text(output)

@@ -1,4 +1,4 @@
-"""JSON Lines: one turn a line, under field names that a `FieldMap` tells."""
+"""JSON Lines: one turn per line, with the field names of a `FieldMap`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(source: TextSource, fields: FieldMap) -> Iterator[ImportedTurn]:
 
 
 class LineReader:
-    """Turns lines of one file into turns."""
+    """Converts lines of one file to turns."""
 
     def __init__(self, path: Path, keys: KeyMaker, fields: FieldMap = DEFAULT_MAP) -> None:
         self._path, self._stem, self._fields = path, stem_of(path), fields
@@ -35,7 +35,7 @@ class LineReader:
         self.state: dict[str, Any] = {}
 
     def entry(self, line: int, row: dict[str, Any]) -> Entry:
-        """Return what stands on a line, for who follows the file. Raises `InvalidInput`."""
+        """Return the entry of a line, for reading a file that grows. Raises `InvalidInput`."""
         turns = self.turns(line, row)
         return Entry(session=turns[0].session, turns=turns, recounted=True)
 
@@ -47,7 +47,7 @@ class LineReader:
         calls = _tool_calls(found.get("tool_calls", []))
         text = _said(found.get("text", [])) or (calls_text(calls) if calls else "")
         if not text:
-            raise InvalidInput("text", self._nothing_said(row))
+            raise InvalidInput("text", self._why_no_text(row))
         key = _joined(found.get("key"), _PATH)
         return [
             checked_turn(
@@ -69,7 +69,7 @@ class LineReader:
         ]
 
     def _metadata(self, found: Found) -> dict[str, Any]:
-        """Return objects as they are, and other fields that a map names under their names."""
+        """Return the content of objects, and other fields of the map under their names."""
         metadata: dict[str, Any] = {}
         for name, value in found:
             if not isinstance(value, dict) and "metadata" not in self._fields.sources:
@@ -77,19 +77,19 @@ class LineReader:
             metadata.update(value if isinstance(value, dict) else {name: value})
         return metadata
 
-    def _nothing_said(self, row: dict[str, Any]) -> str:
+    def _why_no_text(self, row: dict[str, Any]) -> str:
         names = self._fields.names("text")
         there = [name for name in names if name in row]
         if there:
             return f"empty in {', '.join(map(repr, there))}"
         return (
             f"no field {' or '.join(map(repr, names))} on the line, which has "
-            f"{', '.join(map(repr, list(row)[:12])) or 'none'}; say which one with --field text=NAME"
+            f"{', '.join(map(repr, list(row)[:12])) or 'none'}; name the right one with --field text=NAME"
         )
 
 
 def _joined(found: Found | None, glue: str) -> str | None:
-    """Return the fields of a target as one text, None when there are none. Raises `InvalidInput`."""
+    """Return the fields of a target joined to one text, None if there are none. Raises `InvalidInput`."""
     if not found:
         return None
     if len(found) == 1:

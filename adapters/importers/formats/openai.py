@@ -1,4 +1,4 @@
-"""Lists of `messages` as chat interfaces take them: one document, or a conversation a line."""
+"""Lists of `messages` in the format of chat APIs: one document, or one conversation per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
 
 
 def messages_of(value: object) -> list[Any] | None:
-    """Return the messages of a conversation, or of a request that a batch file wraps; None for other things."""
+    """Return the messages of a conversation or of a request in a batch file; None for anything else."""
     if not isinstance(value, dict):
         return None
     body = value.get("body")
@@ -26,12 +26,12 @@ def messages_of(value: object) -> list[Any] | None:
 
 
 def is_message(value: object) -> bool:
-    """Whether this looks like one message."""
+    """Whether a value looks like one message."""
     return isinstance(value, dict) and isinstance(value.get("role"), str) and bool(value.keys() & _SAYING)
 
 
 def read(source: TextSource) -> Iterator[ImportedTurn]:
-    """Yield every message that says something or calls a tool."""
+    """Yield every message that has text or calls a tool."""
     if _is_document(source):
         return _read_document(source)
     reader = _ConversationReader(source)
@@ -46,7 +46,7 @@ def read(source: TextSource) -> Iterator[ImportedTurn]:
 
 
 def _is_document(source: TextSource) -> bool:
-    """Whether the file is one JSON value. A single line is, unless the name promises that more may follow."""
+    """Whether the file is one JSON value. A single line counts as one, unless the file name says JSON Lines."""
     filled = [line for line in source.head if line.strip()]
     if not filled or source.is_array:
         return True
@@ -76,7 +76,7 @@ def _read_document(source: TextSource) -> Iterator[ImportedTurn]:
 
 
 def _conversations(source: TextSource) -> Iterator[tuple[str, str | None, list[Any]]]:
-    """Yield session, title and messages: of one conversation, of an array of them, or of a bare array."""
+    """Yield session, title and messages, from one conversation, an array of conversations, or an array of messages."""
     if source.is_blank:
         return
     data = source.document()
@@ -129,14 +129,14 @@ def _title(value: object) -> str | None:
 
 
 class _ConversationReader:
-    """Turns messages of one file into turns."""
+    """Converts messages of one file to turns."""
 
     def __init__(self, source: TextSource) -> None:
         self._path = source.path
         self._keys = KeyMaker(source.secret)
 
     def turn(self, line: int, where: str, session: str, title: str | None, message: object) -> ImportedTurn | None:
-        """Return the turn of a message, None when it is empty. Raises `InvalidInput`."""
+        """Return the turn of a message, None if it is empty. Raises `InvalidInput`."""
         if not isinstance(message, dict):
             raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
         role = role_of(message.get("role"))

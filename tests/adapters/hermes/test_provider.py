@@ -183,7 +183,7 @@ def test_the_command_installs_once_and_replaces_only_what_is_its_own(home):
     }
     assert module.read_text() == FILES["__init__.py"]
     module.write_text("# somebody else's plugin\n")
-    assert "is not ours, and stays" in command("--force").stderr
+    assert "was not written by mnemolog, so it is kept" in command("--force").stderr
     assert module.read_text() == "# somebody else's plugin\n"
     assert "there is no Hermes home" in command("--home", home / "nowhere").stderr
 

@@ -97,7 +97,7 @@ def test_the_folders_of_agents_are_where_they_say(tmp_path):
 
 def test_what_cannot_be_watched_is_said_at_once(memory, projects):
     """No folder, no such format."""
-    with pytest.raises(InvalidInput, match="is no folder"):
+    with pytest.raises(InvalidInput, match="is not a folder"):
         Watcher(memory, [projects / "missing"])
     with pytest.raises(InvalidInput, match="empty segment"):
         Watcher(memory, [projects], scope="/x")
