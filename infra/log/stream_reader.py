@@ -1,7 +1,7 @@
 """The events of one stream without its turns, and its turns without the rest, newest first.
 
-What a session is stays quick to fold however long it talks, and its last turns are quick to find however many events
-follow them.
+So the state of a session is quick to fold however many turns it has, and its last turns are quick to find however many
+events follow them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def read_not_turns(
     if upto is None:
         return codec.recorded_events(rows.fetchall())
     # Positions rise with versions. A condition on them would not end the scan: it would read on to the last
-    # event of the stream, so that going back would cost all that came since.
+    # event of the stream, so that a read of the past would cost as much as everything since.
     try:
         return codec.recorded_events(takewhile(lambda row: row[0] <= upto, rows))
     finally:
@@ -32,9 +32,14 @@ def read_not_turns(
 def version_at(reads: LogReader, stream: str, position: Position, *, latest: Version) -> int:
     """Return the version of the last event of `stream` at or before a position, where `latest` is its last.
 
-    Versions rise with positions and have an index: a binary search is quicker than a scan of the stream.
+    Versions rise with positions and have an index: a binary search is quicker than a scan of the stream. The two ends
+    come first, because most callers want all of a stream.
     """
-    few, many = 0, int(latest)
+    if not latest or position <= 0:
+        return 0
+    if reads.position_at(stream, latest) <= position:
+        return latest
+    few, many = 0, latest - 1
     while few < many:
         middle = (few + many + 1) // 2
         if reads.position_at(stream, middle) <= position:
