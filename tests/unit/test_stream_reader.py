@@ -1,0 +1,36 @@
+"""Reading a stream by positions of the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnemolog.domain.position import Position, Version
+from mnemolog.infra.log.stream_reader import version_at
+
+
+class PositionsOnly:
+    """Stands for a reader of a log: the positions of one stream by version, and how often they were read."""
+
+    def __init__(self, positions: list[int]) -> None:
+        self.positions, self.queries = positions, 0
+
+    def position_at(self, _stream: str, version: int) -> int:
+        """Return the position of a version, from 1 on."""
+        self.queries += 1
+        return self.positions[version - 1]
+
+
+@pytest.mark.parametrize("positions", [[], [1], [3], [2, 3, 7], [1, 2, 3, 4], [5, 6, 9, 20, 21, 22, 40]])
+def test_the_version_at_a_position_is_that_of_the_last_event_up_to_it(positions):
+    """At every position from before the stream to after it."""
+    for position in range(50):
+        found = version_at(PositionsOnly(positions), "s", Position(position), latest=Version(len(positions)))
+        assert found == sum(one <= position for one in positions)
+
+
+def test_both_ends_of_a_long_stream_take_at_most_one_query():
+    """Most reads want all turns of a session."""
+    reads = PositionsOnly(list(range(1, 10_001)))
+    assert version_at(reads, "s", Position(0), latest=Version(10_000)) == 0
+    assert version_at(reads, "s", Position(10_000), latest=Version(10_000)) == 10_000
+    assert reads.queries == 1
