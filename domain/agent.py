@@ -1,6 +1,6 @@
 """An agent: which session it is in, how often it has switched, and when it last left or entered each session.
 
-The last one stamps requests made before a switch, so that a late answer reaches no other session.
+The last one marks requests made before a switch, so that a late answer cannot reach another session.
 """
 
 from __future__ import annotations

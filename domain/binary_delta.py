@@ -19,10 +19,10 @@ _STEP: Final = 256
 
 
 def splice(base: bytes, new: bytes) -> tuple[list[int], bytes]:
-    """Return the plan by which `new` is made of `base`, and the bytes that are not in it.
+    """Return the plan that builds `new` from `base`, and the bytes that are not in the base.
 
-    The plan comes in threes: how many of those bytes to take, and offset and length of a copy out of the base behind
-    them. The work is bounded: for bytes that differ all over, there are few copies, or none.
+    The plan comes in threes: how many of those bytes to take, then offset and length of the copy from the base that
+    follows them. The work is bounded: for bytes that differ all over, there are few copies, or none.
     """
     plan: list[int] = []
     between: list[bytes] = []
@@ -48,7 +48,7 @@ def splice(base: bytes, new: bytes) -> tuple[list[int], bytes]:
 
 
 def spliced(base: bytes, plan: list[int], between: bytes) -> bytes:
-    """Return the bytes of which `splice` made the plan. Raises `ValueError` for a plan that does not fit."""
+    """Return the bytes that `splice` made the plan of. Raises `ValueError` for a plan that does not fit."""
     parts: list[bytes] = []
     place = 0
     for taken, offset, length in zip(plan[::3], plan[1::3], plan[2::3], strict=True):
@@ -62,10 +62,10 @@ def spliced(base: bytes, plan: list[int], between: bytes) -> bytes:
 def _next_alike(
     base: bytes, at: int, base_end: int, new: bytes, place: int, new_end: int
 ) -> tuple[tuple[int, int] | None, int]:
-    """Return the next places from which both are alike, and how many bytes were searched without a match.
+    """Return the next places where both are equal, and how many bytes were searched in vain.
 
-    Bytes ever farther on in one are searched nearby in the other, to skip an insertion or a deletion. After a large
-    insertion the next bytes of the base are searched everywhere.
+    Bytes at growing distances in one are searched nearby in the other, to skip an insertion or a deletion. After a
+    large insertion the next bytes of the base are searched everywhere.
     """
     base_near, new_near = min(base_end, at + NEAR_BYTES), min(new_end, place + NEAR_BYTES)
     step, searched = 0, 0

@@ -1,7 +1,7 @@
 """JSON values as bytes that are equal exactly where the values are.
 
-A number is its value: `1` and `1.0` are one number, as JSON has but one kind. It is no text and no truth: `1`,
-`"1"` and `true` are three values. The order of an object's keys means nothing.
+Numbers are compared by value: `1` and `1.0` are equal, because JSON has one kind of number. Types stay apart: `1`,
+`"1"` and `true` are three values. The order of an object's keys does not matter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MSGPACK_MAX: Final = (1 << 64) - 1
 
 
 def canonical(value: Any) -> bytes:
-    """Return the bytes of a JSON value that `checked_json` has let pass."""
+    """Return the bytes of a JSON value that `checked_json` has accepted."""
     return _ENCODER.encode(_normal(value))
 
 

@@ -1,8 +1,8 @@
-"""Checkpoints: named moments of a session, to which its working memory can be brought back.
+"""Checkpoints: named moments of a session, to which its working memory can be restored.
 
-Creating one is one small event whatever the memory holds. Restoring one is one event as well: values,
-task and notes are again what they were; absolute expiries stay, so nothing that has expired since comes
-back. Every other checkpoint stays, also those created later, and the whole history does.
+Creating one is one small event, however large the memory is. Restoring one is one event as well: values, task and notes
+are what they were then. Expiry times are absolute, so values that have expired since do not come back. All other
+checkpoints stay, later ones included, and so does the whole history.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def create_checkpoint(
     description: str = "",
     limits: MemoryLimits = MEMORY_LIMITS,
 ) -> list[Event]:
-    """Decide to name this moment. Its id and name must be those of no other checkpoint that the session has.
+    """Decide to name this moment. No other checkpoint of the session may have its id or name.
 
     Raises `UnknownSession`, `SessionAlreadyEnded`, `CheckpointExists`, `InvalidInput`, `LimitExceeded`, `MemoryFull`.
     """
     state = opened(session_id, state)
     for field, label in (("checkpoint_id", checkpoint_id), ("name", name)):
-        # A name that is another's id would make "restore X" ambiguous.
+        # A name that equals the id of another would make "restore X" ambiguous.
         if checked_label(field, label) in state.checkpoints or label in state.checkpoint_names:
             raise CheckpointExists(session_id, label)
     if description:
@@ -55,7 +55,7 @@ def delete_checkpoint(session_id: str, state: SessionState | None, checkpoint: s
 
 
 def restore_checkpoint(session_id: str, state: SessionState | None, checkpoint: str) -> list[Event]:
-    """Decide to bring back values, task and notes of a checkpoint, given by id or name.
+    """Decide to restore values, task and notes of a checkpoint, given by id or name.
 
     Raises `UnknownSession`, `SessionAlreadyEnded`, `UnknownCheckpoint`.
     """
@@ -64,7 +64,7 @@ def restore_checkpoint(session_id: str, state: SessionState | None, checkpoint: 
 
 
 def find_checkpoint(state: SessionState, checkpoint: str) -> Checkpoint:
-    """Return the checkpoint of that id, or else of that name. Raises `UnknownCheckpoint`."""
+    """Return the checkpoint with that id, or else with that name. Raises `UnknownCheckpoint`."""
     found = state.checkpoints.get(checkpoint)
     if found is None:
         id_of_name = state.checkpoint_names.get(checkpoint)

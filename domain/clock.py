@@ -1,4 +1,4 @@
-"""Time comes in from outside, so that a test can hold it still. It is data, never order."""
+"""Time is passed in, so that a test can control it. It is data: nothing is ordered by it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mnemolog.domain.position import Micros
 
 
 class Clock(Protocol):
-    """Says what time it is."""
+    """A source of the current time."""
 
     def now(self) -> Micros:
         """Microseconds since the Unix epoch, UTC."""
@@ -20,16 +20,16 @@ class Clock(Protocol):
 def to_micros(field: str, value: datetime) -> Micros:
     """Return a moment in time as microseconds.
 
-    Raises `InvalidInput` when it has no time zone, and when in UTC it lies before the year 1 or behind 9999: it could
-    be stored, and never be read again.
+    Raises `InvalidInput` for a time without a time zone, or outside the years 1 to 9999 in UTC: it could be stored, but
+    never be read again.
     """
     if not isinstance(value, datetime):
         raise InvalidInput(field, f"expected a datetime, got {type(value).__name__}")
     if value.tzinfo is None:
-        raise InvalidInput(field, "a time without a zone means another moment elsewhere; add tzinfo, e.g. UTC")
+        raise InvalidInput(field, "a time without a time zone is ambiguous; add tzinfo, e.g. UTC")
     micros = Micros((value - _EPOCH) // _MICROSECOND)
     if not _FIRST <= micros <= _LAST:
-        raise InvalidInput(field, f"{value.isoformat()} is in UTC not within the years 1 to 9999")
+        raise InvalidInput(field, f"{value.isoformat()} is not within the years 1 to 9999 in UTC")
     return micros
 
 

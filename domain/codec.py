@@ -1,6 +1,6 @@
-"""A state of a session as bytes and back. Equal states have equal bytes, however they came about.
+"""The state of a session as bytes and back. Equal states have equal bytes, whatever events led to them.
 
-Snapshots are made of these bytes; tests compare two replays by a digest of them.
+Snapshots store these bytes; tests compare two replays by a digest of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mnemolog.domain.spans import Span
 from mnemolog.domain.state import Checkpoint, Note, SessionState, Task, Value, entry_bytes
 
 STATE_FORMAT: Final = 1
-"""Rises with every change of the bytes. A snapshot of another format is folded anew."""
+"""Rises with every change of the bytes. A snapshot of another format is ignored, and the state is folded again."""
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,7 +63,7 @@ def encode_state(state: SessionState) -> bytes:
 
 
 def decode_state(stored: bytes) -> SessionState:
-    """Return the state of which `encode_state` made `stored`. Raises `InvalidInput` for other bytes."""
+    """Return the state that `encode_state` encoded as `stored`. Raises `InvalidInput` for other bytes."""
     try:
         found = _DECODER.decode(stored)
     except UNDECODABLE as error:

@@ -1,4 +1,4 @@
-"""The chain that makes a change of history visible.
+"""The digest chain, which shows any change of history.
 
     digest(0) = SHA-256(genesis tag ‖ format ‖ created at ‖ log id)
     digest(n) = SHA-256(event tag ‖ digest(before n) ‖ position ‖ version ‖ recorded_at ‖ lengths ‖
@@ -17,13 +17,13 @@ from typing import Final
 DIGEST_BYTES: Final = 32
 _GENESIS_TAG: Final = b"mnemolog/genesis/1\x00"
 _EVENT: Final = sha256(b"mnemolog/event/1\x00")
-"""The state of the hash behind the tag: to copy it costs less than to look the algorithm up again."""
+"""The state of the hash after the tag: copying it costs less than looking up the algorithm again."""
 _IDENTITY: Final = Struct(">qq")
 _HEADER: Final = Struct(">qqqiiii")
 
 
 def genesis(*, log_id: str, log_format: int, created_at: int) -> bytes:
-    """Return digest(0) of a log: 32 bytes over all that the log says of itself, different for any two logs."""
+    """Return digest(0) of a log: 32 bytes over the identity of the log, different for any two logs."""
     return sha256(_GENESIS_TAG + _IDENTITY.pack(log_format, created_at) + log_id.encode()).digest()
 
 

@@ -42,7 +42,7 @@ CONTENT_TOPICS: Final = SEALED_TOPICS | {SessionStarted.topic}
 def why_invalid(state: bytes | bytearray) -> str | None:
     """Return why a state that starts like an encrypted one is invalid; None if it may be valid."""
     if len(state) < HEAD_BYTES + TAG_BYTES:
-        return "it is too short for sealed content"
+        return "it is too short for encrypted content"
     if state[1] != SEALING_FORMAT:
         return f"it is sealed in format {state[1]}; this mnemolog knows {SEALING_FORMAT}"
     return None

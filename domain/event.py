@@ -1,4 +1,4 @@
-"""What every event is: a frozen struct that is stored under a topic of our choosing."""
+"""The base of every event: a frozen struct, stored under a topic that we choose."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A fact. Appended once, never changed.
 
-    Nothing in it can refer back to it, so the collector of cycles need not look at it (`gc=False`): of every event that
-    is read some are made.
+    It cannot be part of a reference cycle, so the garbage collector does not track it (`gc=False`): a read of the log
+    creates very many of them.
     """
 
     topic: ClassVar[str]

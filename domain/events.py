@@ -1,4 +1,4 @@
-"""The facts that a log holds. Past tense, frozen, in the words of the domain.
+"""The events of a log: facts in the past tense, frozen, in the words of the domain.
 
 Rules of evolution (docs/adr/0005-event-names-and-evolution.md): an event is stored under its `topic`, a
 name we chose, never under a Python path. A field may be added with a default; a default never changes,
@@ -29,14 +29,14 @@ class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
     scope: str = ""
     reason: str = "new"
     parent: str | None = None
-    """The session this one was branched from, or without `branched_at` the one it belongs to and sees nothing of."""
+    """The session this one was branched from. Without `branched_at`: the session it belongs to but sees nothing of."""
     branched_at: int | None = None
     sealed_name: bytes = b""
-    """The name as it is stored where content is encrypted. Empty in memory: who reads the log opens it."""
+    """The encrypted name, where content is encrypted. Empty in memory: reading the log decrypts it into `name`."""
 
 
 class TurnRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody said something in a session."""
+    """A turn was said in a session."""
 
     topic: ClassVar[str] = "turn.recorded.v1"
 
@@ -48,7 +48,7 @@ class TurnRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: list[Any] = []
     metadata: dict[str, Any] = {}
     original: Blob | None = None
-    """The turn as who handed it over has it (`mnemolog.domain.raw_payload`). Deflated with the end of its text."""
+    """The turn in the caller's own format (`mnemolog.domain.raw_payload`). Deflated with the end of its text."""
 
 
 class SessionEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,7 +60,7 @@ class SessionEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionResumed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A conversation that had ended goes on."""
+    """A conversation that had ended was resumed."""
 
     topic: ClassVar[str] = "session.resumed.v1"
 
@@ -76,7 +76,7 @@ class ValueSet(Event, frozen=True, kw_only=True, omit_defaults=True):
     value: Any
     """Any JSON value. Always stored, so that `None` is a value and not an absence."""
     expires_at: int | None = None
-    """Microseconds since the Unix epoch from which on the value is gone; None for never."""
+    """When the value expires, in microseconds since the Unix epoch; None for never."""
 
 
 class ValueDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -121,7 +121,7 @@ class NotesCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckpointCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A moment was named. It holds nothing: its state is that of the session at this event's position."""
+    """A moment was named. It copies nothing: its state is that of the session at this event's position."""
 
     topic: ClassVar[str] = "checkpoint.created.v1"
 
@@ -139,7 +139,7 @@ class CheckpointDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Values, task and notes are again what they were at a checkpoint; the turns behind it are hidden."""
+    """Values, task and notes are again what they were at a checkpoint; the turns after it are hidden."""
 
     topic: ClassVar[str] = "checkpoint.restored.v1"
 
@@ -149,7 +149,7 @@ class CheckpointRestored(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TurnsRewound(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The turns behind a position are hidden from the session's own recall. They stay in the log."""
+    """The turns after a position are hidden from the session's own recall. They stay in the log."""
 
     topic: ClassVar[str] = "turns.rewound.v1"
 
@@ -158,7 +158,7 @@ class TurnsRewound(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionSwitched(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An agent left one session for another. Lies in the agent's stream."""
+    """An agent left one session for another. Recorded in the agent's stream."""
 
     topic: ClassVar[str] = "session.switched.v1"
 
@@ -169,23 +169,23 @@ class SessionSwitched(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModelActivated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """From here on this model's vectors answer. Lies in the stream of models."""
+    """From here on this model's vectors answer. Recorded in the stream of models."""
 
     topic: ClassVar[str] = "model.activated.v1"
 
     fingerprint: str
     """Identity of the model with its recipe: 64 hexadecimal digits."""
     model: str
-    """The name by which it can be opened, or what it calls itself."""
+    """The name by which it can be loaded, or the name that its object has."""
     dimension: int
     retain_every_n_turns: int = 1
-    """More than 1 only where an earlier version wrote it, whose vectors could stand for several turns."""
+    """More than 1 only where an earlier version wrote it: its vectors could cover several turns."""
 
 
 class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A recall was answered, and its receipt asked for. Lies in the stream of recalls.
+    """A recall was answered, and the caller requested its receipt. Recorded in the stream of recalls.
 
-    It holds the query, which is content, and points to turns by position.
+    It has the query, which is content, and refers to turns by position.
     """
 
     topic: ClassVar[str] = "recall.served.v1"
@@ -196,7 +196,7 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     head: int
     """The log position that it was answered as of."""
     as_of: bool = False
-    """Whether that position was asked for."""
+    """Whether the caller chose that position."""
     scope: str = ""
     session: str | None = None
     lineage: bool = False
@@ -213,11 +213,11 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     ranking: str
     """Name and version of the ranking."""
     weights: dict[str, Any] = {}
-    """What was other than it is by default in it."""
+    """The settings of the ranking that differ from the default."""
     reranker: str = ""
-    """The name of the reranker that looked at the best turns."""
+    """The name of the reranker that scored the best turns."""
     vectors_to: int | None = None
-    """Up to where the vectors covered the log; None where they did not answer."""
+    """The position up to which vectors covered the log; None if they did not answer."""
     model: str | None = None
     """Fingerprint of the model that answered."""
     model_name: str = ""
@@ -236,15 +236,15 @@ class ForgetTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: str
     versions: list[tuple[int, int]]
-    """Ranges, both ends included, rising."""
+    """Ranges, both ends included, ascending."""
     series: int = 0
-    """The newest series of the stream's keys then; with it all before."""
+    """The newest series of the stream's keys at that time. Earlier series are included."""
     counts: dict[str, int]
-    """How many events with content that makes, by topic."""
+    """How many events with content these are, by topic."""
 
 
 class ForgetRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Content is to be forgotten. Lies in the stream of forgetting, and is recorded before anything is destroyed."""
+    """Content is to be forgotten. Recorded in the stream of forgetting before anything is destroyed."""
 
     topic: ClassVar[str] = "forget.requested.v1"
 
@@ -254,9 +254,9 @@ class ForgetRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ContentErased(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Content is gone: the keys of these versions are destroyed. Lies in the stream that held it.
+    """Content is erased: the keys of these versions are destroyed. Recorded in the stream of the content.
 
-    A copy without versions closes it in the stream of forgetting.
+    A copy without versions in the stream of forgetting ends the request.
     """
 
     topic: ClassVar[str] = "content.forgotten.v1"
@@ -266,7 +266,7 @@ class ContentErased(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ForgetCompleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """No file of the store holds what was requested to be forgotten any more."""
+    """No file of the store contains the forgotten content any more."""
 
     topic: ClassVar[str] = "forget.completed.v1"
 
@@ -274,27 +274,27 @@ class ForgetCompleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Forgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """What is read where content was forgotten. It is never stored."""
+    """Stands for an event whose content was forgotten. Never stored."""
 
     topic: ClassVar[str] = "forgotten"
 
     was: str
-    """The topic of the event that stands there."""
+    """The topic of the stored event."""
 
 
 class ForeignEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """What is read where the event of another library is stored (`mnemolog.eventsourcing`)."""
+    """Stands for an event of another library (`mnemolog.eventsourcing`). Never stored."""
 
     topic: ClassVar[str] = "foreign"
 
     was: str
-    """The topic that library chose."""
+    """The topic that the library chose."""
     state: bytes
-    """The bytes that library stored."""
+    """The bytes that the library stored."""
 
 
 FOREIGN_STREAMS: Final = "eventsourcing."
-"""How the names of streams begin that hold such events."""
+"""The prefix of the names of streams that have such events."""
 
 EVENT_TYPES: Final[dict[str, type[Event]]] = {
     event_type.topic: event_type

@@ -1,8 +1,8 @@
 """A log as text: JSON Lines that can be checked without mnemolog (docs/format.md, docs/verify_export.py).
 
-The first line says what it is, then comes a line for each event with every stored column, then one that says how many
-there were: an export that was cut off has no end. Bytes of events are base64, digests hexadecimal. Nothing is decoded,
-so that no keys are needed, and what comes back is what was stored, byte for byte.
+The first line identifies the log. Then each event has a line with every stored column. The last line has their number:
+an export that was cut off lacks it. Bytes of events are base64, digests hexadecimal. Nothing is decoded, so no keys are
+needed, and an import gives back the stored bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ExportHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", 
     after: int
     """The events after this position follow; 0 for the whole log."""
     digest: str
-    """That of the event at `after`; of the log itself where that is 0."""
+    """The digest of the event at `after`; digest(0) of the log where that is 0."""
 
 
 class ExportedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="event"):
@@ -52,7 +52,7 @@ class ExportTrailer(msgspec.Struct, frozen=True, kw_only=True, tag_field="line",
 
     events: int
     position: int
-    """That of the last event."""
+    """The position of the last event."""
     digest: str
 
 
@@ -68,7 +68,7 @@ def encoded(line: ExportLine) -> bytes:
 
 
 def decoded(line: bytes) -> ExportLine:
-    """Return what a line of an export says. Raises `InvalidInput`."""
+    """Return a line of an export, decoded. Raises `InvalidInput`."""
     try:
         return _DECODER.decode(line)
     except UNDECODABLE as error:
@@ -76,7 +76,7 @@ def decoded(line: bytes) -> ExportLine:
 
 
 def exported(row: LogRow) -> ExportedEvent:
-    """Return a row as it is exported. Raises `UnicodeDecodeError` where a damaged text is none."""
+    """Return a row as it is exported. Raises `UnicodeDecodeError` for a damaged text."""
     return ExportedEvent(
         position=row.position,
         stream=row.stream.decode(),
@@ -90,7 +90,7 @@ def exported(row: LogRow) -> ExportedEvent:
 
 
 def imported(event: ExportedEvent) -> LogRow:
-    """Return the row that was exported. Raises `InvalidInput` where the digest is none."""
+    """Return the row that was exported. Raises `InvalidInput` for an invalid digest."""
     return LogRow(
         position=event.position,
         stream=event.stream.encode(),

@@ -12,7 +12,7 @@ FORGETTING_STREAM: Final = "forgetting"
 
 
 def ranges_of(versions: Iterable[int]) -> list[tuple[int, int]]:
-    """Return versions as the fewest ranges, rising."""
+    """Return versions as the fewest ranges, ascending."""
     ranges: list[tuple[int, int]] = []
     for version in sorted(set(versions)):
         if ranges and ranges[-1][1] == version - 1:
@@ -23,15 +23,15 @@ def ranges_of(versions: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def was_turn(event: Event) -> bool:
-    """Whether this stands where a turn was that is forgotten."""
+    """Whether this stands for a forgotten turn."""
     return isinstance(event, Forgotten) and event.was == TurnRecorded.topic
 
 
 def is_checkpoint(event: Event) -> bool:
-    """Whether this is where a checkpoint was created, forgotten or not."""
+    """Whether this created a checkpoint, forgotten or not."""
     return isinstance(event, CheckpointCreated) or was_checkpoint(event)
 
 
 def was_checkpoint(event: Event) -> bool:
-    """Whether this stands where a checkpoint was created whose name is forgotten."""
+    """Whether this stands for a created checkpoint whose name is forgotten."""
     return isinstance(event, Forgotten) and event.was == CheckpointCreated.topic

@@ -19,15 +19,15 @@ class ItemPut(Event, frozen=True, kw_only=True, omit_defaults=True):
     value: dict[str, Any]
     """Any JSON object."""
     paths: list[str] | None = None
-    """The fields to be found by, where they are not those of the store; none for an item that is not."""
+    """The fields to index, where they differ from those of the store; empty for an item that is not indexed."""
     ttl_s: float | None = None
-    """Seconds of life that every use gives anew."""
+    """How long it lives after each use, in seconds."""
     expires_at: int | None = None
-    """Microseconds since the Unix epoch from which on it is gone; None for never."""
+    """When it expires, in microseconds since the Unix epoch; None for never."""
 
 
 class ItemTouched(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An item was used, and so lives longer."""
+    """An item was used, which prolongs its life."""
 
     topic: ClassVar[str] = "item.touched.v1"
 

@@ -1,4 +1,4 @@
-"""Namespaces of items, and the checks of what is put into them."""
+"""Namespaces of items, and the checks of their keys and values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mnemolog.domain.position import Micros
 
 _STREAM_PREFIX: Final = "items/"
 SEPARATOR: Final = "."
-"""Between the labels of a namespace, which for that may not hold it."""
+"""Separates the labels of a namespace, which therefore must not contain it."""
 TTL_S_MAX: Final = 100 * 366 * 86_400.0
 _DEPTH_MAX: Final = 32
 

@@ -1,7 +1,7 @@
 """Where a session comes from and what it sees: its ancestors' turns up to the branch point, and its own.
 
-A sibling's turns are in no span of it, nor is what was rewound. A branch keeps what it saw when it was
-made, whatever its parent hides later.
+It does not see turns of siblings, nor rewound turns. A branch keeps what it saw when it was created, whatever its
+parent hides later.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def unhidden(state: SessionState, beginnings: Sequence[RecordedEvent]) -> Spans:
 
 
 def rewind(session_id: str, state: SessionState | None, *, to: int, head: Position) -> list[Event]:
-    """Decide to hide every turn behind the position `to`; where nothing visible is behind it nothing changes.
+    """Decide to hide every turn after the position `to`; no event if no visible turn is after it.
 
-    `head` is the position of the last event in the session's stream, turns included. `to` must lie in
+    `head` is the position of the last event in the session's stream, turns included. `to` must be in
     `[span.after, span.upto]` of a span of the session: the first position of its own span hides all of
     its own turns. Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput` or, for a position that is
     hidden, too early or not written yet, `OutsideSession`.

@@ -1,4 +1,4 @@
-"""Which items a filter takes, and which namespaces a pattern."""
+"""Filters of items, and patterns of namespaces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ORDERING: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
 
 
 class Pattern(NamedTuple):
-    """What a namespace begins with, or ends with: labels, `*` standing for any."""
+    """The labels that a namespace begins or ends with; `*` stands for any label."""
 
     labels: tuple[str, ...]
     at_end: bool = False
@@ -37,7 +37,7 @@ class Pattern(NamedTuple):
 
 
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Whether an item's value has what a filter names: equal, nested, or by `$eq $ne $gt $gte $lt $lte`.
+    """Whether an item's value matches a filter: by equality, nested, or by `$eq $ne $gt $gte $lt $lte`.
 
     Numbers are ordered with numbers only, texts with texts. What cannot be compared does not
     match. Raises `InvalidInput` for an unknown operator.

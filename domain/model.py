@@ -1,4 +1,4 @@
-"""Which model's vectors answer: the one that was activated last, as of any offset."""
+"""The active model: the one that was activated last, as of any position."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.stream_fold import Past
 
 MODELS_STREAM: Final = "models"
-"""The stream that holds the activations. Elsewhere they mean nothing."""
+"""The stream of activations. Activations in other streams are ignored."""
 
 FINGERPRINT_DIGITS: Final = 64
 SHORT_DIGITS: Final = 8
-"""Digits of a fingerprint that are shown, and the least that a short fingerprint must have."""
+"""How many digits of a fingerprint are shown, and the fewest that identify a model."""
 
 
 class Activation(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ def short(fingerprint: str) -> str:
 
 
 def activation_of(recorded: RecordedEvent) -> Activation | None:
-    """Return the activation that an event is, None for an event of another kind."""
+    """Return the activation of an event, None for an event of another kind."""
     event = recorded.event
     if not isinstance(event, ModelActivated):
         return None

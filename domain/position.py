@@ -1,14 +1,14 @@
-"""Counters that must not be mistaken for one another."""
+"""Counters with a type each, so that they are not confused."""
 
 from __future__ import annotations
 
 from typing import Final, NewType
 
 Position = NewType("Position", int)
-"""Place in the whole log, also called the log offset. Starts at 1, rises, is never reused, may have holes."""
+"""Position in the whole log, also called the log offset. Starts at 1, rises, is never reused, may have gaps."""
 
 Version = NewType("Version", int)
-"""Place in one stream. Starts at 1, without holes."""
+"""Position in one stream. Starts at 1, without gaps."""
 
 Micros = NewType("Micros", int)
 """Microseconds since 1970-01-01T00:00:00Z."""

@@ -1,4 +1,4 @@
-"""Who says a turn."""
+"""The role of a turn."""
 
 from __future__ import annotations
 

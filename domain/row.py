@@ -1,4 +1,4 @@
-"""An event as the bytes that are stored, which is what the chain is over."""
+"""An event as stored bytes, which are what the digest chain covers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LogRow(NamedTuple):
     digest: bytes
 
     def follows(self, previous: bytes) -> bool:
-        """Whether the digest is what comes of these columns behind the event with the digest `previous`."""
+        """Whether the digest is that of these columns after the event with the digest `previous`."""
         try:
             return link(previous, *self[:-1]) == self.digest
         except (struct.error, TypeError):  # Damage can turn a value into one of another type.

@@ -1,4 +1,4 @@
-"""A scope says whom a memory belongs to: a path such as `acme/support/alice`."""
+"""A scope is the owner of a memory: a path such as `acme/support/alice`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def parse_scope(value: str) -> Scope:
         return ROOT
     checked_text("scope", value, bytes_max=SCOPE_BYTES_MAX)
     if not value.isprintable():
-        raise InvalidInput("scope", "holds control characters")
+        raise InvalidInput("scope", "contains control characters")
     for segment in value.split("/"):
         if not segment:
             raise InvalidInput("scope", f"{value!r} has an empty segment; write it like 'acme/support/alice'")
         if segment in (".", "..", "*", "**"):
             raise InvalidInput(
                 "scope",
-                f"{value!r}: {segment!r} is no segment; a scope covers all below it without wildcards",
+                f"{value!r}: {segment!r} is not a valid segment; a scope covers everything below it without wildcards",
             )
     return Scope(value)
 
 
 def covers(scope: Scope, other: Scope) -> bool:
-    """Whether `other` is `scope` itself or lies below it."""
+    """Whether `other` is `scope` itself or below it."""
     return scope == ROOT or other == scope or other.startswith(scope + "/")

@@ -41,8 +41,7 @@ def session_of(stream: str) -> str | None:
 
 
 def start(session_id: str, state: SessionState | None, started: SessionStarted) -> list[Event]:
-    """Decide to start a session. Starting it again in the same way changes nothing, whatever its name, if that is
-    forgotten.
+    """Decide to start a session. Starting it again in the same way changes nothing; a forgotten name is not compared.
 
     Raises `SessionExists` when the id is taken by a session that was started differently.
     """
@@ -83,7 +82,7 @@ def resume(session_id: str, state: SessionState | None, *, reason: str = "") -> 
 def new_session(*, name: str, agent: str, scope: str, parent: str | None = None) -> SessionStarted:
     """Return the event that starts a session, checked. Raises `InvalidInput`.
 
-    With `parent` it belongs to that session and sees nothing of it: it is no branch.
+    With `parent` it belongs to that session but is not a branch: it sees nothing of it.
     """
     return SessionStarted(
         name=checked_label("name", name),

@@ -1,7 +1,7 @@
-"""How the events of a session's stream make its state. Turns are passed over: the fold never needs them.
+"""Derive the state of a session from its stream. Turns are skipped: the fold never needs them.
 
-A branch begins with its parent's state at the branch point, and a restore brings back a state of an
-earlier position. Neither is in the event; the fold asks `past` for it, which is a fold as well.
+A branch starts with its parent's state at the branch point, and a restore brings back the state at an earlier position.
+Neither is in the event: the fold gets it from `past`, which is a fold as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mnemolog.domain.session import session_of
 from mnemolog.domain.state import Note, SessionState, checkpoint_of, entry_bytes, new_value, task_of
 
 Past = Callable[[str, Position], SessionState]
-"""Gives the state of a session as of a position of the log, that position included."""
+"""Returns the state of a session as of a position of the log, that position included."""
 
 _replace: Final = msgspec.structs.replace
 
@@ -45,8 +45,8 @@ def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past) -> S
     """Return the state after `recorded`. Turns and events of other kinds change nothing.
 
     `past` is called with positions before that of `recorded` only. Raises `LogDamaged` for a restore of
-    a checkpoint that the session does not have, or not yet: a writer that does not know yet how far the log goes
-    takes that as a reason to look.
+    a checkpoint that the session does not have, or not yet. A writer whose view of the log may be stale then reads it
+    again.
     """
     event, position = recorded.event, recorded.position
     if state is None:
@@ -78,7 +78,7 @@ def _begin(recorded: RecordedEvent, started: SessionStarted, past: Past) -> Sess
         return SessionState(session=session, started=started, started_position=position, spans=visible)
     at = Position(started.branched_at)
     if at >= position:
-        raise errors.LogDamaged(f"session {session!r} begins with what comes after it", position=position)
+        raise errors.LogDamaged(f"session {session!r} is branched at a later position", position=position)
     parent = past(started.parent, at)
     return _replace(
         parent,

@@ -38,12 +38,12 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
 
 
 def new_value(value: Any, *, expires_at: int | None) -> Value:
-    """Return a JSON value as it is kept."""
+    """Return a JSON value, encoded."""
     return Value(_ENCODER.encode(value), None if expires_at is None else Micros(expires_at))
 
 
 def entry_bytes(key: str, value: Value | None) -> int:
-    """Return what a key with its value counts towards `values_bytes`; 0 for no value."""
+    """Return how many bytes a key with its value adds to `values_bytes`; 0 for no value."""
     return 0 if value is None else len(key.encode()) + value.size_bytes
 
 
@@ -59,7 +59,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
 
 
 def task_of(changed: TaskChanged, *, changed_at: Micros) -> Task:
-    """Return the task that an event made."""
+    """Return the task that an event describes."""
     return Task(changed.description, changed.step, changed.total, changed.percent, changed.status, changed_at)
 
 
@@ -71,7 +71,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
-    """A named moment of a session. It holds nothing but where that moment is in the log."""
+    """A named moment of a session: only the position of that moment in the log."""
 
     id: str
     session: str
@@ -83,7 +83,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 
 
 def checkpoint_of(created: CheckpointCreated, *, session: str, position: Position, created_at: Micros) -> Checkpoint:
-    """Return the checkpoint that an event of `session` made."""
+    """Return the checkpoint that an event of `session` created."""
     return Checkpoint(created.id, session, created.name, created.description, position, created_at)
 
 
@@ -104,7 +104,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """`entry_bytes` of all values."""
     task: Task | None = None
     notes: Map[int, Note] = Map()
-    """By their place: 0, 1, 2 and so on without holes."""
+    """By index: 0, 1, 2 and so on without gaps."""
     notes_bytes: int = 0
     """Bytes of UTF-8 of all notes."""
     checkpoints: Map[str, Checkpoint] = Map()
@@ -112,4 +112,4 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_names: Map[str, str] = Map()
     """The ids of the checkpoints by their names."""
     lost_checkpoints: Map[Position, str] = Map()
-    """The sessions of checkpoints whose name is forgotten, by position: what was restored from them still counts."""
+    """The sessions of checkpoints whose name is forgotten, by position: earlier restores of them stay valid."""

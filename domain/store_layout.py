@@ -1,4 +1,4 @@
-"""Where the files of a store lie in its folder."""
+"""The files of a store and their paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DATABASE_PARTS: Final = ("-wal", "-shm", CHECKSUM_PART)
 
 
 class StoreLayout(NamedTuple):
-    """The paths of one store. What lies in `projections` can be deleted at any time; the rest cannot."""
+    """The paths of one store. Everything in `projections` can be deleted at any time; nothing else can."""
 
     folder: Path
 

@@ -1,7 +1,7 @@
 """Folding a stream into a state, starting from any known state of it.
 
 The state at a version never changes, because events never change: with a known state only later events are read.
-Forgetting content ends that: a state of an earlier epoch may still hold it.
+Forgetting content is the exception: a state of an earlier epoch may still contain it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Fold(Generic[State]):
         self.stream, self.upto, self.reached = stream, upto, base
         self._events, self._done = events, 0
 
-    def go_on(self, evolve: Evolve[State], pasts: dict[tuple[str, Position], State | None]) -> None:
+    def resume(self, evolve: Evolve[State], pasts: dict[tuple[str, Position], State | None]) -> None:
         """Fold to the end, or raise `_Needed`."""
 
         def past(stream: str, position: Position) -> State | None:
@@ -115,7 +115,7 @@ def fold_stream(
     while True:
         fold = waiting[-1]
         try:
-            fold.go_on(evolve, pasts)
+            fold.resume(evolve, pasts)
         except _Needed as needed:
             waiting.append(begin(needed.stream, needed.position))
             continue

@@ -1,7 +1,7 @@
 """An agent switches sessions: one decision, appended to all the streams it touches or to none.
 
-`from` is the session that is left and `to` the one that is entered. The events below go first to `to`,
-then to `from`; the last one always is `session.switched` on the agent's stream.
+`from` is the session that is left and `to` the one that is entered. The events below are appended first to `to`, then
+to `from`; the last one is always `session.switched` in the agent's stream.
 
 | reason   | from             | to                | events of sessions                                            |
 | -------- | ---------------- | ----------------- | ------------------------------------------------------------- |
@@ -12,7 +12,7 @@ then to `from`; the last one always is `session.switched` on the agent's stream.
 | branch   | known            | new               | `to` started at position `at` of `from`, by default the head  |
 | compress | itself, not ended | `from`           | none                                                          |
 | compress | known            | new               | `to` started at the head of `from`; `from` ended, unless it has |
-| rewind   | itself, not ended | `from`           | turns of `to` rewound to `at`, where any is behind it         |
+| rewind   | itself, not ended | `from`           | turns of `to` rewound to `at`, where any is after it          |
 | rewind   | known            | new               | `to` started at position `at` of `from`; `from` stays as it is |
 
 | refused                                                          | error                              |
@@ -23,12 +23,11 @@ then to `from`; the last one always is `session.switched` on the agent's stream.
 | reset, branch, compress or rewind without a `from`               | SwitchRefused                      |
 | rewind without `at`; `at` with new, reset, resume or compress    | SwitchRefused                      |
 | compress or rewind in place of an ended session                  | SessionAlreadyEnded                |
-| `at` behind the head, or before `from` was started               | OutsideSession                     |
+| `at` after the head, or before `from` was started                | OutsideSession                     |
 | `at` hidden from the session, rewinding in place                 | OutsideSession                     |
 
-A retry counts as done and writes nothing, if the agent's last switch went from and to the same sessions
-for the same reason and `to` was started in just this way. A session that is started has only older ones
-among its ancestors, so lineage makes no cycle.
+A retry writes nothing if the agent's last switch was between the same sessions for the same reason, and `to` was
+started in the same way. The ancestors of a session are always older than it, so lineage has no cycles.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _TO_MUST_BE_NEW: Final = {SwitchReason.NEW, SwitchReason.RESET, SwitchReason.BRA
 _WITHOUT_FROM: Final = {SwitchReason.NEW, SwitchReason.RESUME}
 _ENDS_FROM: Final = {SwitchReason.RESET, SwitchReason.COMPRESS}
 INHERITING: Final = frozenset({SwitchReason.BRANCH, SwitchReason.COMPRESS, SwitchReason.REWIND})
-"""A session that is started for one of these reasons continues the one that is left."""
+"""A session started for one of these reasons continues the session that is left."""
 
 
 class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +74,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     from_: str | None
     to: str
     at: int | None = None
-    """Where to branch or rewind: the log position of the last event that `to` is to see."""
+    """Where to branch or rewind: the log position of the last event that `to` will see."""
     name: str | None = None
     """The name of a session that is started; by default that of `from`, or else its id."""
     scope: str | None = None
@@ -123,7 +122,7 @@ def switch(
 
     `old` and `new` are the states of `from` and `to`, None where they were never started; `head` is the
     position of the last event of the log, `old_head` that of the last one in the stream of `from`.
-    Raises what the table above says, and `InvalidInput` for ids, names or scopes that cannot be.
+    Raises as in the table above, and `InvalidInput` for invalid ids, names or scopes.
     """
     session.checked_session_id(asked.to)
     _check_combination(asked)
@@ -173,7 +172,7 @@ def _check_combination(asked: SwitchRequest) -> None:
             f"{asked.to!r} is the session to leave; choose a new id, or use 'resume', 'compress' or 'rewind'",
         )
     if reason is SwitchReason.REWIND and asked.at is None:
-        raise SwitchRefused(reason.value, "say with `at` to which position")
+        raise SwitchRefused(reason.value, "pass the position as `at`")
     if asked.at is not None and reason not in (SwitchReason.BRANCH, SwitchReason.REWIND):
         raise SwitchRefused(reason.value, "leave out `at`, or use 'branch' or 'rewind'")
 
@@ -193,7 +192,7 @@ def _in_place(asked: SwitchRequest, state: SessionState | None, *, head: Positio
 def _started(
     asked: SwitchRequest, old: SessionState | None, new: SessionState | None, *, head: Position
 ) -> SessionStarted:
-    """Return the start of `to`. Where `at` is left out, a retry means the position of its first try."""
+    """Return the start of `to`. Without `at`, a retry uses the position of the first attempt."""
     inherited = "" if old is None else old.started.name  # Empty as well where it is forgotten.
     name = asked.name if asked.name is not None else inherited or asked.to
     scope = asked.scope if asked.scope is not None else "" if old is None else old.started.scope

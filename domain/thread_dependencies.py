@@ -18,16 +18,16 @@ Name = tuple[str, str]
 
 
 def with_what_is_built_on(events: Iterable[RecordedEvent], named: Collection[int]) -> Iterator[RecordedEvent]:
-    """Yield the events of threads that go when those at the positions `named` do, these included.
+    """Yield the events of threads to forget when those at the positions `named` are forgotten, these included.
 
     `events` are those of the threads and of their copies, in order. Events that are forgotten already are not yielded,
     but those that depend on them are.
     """
     gone: set[int] = set()
     lost: defaultdict[str, set[Name]] = defaultdict(set)
-    """By thread, the checkpoints that go."""
+    """By thread, the checkpoints to forget."""
     cut: defaultdict[str, set[Name]] = defaultdict(set)
-    """By thread, the checkpoints that no other may depend on: they go, or some of their writes do."""
+    """By thread, the checkpoints whose dependents are forgotten too: they or some of their writes are forgotten."""
     for recorded in events:
         thread = thread_of(recorded.stream) or ""
         match recorded.event:

@@ -1,7 +1,7 @@
-"""The facts of a thread of a graph: checkpoints of its channels, what tasks wrote, and what is gone from sight.
+"""The events of a thread of a graph: checkpoints of its channels, writes of tasks, and what is hidden.
 
-A thread lies in a stream of its own (`mnemolog.domain.threads`). What its channels hold is opaque here: bytes as
-the graph's own serialiser gave them, with the name that it gave their kind.
+A thread has a stream of its own (`mnemolog.domain.threads`). The values of its channels are opaque here: bytes from the
+graph's own serialiser, with the name of their kind.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes of a serialiser."""
 
     kind: str
-    """What the serialiser calls their form."""
+    """The serialiser's name for their format."""
     data: bytes = b""
     packed: bool = False
     """Whether they are deflated (RFC 1951)."""
 
 
 class ChannelValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a channel held at a checkpoint, whole, or as what differs from an earlier value of it."""
+    """The value of a channel at a checkpoint: whole, or as a delta against an earlier value."""
 
     name: str
     blob: Blob
-    """The whole value; with a `base` only those bytes that are not in the base. Deflated with its last 32 KiB."""
+    """The whole value; with a `base` only the bytes that are not in it. Deflated with the last 32 KiB of the base."""
     base: int | None = None
     """The log position of the checkpoint that has the earlier value."""
     plan: list[int] = []
-    """How the value is made of both, in threes: bytes of the blob to take, then offset and length of a copy."""
+    """How to build the value, in threes: bytes to take from the blob, offset and length of a copy from the base."""
     number: int = 0
-    """How many values of the channel came before in this line, since one that is whole."""
+    """How many values of the channel came before this one, since the last whole one."""
 
 
 class ThreadCheckpointed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A graph took a step, or was given input: the state of a thread then."""
+    """A graph took a step or received input: the state of the thread at that time."""
 
     topic: ClassVar[str] = "thread.checkpointed.v1"
 
     id: str
     checkpoint: Blob
-    """All of it but the values of its channels."""
+    """The checkpoint without the values of its channels."""
     metadata: Blob
     ns: str = ""
     parent: str | None = None
@@ -56,12 +56,12 @@ class ThreadCheckpointed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ThreadWrite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task wrote to one channel."""
+    """The write of a task to one channel."""
 
     channel: str
     blob: Blob
     place: int
-    """Its place among the writes of the task. Negative for what may be written again (errors, interrupts)."""
+    """Its index among the writes of the task. Negative for writes that may be repeated (errors, interrupts)."""
 
 
 class ThreadWritten(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,7 +77,7 @@ class ThreadWritten(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ThreadPruned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Some checkpoints of a thread are gone from sight, and what was written behind them."""
+    """Some checkpoints of a thread are hidden, with the writes after them."""
 
     topic: ClassVar[str] = "thread.pruned.v1"
 
@@ -87,13 +87,13 @@ class ThreadPruned(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ThreadDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything of a thread up to here is gone from sight."""
+    """Everything of a thread up to here is hidden."""
 
     topic: ClassVar[str] = "thread.deleted.v1"
 
 
 class ThreadCopied(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A thread has from here on what another one has at this position. Lies in the stream of the copy."""
+    """A thread was copied: it starts with what the source has at this position. Recorded in the stream of the copy."""
 
     topic: ClassVar[str] = "thread.copied.v1"
 

@@ -1,7 +1,7 @@
 """Threads of a graph: their streams, and the values of their channels as they are stored.
 
 A value is stored as a delta against an earlier value of the same channel. Which one follows from the value's number:
-its lowest digit that is not 0 is counted down by one. So a whole value is a few steps away, however many values there
+its lowest digit that is not 0 is reduced by one. So a whole value is a few steps away, however many values there
 are, and the total size stays near that of the additions.
 """
 
@@ -17,10 +17,10 @@ from mnemolog.domain.thread_events import Blob, ChannelValue
 
 _STREAM_PREFIX: Final = "thread/"
 DIGITS: Final = 8
-"""The base of those numbers: 7 steps for each digit, and each digit costs about what was added in all once more."""
+"""The base of those numbers. Each digit takes up to 7 steps, and stores about all that was added once more."""
 PACK_BYTES_MIN: Final = 64
 DICTIONARY_BYTES: Final = 32 << 10
-"""What deflate looks back at most (RFC 1951)."""
+"""How far deflate looks back at most (RFC 1951)."""
 _LEVEL: Final = 1
 _RAW: Final = -15
 
@@ -44,7 +44,7 @@ class ValueAt(NamedTuple):
     """A value of a channel, and where it is stored."""
 
     position: int
-    """Of the checkpoint that has it."""
+    """The position of the checkpoint that has it."""
     number: int
     base: int | None
     kind: str
@@ -60,7 +60,7 @@ def base_number(number: int) -> int:
 
 
 def pack(kind: str, data: bytes, *, dictionary: bytes = b"") -> Blob:
-    """Return bytes as they are stored: deflated where that is worth it. Raises `LimitExceeded`."""
+    """Return bytes in their stored form: deflated if that is smaller. Raises `LimitExceeded`."""
     _check_size(data)
     if len(data) >= PACK_BYTES_MIN:
         known = dictionary[-DICTIONARY_BYTES:]
@@ -72,7 +72,7 @@ def pack(kind: str, data: bytes, *, dictionary: bytes = b"") -> Blob:
 
 
 def unpack(blob: Blob, *, dictionary: bytes = b"") -> bytes:
-    """Return the bytes of which `pack` made the blob. Raises `ValueError` for others."""
+    """Return the bytes that `pack` packed. Raises `ValueError` for an invalid blob."""
     if not blob.packed:
         return blob.data
     inflate = zlib.decompressobj(_RAW, dictionary[-DICTIONARY_BYTES:])

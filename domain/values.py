@@ -1,7 +1,7 @@
 """The keys and values of a session's working memory, each with an optional time to live.
 
 A value exists at a time `now` if and only if `now < expires_at`. An expired value counts towards the
-limits until it is set anew or deleted; where there is no room, setting deletes expired values first.
+limits until it is set again or deleted; where there is no room, setting a value deletes expired ones first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mnemolog.domain.state import SessionState, Value, entry_bytes, new_value
 
 RESERVED_PREFIX: Final = "mnemolog."
 EXPIRED_DELETED_MAX: Final = 1_000
-"""How many expired values one setting deletes at most to make room."""
+"""How many expired values setting one value deletes at most to make room."""
 
 _EXPIRES_AT_MAX: Final = 253_402_300_799_999_999
 """The last microsecond of the year 9999, the end of `datetime`."""
@@ -61,7 +61,7 @@ def checked_expiry(ttl: float | timedelta | None, *, now: Micros) -> Micros | No
     """Return when a value that lives `ttl` seconds from `now` on expires; None for never.
 
     Less than a microsecond counts as one. Raises `InvalidInput` unless `ttl` is a positive finite number
-    of seconds (a bool is none) or a positive timedelta, and ends before the year 10000.
+    of seconds (not a bool) or a positive timedelta, and ends before the year 10000.
     """
     match ttl:
         case None:
@@ -80,7 +80,7 @@ def checked_expiry(ttl: float | timedelta | None, *, now: Micros) -> Micros | No
         case _:
             raise InvalidInput("ttl", f"expected seconds or a timedelta, got {type(ttl).__name__}")
     if micros <= 0:
-        raise InvalidInput("ttl", "must be more than 0 seconds; delete the value to be rid of it now")
+        raise InvalidInput("ttl", "must be more than 0 seconds; delete the value to remove it now")
     if now + micros > _EXPIRES_AT_MAX:
         raise InvalidInput("ttl", "ends after the year 9999; leave it out for a value that never expires")
     return Micros(now + micros)
@@ -122,7 +122,7 @@ def set_value(
 
 
 def delete_value(session_id: str, state: SessionState | None, key: str) -> list[Event]:
-    """Decide to delete a key. Where it is missing nothing changes; an expired one is deleted for good.
+    """Decide to delete a key; no event if it is missing. An expired one is deleted as well.
 
     Raises `UnknownSession`, `SessionAlreadyEnded`, `InvalidInput`.
     """
@@ -147,7 +147,7 @@ def value_at(state: SessionState, key: str, now: Micros) -> Any | Literal[Missin
 
 
 def keys(state: SessionState, now: Micros, *, pattern: str | None = None) -> list[str]:
-    """Return the keys that are there at `now`, sorted; with `pattern` those that the glob (`*?[]`) fits.
+    """Return the keys that exist at `now`, sorted; with `pattern` those that match the glob (`*?[]`).
 
     Case matters, and `*` crosses slashes.
     """
@@ -162,12 +162,12 @@ def keys(state: SessionState, now: Micros, *, pattern: str | None = None) -> lis
 
 
 def all_values(state: SessionState, now: Micros) -> dict[str, Any]:
-    """Return the values that are there at `now`, by key in sorted order: copies."""
+    """Return copies of the values that exist at `now`, by key in sorted order."""
     return {key: state.values[key].value for key in keys(state, now)}
 
 
 def _first_expired(state: SessionState, now: Micros, *, without: str) -> list[str]:
-    """Return the keys that expired first, the one that is being set left out."""
+    """Return the keys that expired first, without the one that is being set."""
     expired = [
         (value.expires_at or 0, key) for key, value in state.values.items() if is_expired(value, now) and key != without
     ]

@@ -1,8 +1,8 @@
-"""Cut a text into pieces that a model reads whole, so that nothing is silently dropped at its window.
+"""Cut a text into pieces that fit a model's window, so that the model silently drops nothing.
 
-Pure: a tokenizer comes in as a function from a text to the character spans of its tokens. Cuts fall between
-tokens, at the start of a word where one is near; neighbours share some tokens, so that a thought on a cut
-stays whole in one of them.
+No input or output: the tokenizer is a function from a text to the character spans of its tokens. Cuts are between
+tokens, at the start of a word where one is near. Adjacent pieces share some tokens, so that a thought at a cut stays
+whole in one of them.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ CHUNKER_VERSION: Final = "1"
 OVERLAP_TOKENS: Final = 32
 
 CharSpan = tuple[int, int]
-"""First character and the one after the last."""
+"""The first character, and the one after the last."""
 
 Tokenize = Callable[[str], Sequence[CharSpan]]
 """The spans of a text's tokens in their order, special tokens left out."""
 
 
 def surely_fits(text: str, *, window: int) -> bool:
-    """Whether `text` certainly has at most `window` tokens, told from its bytes alone.
+    """Whether `text` certainly has at most `window` tokens, judged by its bytes alone.
 
-    A tokenizer gives at most one token per byte of what its normaliser leaves, and may put one mark before
-    the first word. False means unknown: count the tokens.
+    A tokenizer returns at most one token per byte of the normalised text, and may put one mark before the first word.
+    False means unknown: count the tokens.
     """
     if len(text) >= window:
         return False
     if text.isascii():
         return True
-    # Normalising may lengthen a text (U+FDFA is 3 bytes, and 33 after NFKC) or shorten it (the Kelvin sign),
-    # and a model may do it or not: the longer of the two is the bound.
+    # Normalising may lengthen a text (U+FDFA is 3 bytes, and 33 after NFKC) or shorten it (the Kelvin sign).
+    # A model may normalise or not, so the longer of the two is the bound.
     return max(len(text.encode()), len(unicodedata.normalize("NFKD", text).encode())) < window
 
 
@@ -43,12 +43,12 @@ def spans(text: str, tokens: Sequence[CharSpan], *, window: int, overlap: int = 
     """Return the pieces of `text`, each of at most `window` of the given tokens, as character spans.
 
     The first starts at 0, the last ends at the end, each starts at or before the end of the one before it:
-    every character is in some piece, also those that belong to no token. `overlap` is lowered to a quarter
-    of a small window. Only one character (or ligature) that alone has more tokens than `window` gives a
-    larger piece. Raises `ValueError` for a window below 1.
+    every character is in some piece, also those that belong to no token. `overlap` is reduced to a quarter of a small
+    window. A piece is larger only where a single character (or ligature) has more tokens than `window`. Raises
+    `ValueError` for a window below 1.
     """
     if window < 1:
-        raise ValueError(f"a window of {window} tokens holds nothing")
+        raise ValueError(f"a window of {window} tokens has no room for text; use 1 or more")
     if len(tokens) <= window:
         return [(0, len(text))]
     overlap = min(overlap, window // 4)
@@ -72,8 +72,8 @@ def spans(text: str, tokens: Sequence[CharSpan], *, window: int, overlap: int = 
 def chunk(text: str, tokenize: Tokenize, *, window: int, overlap: int = OVERLAP_TOKENS) -> list[str]:
     """Cut `text` into pieces of at most `window` tokens each, counted by tokenizing the pieces themselves.
 
-    A text that fits comes back as the only piece, unchanged. See `spans` for what the pieces cover and for
-    the one exception to the limit.
+    A text that fits is returned as the only piece, unchanged. See `spans` for what the pieces cover and for the one
+    exception to the limit.
     """
     if surely_fits(text, window=window):
         return [text]
@@ -86,7 +86,7 @@ def chunk(text: str, tokenize: Tokenize, *, window: int, overlap: int = OVERLAP_
 
 
 def _cuts(tokens: Sequence[CharSpan]) -> list[int]:
-    """Tokens before which a cut parts no character from its tokens: several may share one character."""
+    """Return the tokens before which a cut is allowed: it must not split the tokens of one character."""
     cuts = [0]
     reached = tokens[0][1]
     for number, (start, end) in enumerate(tokens):

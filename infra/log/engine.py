@@ -1,10 +1,9 @@
-"""The port that a database under a log implements. SQLite does: `mnemolog.infra.log.sqlite.engine`.
+"""The port for the database under a log. `mnemolog.infra.log.sqlite.engine` implements it.
 
-Shared by all engines and therefore not here: group commit, staging, the digest chain, the event codec, folding.
+Group commit, staging, the digest chain, the event codec and folding are shared by all engines, so they are not here.
 
-An engine keeps one promise above all: positions are given and digests are linked under one lock per log, so that
-commit order is position order without gaps. An *event row* below has the columns position, stream, version, topic,
-state, key, recorded_at.
+An engine must commit positions in their order, without gaps: it assigns positions and links digests under one lock per
+log. An *event row* below has the columns position, stream, version, topic, state, key, recorded_at.
 """
 
 from __future__ import annotations
@@ -228,11 +227,11 @@ class LogConnection(Protocol):
         ...
 
     def has_committed(self, row: StagedRow) -> bool:
-        """Whether exactly this row is committed: asked after an interrupt, when the outcome is not known."""
+        """Whether exactly this row is committed: for use after an interrupt, when the outcome is not known."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         ...
 
 
@@ -255,7 +254,7 @@ class LogEngine(Protocol):
         ...
 
     def reading(self) -> AbstractContextManager[LogReader]:
-        """Give a reader. Each query sees what is committed when it runs. Raises errors of mnemolog only."""
+        """Return a reader. Each query sees what is committed when it runs. Raises only errors of mnemolog."""
         ...
 
     def connect(self) -> LogConnection:

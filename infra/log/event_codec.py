@@ -58,7 +58,9 @@ class EventCodec:
             self.sealer.keyring.refresh()
 
     def encode(self, stream: str, version: int, event: Event, log: Contents) -> bytes:
-        """Return the bytes of an event as stored. `log` tells whether a stream without keys has lost them.
+        """Return the bytes of an event as stored.
+
+        `log` shows whether a stream without keys has content, and so has lost its keys.
 
         Raises `InvalidInput` for what msgpack cannot hold, `KeysMissing`.
         """

@@ -41,7 +41,7 @@ class Listener(Protocol):
 
 
 class _Undone(Exception):
-    """Ends a rehearsal: what a unit of work has staged is undone when this is raised."""
+    """Ends a rehearsal: raising it undoes what a unit of work has staged."""
 
 
 class EventLog:
@@ -71,12 +71,12 @@ class EventLog:
         encrypt: bool | None = None,
         identity: LogIdentity | None = None,
     ) -> Self:
-        """Open the log in `folder`, creating both when `create` is set and there is none.
+        """Open the log in `folder`; with `create`, create both where they do not exist.
 
         A new log encrypts its content unless `encrypt` is False. An existing log keeps what it was created with:
         `InvalidInput` if `encrypt` contradicts it. With `identity` the new log is a copy of the log that has it,
         without its keys. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable` or `FormatTooNew`; a folder that is
-        no store is left unchanged.
+        not a store is left unchanged.
         """
         path = folder / LOG_FILE
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
@@ -148,7 +148,7 @@ class EventLog:
     def listen(self, listener: Listener) -> None:
         """Call `listener.set()` after every commit of this process.
 
-        Commits of other processes have to be looked for, every `engine.poll_interval_s` seconds.
+        Poll for commits of other processes, every `engine.poll_interval_s` seconds.
         """
         with self._listeners_lock:
             self._listeners.add(listener)

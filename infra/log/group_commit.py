@@ -1,7 +1,7 @@
 """Many threads, one writer: the thread at the front of the queue writes for all that wait after it.
 
 This is the leader-and-followers scheme of LevelDB's write queue (`DBImpl::Write`): no thread of its own,
-so a lone caller pays for no hand-over, and while one group becomes durable the next one gathers.
+so a lone caller pays for no hand-over, and the next group forms while one becomes durable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CommitRequest(Generic[Context]):
 
 
 class GroupCommit(Generic[Context]):
-    """Runs submitted work in FIFO order, in groups, one group at a time.
+    """Run submitted work in FIFO order, in groups, one group at a time.
 
     `run_group` gets 1 to `GROUP_MAX` requests and settles each: sets `result` or `error`, and `settled`.
     It runs in the thread of one of the submitters. What it leaves unsettled by raising is run again as
@@ -61,7 +61,7 @@ class GroupCommit(Generic[Context]):
         self._closed = False
 
     def submit(self, work: Callable[[Context], Result]) -> Result:
-        """Run `work` in its turn and return its result once its group is committed.
+        """Run `work` in FIFO order and return its result once its group is committed.
 
         Blocks while `QUEUE_MAX` requests wait. Raises what `work` raises, `StoreClosed` after `close()`.
         """
@@ -134,7 +134,7 @@ class GroupCommit(Generic[Context]):
         return group
 
     def _leave(self, request: CommitRequest[Context]) -> None:
-        """Take back the request of an interrupted caller, so that no other request waits for it."""
+        """Withdraw the request of an interrupted caller, so that no other request waits for it."""
         if self._leader is request:
             self._hand_over(request)
         with self._mutex:

@@ -59,12 +59,12 @@ def _heads_in(path: Path, file: BinaryIO) -> Iterator[Line]:
         try:
             yield number, parse_head("head", line.decode())
         except (errors.InvalidInput, UnicodeDecodeError) as error:
-            why = error.why if isinstance(error, errors.InvalidInput) else "no UTF-8 text"
+            why = error.why if isinstance(error, errors.InvalidInput) else "not UTF-8 text"
             raise errors.WitnessUnreadable(path, number, why) from error
 
 
 def _write(file: BinaryIO, data: bytes) -> None:
-    """Append `data` durably. Where there is no room for all of it, nothing is written: half a line is no head."""
+    """Append `data` durably. Where there is no room for all of it, nothing is written: half a line is not a head."""
     end = file.seek(0, os.SEEK_END)
     try:
         if os.write(file.fileno(), data) != len(data):

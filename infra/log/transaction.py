@@ -1,4 +1,4 @@
-"""What a unit of work reads and stages under the write lock of the log."""
+"""A unit of work's view of the log: what it reads, and what it stages under the write lock."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _TURN: Final = TurnRecorded.topic
 class Transaction:
     """The log as its one writer knows it, with the rows that the current group will insert.
 
-    It lives as long as the writer and is reset, not recreated: staging a turn is the hot path. What it
-    remembers of streams holds until `forget`, which is called whenever another process may have written.
+    It lives as long as the writer and is reset, not recreated: staging a turn is the hot path. What it remembers of
+    streams is valid until `forget`, which is called whenever another process may have written.
     """
 
     reads: LogReader
@@ -69,7 +69,7 @@ class Transaction:
     def fold(self, stream: str, evolve: Evolve[State], known: Known[State] = nothing_known) -> State | None:
         """Return the state of `stream`, staged events included. `evolve` must not depend on turns.
 
-        `known` may know a state to begin with, which saves reading what is before it.
+        `known` may return a state to start from, which saves reading the events before it.
         """
         latest = self._states.get(stream)
         if latest is not None:
@@ -191,7 +191,7 @@ class Transaction:
     def append(
         self, stream: str, event: Event, *, expected: Version | None = None, key: str | None = None
     ) -> RecordedEvent:
-        """Stage one event at the end of `stream`; return it with the place it will have.
+        """Stage one event at the end of `stream`; return it with its position and version.
 
         With `expected`, raises `WrongExpectedVersion` unless the stream is at that version. Raises
         `InvalidInput` for an event that cannot be stored, `KeysMissing`.

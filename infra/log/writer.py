@@ -62,7 +62,7 @@ class LogWriter:
         self._on_commit = callback
 
     def close(self) -> None:
-        """Finish what is queued, refuse later appends, let go of the connection."""
+        """Finish what is queued, refuse later appends, release the connection."""
         self._queue.close()
         if self.connection is not None:
             self.connection.close()

@@ -150,7 +150,7 @@ print(sorted({{"torch", "transformers", "sentence_transformers"}} & set(sys.modu
 @pytest.mark.model
 def test_a_text_beyond_the_window_is_refused_not_cut(encoder):
     """A caller that forgot to cut hears of it, instead of losing the end of a text."""
-    with pytest.raises(EncodingFailed, match=r"1,002 tokens is beyond the 256"):
+    with pytest.raises(EncodingFailed, match=r"1,002 tokens exceeds the 256"):
         encoder.encode(["tea", "tea " * 1_000])
     [pieces] = encoder.chunks(["tea " * 1_000])
     assert encoder.encode(pieces).shape == (len(pieces), 384)

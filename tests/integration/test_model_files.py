@@ -48,7 +48,7 @@ def test_an_unknown_name_offline_is_a_missing_model(name):
 @pytest.mark.parametrize("path", ["/no/such/folder", "./none", "../none", "~/no such folder", Path("none")])
 def test_a_folder_that_is_not_there_is_a_missing_model(path):
     """A path is never looked up on the hub."""
-    with pytest.raises(ModelUnavailable, match="no such folder"):
+    with pytest.raises(ModelUnavailable, match="the folder does not exist"):
         resolve_model(path)
 
 
@@ -121,7 +121,7 @@ def test_a_static_model_tells_its_dimension_in_its_weights(tmp_path):
     ("files", "why"),
     [
         ({"modules": modules(bag="BoW")}, "its part 'BoW'"),
-        ({"modules": [{"path": "", "type": "custom_code.Transformer"}]}, "code of its own"),
+        ({"modules": [{"path": "", "type": "custom_code.Transformer"}]}, "is Python code in the folder"),
         ({"modules": "not json"}, "cannot be read"),
         ({"modules": [{"path": ""}]}, "cannot be read"),
         ({"config": []}, "cannot be read"),

@@ -222,7 +222,7 @@ def test_a_position_is_refused_where_it_means_nothing(log, reason):
 def test_a_rewind_needs_a_position(log):
     """In place and into a new session."""
     for to in ("s", "t"):
-        with pytest.raises(errors.SwitchRefused, match="to which position"):
+        with pytest.raises(errors.SwitchRefused, match="pass the position as `at`"):
             log.switch(REWIND, to)
 
 

@@ -306,7 +306,7 @@ class SqliteConnection:
             values = [*chain.from_iterable([row[:-1] for row in rows] if keyless else rows)]
         statement = (INSERT_KEYLESS if keyless else INSERT_EVENTS)[len(rows)]
         if self.driver.execute(statement, values).rowcount != len(rows):
-            raise errors.LogDamaged("the file did not take an event it was given; something swallows inserts")
+            raise errors.LogDamaged("an insert reported success but the event is not in the file")
 
     def commit(self) -> None:
         """See `LogConnection`."""
@@ -349,7 +349,7 @@ class SqliteEngine:
         connection = SqliteConnection(self.pool.connect())
         if changed := altered_triggers(dict(connection.driver.execute(SELECT_TRIGGERS))):
             connection.close()
-            raise errors.LogWriteFailed(f"the log's triggers are not as they were made: {changed}")
+            raise errors.LogWriteFailed(f"the log's triggers are missing or altered: {changed}")
         return connection
 
     def is_conflict(self, error: BaseException) -> bool:

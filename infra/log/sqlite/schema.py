@@ -20,7 +20,7 @@ LOG: Final = sa.Table(
     sqlite_strict=True,
 )
 
-# AUTOINCREMENT is not decoration: a plain integer key may reuse the number of a deleted last row,
+# AUTOINCREMENT matters: a plain integer key may reuse the number of a deleted last row,
 # and a projection already past that number would never see the new event.
 EVENTS: Final = sa.Table(
     "events",
