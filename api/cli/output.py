@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mnemolog.adapters.importers.import_files import ImportReport
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
 from mnemolog.projections.projector_status import ProjectorStatus
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
+    from mnemolog.adapters.importers.import_files import ImportReport
 
 FORGOTTEN: Final = "(forgotten)"
 """What stands for a name that was."""
