@@ -159,17 +159,14 @@ class Session(WorkingMemory):
             self._spans(hidden=hidden), after=after, before=before, limit=limit, newest_first=newest_first
         )
 
-    def rewind(self, *, turns: int | None = None, to: int | None = None) -> int:
+    def rewind(self, *, turns: int | None = None, to: int | None = None, dry_run: bool = False) -> int:
         """Hide the last `turns` turns that the session sees, or all behind the log position `to`.
 
         They stay in the log and in `turns(hidden=True)`. Working memory stays as it is; see `restore`.
-        Returns how many turns were hidden. Raises `InvalidInput`, `OutsideSession`, `SessionAlreadyEnded`.
+        Returns how many turns were hidden, or with `dry_run` would be: then nothing is written. Raises `InvalidInput`,
+        `OutsideSession`, `SessionAlreadyEnded`.
         """
-        return self._sessions.rewind(self.id, turns=turns, to=to)
-
-    def preview_rewind(self, *, turns: int | None = None, to: int | None = None) -> int:
-        """Return how many turns `rewind` would hide now, without hiding them. Raises as that does."""
-        return self._sessions.preview_rewind(self.id, turns=turns, to=to)
+        return self._sessions.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
 
     def preview_restore(self, checkpoint: str) -> RestorePreview:
         """Return what `restore` would change now, without changing it. Raises as that does."""

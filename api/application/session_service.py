@@ -212,10 +212,11 @@ class Sessions:
             partial(commands.record_behind, session_id=session_id, states=self.states, turns=turns, expected=expected)
         )
 
-    def rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
-        """Hide turns of a session, and say how many."""
+    def rewind(self, session_id: str, *, turns: int | None, to: int | None, dry_run: bool = False) -> int:
+        """Hide turns of a session, and return how many; with `dry_run` only count them."""
         _check_one_of(turns, to)
-        return len(self.log.transact(self._rewind(session_id, to=to, turns=turns)))
+        run = self.log.rehearse if dry_run else self.log.transact
+        return len(run(self._rewind(session_id, to=to, turns=turns)))
 
     def _rewind(self, session_id: str, *, to: int | None, turns: int | None) -> Callable[[Transaction], list[Position]]:
         return partial(commands.rewind, session_id=session_id, states=self.states, to=to, turns=turns)
@@ -251,11 +252,6 @@ class Sessions:
             if taken is not None and isinstance(taken.event, TurnRecorded):  # Or else forgotten since.
                 return taken
         return None
-
-    def preview_rewind(self, session_id: str, *, turns: int | None, to: int | None) -> int:
-        """Say how many turns of a session `rewind` would hide."""
-        _check_one_of(turns, to)
-        return len(self.log.rehearse(self._rewind(session_id, to=to, turns=turns)))
 
     def preview_restore(self, session_id: str, checkpoint: str) -> commands.Restored:
         """Say what a restore of a session's checkpoint would change."""

@@ -100,8 +100,7 @@ def rewind(
     Example: mnemolog rewind memory/ trip --turns 2 --dry-run
     """
     with opened_session(store, session) as opened:
-        ask = opened.preview_rewind if dry_run else opened.rewind
-        hidden = ask(turns=turns, to=to)
+        hidden = opened.rewind(turns=turns, to=to, dry_run=dry_run)
         answer = out.Rewound(session=opened.id, hidden=hidden, dry_run=dry_run)
     out.answer(answer, out.show_rewound, as_json=as_json)
 

@@ -70,7 +70,7 @@ def test_previews_write_nothing_and_say_what_follows(store):
     ]
     assert ([n.text for n in preview.notes_removed], [n.text for n in preview.notes_added]) == (["two"], ["one"])
     assert (preview.task_changes, preview.turns_hidden) == (False, 3)
-    assert session.preview_rewind(turns=2) == 2
+    assert session.rewind(turns=2, dry_run=True) == 2
     planned = store.preview_switch("b", reason="branch", session="s", at=checkpoint.position)
     assert store.head() == before
     assert session.all() == {"new": None}
@@ -103,6 +103,6 @@ def test_a_preview_refuses_what_the_change_would(store):
         store.preview_switch("nope", reason="resume")
     session.end()
     with pytest.raises(SessionAlreadyEnded):
-        session.preview_rewind(turns=1)
+        session.rewind(turns=1, dry_run=True)
     with pytest.raises(SessionAlreadyEnded):
         session.preview_restore("c")
