@@ -56,7 +56,8 @@ def parse(text: str) -> list[Mount]:
         before, dash, behind = line.partition(" - ")
         fields = before.split(" ")
         if dash and len(fields) >= 5 and behind:
-            found.append(Mount(_unescaped(fields[4]), behind.split(" ")[0]))
+            point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), fields[4])
+            found.append(Mount(point, behind.split(" ")[0]))
     return found
 
 
@@ -88,7 +89,3 @@ def require_local(folder: Path, *, allowed: bool = False) -> None:
     mount = mount_of(folder, mounts_now())
     if mount is not None and mount.is_network:
         raise errors.NetworkFilesystem(folder, mount.kind)
-
-
-def _unescaped(text: str) -> str:
-    return _OCTAL.sub(lambda code: chr(int(code[1], 8)), text)
