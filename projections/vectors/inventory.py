@@ -264,13 +264,12 @@ def look(part: Path, log: Log, validate: Validate = why_size_invalid) -> FoundSe
         covered = span is not None and covered_by(log, span)
         return FoundSegment(part, None, SegmentState.DAMAGED, error.cause, covered) if part.exists() else None
     state, why = state_of(manifest, log=log, fingerprint=None), ""
-    covered = covered_by(log, manifest)
-    head = log.head().position
+    covered = state is SegmentState.USABLE
     match state:
         case SegmentState.OTHER_LOG:
             why = f"it is of log {manifest.log_id}"
         case SegmentState.AHEAD:
-            why = f"it reaches to {manifest.upto}, the log to {head}: the log has lost history"
+            why = f"it reaches to {manifest.upto}, the log to {log.head().position}: the log has lost history"
         case SegmentState.DIVERGED:
             why = f"the log's digest at {manifest.upto} is another: the log's history was changed"
         case _ if not manifest.fingerprint.startswith(part.parent.name.split("-")[0]):
