@@ -96,9 +96,9 @@ class ProjectionSet:
         """Whether the store was opened with a model."""
         return self.models.own is not None
 
-    def active_fingerprint(self) -> str | None:
-        """Return the fingerprint of the model that was activated last, None before any activation."""
-        active = self.models.active()
+    def active_fingerprint(self, *, upto: Position | None = None) -> str | None:
+        """Return the fingerprint of the model that is active at `upto` or at the head, None before any activation."""
+        active = self.models.active(upto=upto)
         return None if active is None else active.fingerprint
 
     def known_fingerprint(self) -> str | None:

@@ -27,13 +27,14 @@ from mnemolog.results import Status, WalStatus
 
 def status(folder: Path, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> Status:
     """Return the state of a store at the head that its log has now."""
-    at_head, active = LogAtHead(log), projections.active_fingerprint()
+    at_head = LogAtHead(log)
+    head = at_head.head()
+    active = projections.active_fingerprint(upto=head.position)
     context = StoreContext(StoreLayout(folder), at_head, projections, snapshots, active)
     found = [status for projection in PROJECTIONS for status in projection.status(context)]
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     quarantine, forgetting, wal = context.quarantine.status(), history.status(log), wal_status(log)
-    head = at_head.head()
     return Status(
         path=str(folder),
         log_id=log.log_id,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.model import MODELS_STREAM, Activation, evolve_active, short
-from mnemolog.domain.position import Position
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState, nothing_folded
 from mnemolog.projections.ports import FoldableLog, MakeEncoder
@@ -46,12 +46,19 @@ class Models:
         self._opened: dict[Key, Vectors] = {}
         self._found: dict[str, Vectors] = {}
         self._folded: FoldedState[Activation] = nothing_folded()
+        self._active_at: tuple[Position, Activation | None] = (ORIGIN, None)
+        """The last answer for a position. It never changes: what is in the log up to there stays as it is."""
 
     def active(self, *, upto: Position | None = None) -> Activation | None:
         """Return the model that is active at position `upto` or else at the head; None before any activation."""
+        position, active = self._active_at
+        if upto == position:
+            return active
         folded = self._log.fold(MODELS_STREAM, evolve_active, upto=upto, known=self.known)
         if folded.version >= self._folded.version:
             self._folded = folded
+        if upto is not None:
+            self._active_at = upto, folded.state
         return folded.state
 
     def known(self, _stream: str, position: Position | None) -> FoldedState[Activation] | None:
