@@ -45,6 +45,9 @@ _LOGGING_NAME: Final = "mnemolog"
 # A program that lets everything be logged has SQLAlchemy log statements with their values and every row it reads.
 logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGING_NAME}").setLevel(logging.WARNING)
 
+DRIVER_ERRORS: Final = (sa.exc.SQLAlchemyError, dbapi2.Error, UnicodeEncodeError, UnicodeDecodeError, OverflowError)
+"""What SQLAlchemy and the driver raise. `UnicodeDecodeError`: a message of SQLite that quotes a damaged schema."""
+
 Synchronous = Literal["FULL", "NORMAL"]
 _SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
 
@@ -171,14 +174,14 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iter
     """Raise mnemolog's errors instead of those of SQLAlchemy and SQLite."""
     try:
         yield
-    except (UnicodeEncodeError, OverflowError) as error:
-        raise as_invalid_input(error) from error
-    except (sa.exc.SQLAlchemyError, dbapi2.Error, UnicodeDecodeError) as error:
+    except DRIVER_ERRORS as error:
         raise map_error(error, path, busy_timeout_s=busy_timeout_s) from error
 
 
 def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> errors.MnemologError:
     """Return the error of our tree that says what an error of the database means to the caller."""
+    if isinstance(error, UnicodeEncodeError | OverflowError):
+        return as_invalid_input(error)
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
     code = getattr(cause, "sqlite_errorcode", None)
     code = None if code is None else code & 0xFF

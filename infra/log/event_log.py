@@ -376,7 +376,8 @@ class EventLog:
         self.engine.copy_to(target, moved=moved)
 
     def _reading(self) -> AbstractContextManager[LogReader]:
-        self._require_usable()
+        if self._closed or not self._origin.is_here:
+            self._require_usable()
         return self.engine.reading()
 
     def _require_usable(self) -> None:

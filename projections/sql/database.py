@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
+from mnemolog.infra import sqlite
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.sql.file_checksum import break_seal, seal
 
@@ -31,38 +32,47 @@ class ProjectionDatabase(NamedTuple):
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """Give a connection for reads; they see one state of the database."""
-        with self._mapped(), self.engine.connect() as connection:
-            driver: Any = connection.connection.driver_connection
-            driver.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                driver.execute("ROLLBACK")
+        try:
+            with self.engine.connect() as connection:
+                driver: Any = connection.connection.driver_connection
+                driver.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    driver.execute("ROLLBACK")
+        except sqlite.DRIVER_ERRORS as error:
+            raise self._error_of(error) from error
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """Give a connection that holds the write lock, committed at the end, rolled back on an error."""
-        with self._mapped(), self.engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            try:
-                self._unseal()
-                yield connection
-            except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
-                raise
-            connection.exec_driver_sql("COMMIT")
+        try:
+            with self.engine.connect() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                try:
+                    self._unseal()
+                    yield connection
+                except BaseException:
+                    connection.exec_driver_sql("ROLLBACK")
+                    raise
+                connection.exec_driver_sql("COMMIT")
+        except sqlite.DRIVER_ERRORS as error:
+            raise self._error_of(error) from error
 
     def scrub(self) -> bool:
         """Overwrite the bytes of deleted rows, in the write-ahead log as well.
 
         False while another connection prevents that: call it again.
         """
-        with self._mapped(), self.engine.connect() as connection:
-            self._unseal()
-            # `secure_delete` alone leaves copies of rows that SQLite has moved from page to page.
-            connection.exec_driver_sql("VACUUM")
-            self._unseal()  # VACUUM takes its own lock: a process that closed the store just before may have sealed it.
-            return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+        try:
+            with self.engine.connect() as connection:
+                self._unseal()
+                # `secure_delete` alone leaves copies of rows that SQLite has moved from page to page.
+                connection.exec_driver_sql("VACUUM")
+                self._unseal()  # VACUUM takes its own lock: a process that closed the store may have sealed it.
+                return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+        except sqlite.DRIVER_ERRORS as error:
+            raise self._error_of(error) from error
 
     def close(self) -> None:
         """Close the file, and seal it if it is to be and no other connection writes it."""
@@ -72,31 +82,19 @@ class ProjectionDatabase(NamedTuple):
                 seal(connection, self.path)
         self.engine.dispose()
 
-    @property
-    def _driver_error(self) -> type[Exception]:
-        """The error of the driver when it is used without SQLAlchemy (`fetch`)."""
-        raised: type[Exception] = self.engine.dialect.loaded_dbapi.Error
-        return raised
-
     def _unseal(self) -> None:
         if self.sealed:
             with mapped_to_projection_errors(self.path.parent):
                 break_seal(self.path)
 
-    @contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except (UnicodeEncodeError, OverflowError) as error:
-            raise as_invalid_input(error) from error
-        except (sa.exc.SQLAlchemyError, self._driver_error) as error:
-            cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-            code = getattr(cause, "sqlite_errorcode", None)
-            if code is not None and code & 0xFF == _FULL:
-                raise errors.StorageFull(self.path) from error
-            raise errors.ProjectionUnreadable(self.path, str(cause)) from error
-        except UnicodeDecodeError as error:  # The driver's, of a message that quotes a damaged schema.
-            raise errors.ProjectionUnreadable(self.path, str(error)) from error
+    def _error_of(self, error: Exception) -> errors.MnemologError:
+        if isinstance(error, UnicodeEncodeError | OverflowError):
+            return as_invalid_input(error)
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        code = getattr(cause, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF == _FULL:
+            return errors.StorageFull(self.path)
+        return errors.ProjectionUnreadable(self.path, str(cause))
 
 
 def faults_of(connection: sa.Connection) -> list[str]:

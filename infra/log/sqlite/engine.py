@@ -341,8 +341,11 @@ class SqliteEngine:
     @contextmanager
     def reading(self) -> Iterator[SqliteReader]:
         """See `LogEngine`."""
-        with sqlite.mapped_errors(self.path), self.pool.connect() as connection:
-            yield SqliteReader(connection.connection.driver_connection)
+        try:
+            with self.pool.connect() as connection:
+                yield SqliteReader(connection.connection.driver_connection)
+        except sqlite.DRIVER_ERRORS as error:
+            raise self.error_of(error) from error
 
     def connect(self) -> SqliteConnection:
         """See `LogEngine`."""
