@@ -54,7 +54,7 @@ def parse_head(field: str, value: str) -> Head:
         try:
             head = _DECODER.decode(text)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise InvalidInput(field, f"{value[:100]!r} is no POSITION:DIGEST as `mnemolog head` prints it") from error
+            raise InvalidInput(field, f"{value[:100]!r} is not POSITION:DIGEST as `mnemolog head` prints it") from error
     if not ORIGIN <= head.position <= INTEGER_MAX or _DIGEST.fullmatch(head.digest) is None:
-        raise InvalidInput(field, f"{value[:100]!r} is no position with 64 hexadecimal digits")
+        raise InvalidInput(field, f"{value[:100]!r} is not a position with 64 hexadecimal digits")
     return head

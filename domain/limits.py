@@ -56,7 +56,7 @@ MEMORY_LIMITS: Final = MemoryLimits()
 def checked_text(field: str, value: str, *, bytes_max: int) -> str:
     """Return `value` if it is valid text for the log.
 
-    Raises `InvalidInput` for a value that is no string, is empty, or contains NUL or a lone surrogate, and
+    Raises `InvalidInput` for a value that is not a string, is empty, or contains NUL or a lone surrogate, and
     `LimitExceeded` beyond `bytes_max` bytes of UTF-8.
     """
     if not isinstance(value, str):

@@ -73,7 +73,7 @@ def checked_expiry(ttl: float | timedelta | None, *, now: Micros) -> Micros | No
         case int():
             micros = ttl * 1_000_000
         case float() if not math.isfinite(ttl):
-            raise InvalidInput("ttl", f"{ttl} is no finite number of seconds")
+            raise InvalidInput("ttl", f"{ttl} is not a finite number of seconds")
         case float():
             # Beyond the limit anyway, and 1e308 * 1e6 would be infinite.
             micros = max(round(min(ttl, 1e12) * 1_000_000), 1) if ttl > 0 else 0

@@ -235,7 +235,7 @@ def decode(data: bytes | memoryview) -> Any:
 def elements(data: bytes | memoryview) -> list[memoryview]:
     """Return the elements of a JSON array as text, each to be decoded on its own.
 
-    Raises `BrokenDocument` when this is no array. An element that is no UTF-8 shows when it is decoded.
+    Raises `BrokenDocument` when this is not an array. An element that is not UTF-8 raises when it is decoded.
     """
     try:
         return [memoryview(element) for element in _ELEMENTS.decode(data)]

@@ -233,7 +233,7 @@ def unit_rows(made: Any, *, count: int, dimension: int) -> NDArray[np.float32]:
     try:
         array = np.asarray(made)
     except Exception as error:
-        raise EncodingFailed(f"the model gave {type(made).__name__}, which is no array: {error}") from error
+        raise EncodingFailed(f"the model gave {type(made).__name__}, which is not an array: {error}") from error
     if array.dtype.kind not in "fiu":
         raise EncodingFailed(f"the model gave {array.dtype} instead of numbers")
     if array.shape != (count, dimension):

@@ -96,15 +96,15 @@ SELECT_TRIGGERS: Final = "SELECT name, sql FROM sqlite_master WHERE type = 'trig
 
 
 def altered_triggers(found: dict[str, str]) -> list[str]:
-    """Return the names of triggers that are missing, altered or not ours, given those of a file."""
-    names = APPEND_ONLY_TRIGGERS.keys() | found.keys()  # Damage can leave a trigger whose name is none.
+    """Return the names of triggers that are missing, altered or foreign, given those of a file."""
+    names = APPEND_ONLY_TRIGGERS.keys() | found.keys()  # Damage can leave a trigger whose name is not text.
     return sorted(str(name) for name in names if found.get(name) != APPEND_ONLY_TRIGGERS.get(name))
 
 
 def forbid_rewriting(driver_connection: Any) -> None:
     """Refuse, for the life of this connection, what would remove or bypass the append-only triggers.
 
-    The triggers refuse changes of rows from any connection; this refuses dropping them from ours.
+    The triggers refuse changes of rows from any connection; this refuses dropping them from this connection.
     """
     driver_connection.set_authorizer(_authorize)
 
