@@ -1,4 +1,4 @@
-"""What the store answers with, beside the read models of `mnemolog.projections`."""
+"""Result types of the store, in addition to the read models of `mnemolog.projections`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mnemolog.projections.vectors.inventory import GenerationStatus
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn to record with `MemoryStore.record_many`. Fields as in `Session.record`, and an original."""
+    """A turn to record with `MemoryStore.record_many`. Fields as in `Session.record`, plus `original`."""
 
     session: str
     role: str
@@ -32,23 +32,23 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: Sequence[Any] = ()
     metadata: Mapping[str, Any] | None = None
     original: Original | None = None
-    """The turn as you have it, given back to the byte to who asks for it (`mnemolog.adapters.support.store_access`)."""
+    """The turn in your own format, stored byte for byte (read with `mnemolog.adapters.support.store_access`)."""
 
 
 class WalStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The write-ahead log of `log.db`: commits that are not in its pages yet, or were moved and not overwritten."""
+    """The write-ahead log of `log.db`: commits not yet moved into its pages, or moved and not yet overwritten."""
 
     bytes: int
     waiting_frames: int
-    """Pages that are not in `log.db` yet."""
+    """Pages not yet moved into `log.db`."""
     readers: tuple[int, ...]
-    """Processes that read from it at this moment, where the system tells."""
+    """Ids of the processes that read from it now, where the operating system reports them."""
     why: str
-    """Why it is as large as it is; empty where it is not large."""
+    """Why it is large; empty if it is not."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a store, from tags alone: nothing is read through or repaired."""
+    """The state of a store, from metadata only: no file is read in full or repaired."""
 
     path: str
     log_id: str
@@ -61,74 +61,74 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     wal: WalStatus
     sessions: int
     turns: int
-    """Sessions and turns up to where the views have read."""
+    """Sessions and turns as far as the views have read the log."""
     views: ViewsStatus
     tables: tuple[TablesStatus, ...]
-    """Those that there are."""
+    """The tables that exist."""
     vectors: tuple[GenerationStatus, ...]
     caches: tuple[CacheStatus, ...]
     projector: ProjectorStatus
-    """This store's own, or where it has none, that of another process."""
+    """This store's own projector, or if it has none, that of another process."""
     quarantined: int
-    """Things in quarantine."""
+    """Items in quarantine."""
     quarantine: QuarantineStatus
     forgetting: ForgettingStatus
     warnings: tuple[str, ...]
-    """What must not be overlooked: lost history, a full quarantine."""
+    """Problems that need attention: lost history, a full quarantine."""
     sqlite_version: str
 
 
 class ModelAt(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that has vectors on disk, or was activated once."""
+    """A model that has vectors on disk or was activated at some time."""
 
     name: str
-    """What it was called when its vectors were built, or when it was activated."""
+    """Its name when its vectors were built or when it was activated."""
     fingerprint: str
-    """64 hexadecimal digits; 16, where it was never activated and its vectors are damaged throughout."""
+    """64 hexadecimal digits; 16 if it was never activated and all its vectors are damaged."""
     state: str
-    """That of its vectors, as in `GenerationStatus`, or `missing`."""
+    """State of its vectors, as in `GenerationStatus`, or `missing`."""
     covers: Position
-    """How far its vectors on disk go."""
+    """The last position that its vectors on disk cover."""
     behind_events: int
     vectors: int
     active: bool
-    """Whether it was activated last. Before any activation none is: a store answers with its own model."""
+    """Whether it is the model activated last. False for all before any activation: each store uses its own model."""
     activated_at: Position | None
-    """Where it was activated last, None if it never was."""
+    """Position of its last activation; None if it was never activated."""
 
 
 class ModelActivation(msgspec.Struct, frozen=True, kw_only=True):
-    """The model that answers from now on."""
+    """The result of activating a model."""
 
     model: str
     fingerprint: str
     position: Position
-    """Where it was activated: readers switch when they have read this position."""
+    """Position of the activation: readers switch when they have read it."""
     appended: bool
-    """Whether that is new. False where it was active already."""
+    """Whether an event was appended. False if the model was already active."""
     previous: str | None
-    """Fingerprint of the model that was active before; None where none was."""
+    """Fingerprint of the model that was active before; None if none was."""
     covers: Position
-    """How far its vectors went then."""
+    """The last position that its vectors covered then."""
     encoded_texts: int
-    """Texts the model was called for, to bring its vectors up to the head."""
+    """Number of texts embedded to bring its vectors up to date."""
 
 
 class ModelDrop(msgspec.Struct, frozen=True, kw_only=True):
-    """What was removed of a model, or with `dry_run` would be."""
+    """What dropping a model removed, or with `dry_run` would remove."""
 
     model: str
     fingerprint: str
     dry_run: bool
     generations: tuple[str, ...]
-    """Folders of vectors."""
+    """Names of the folders of vectors."""
     vectors: int
     embeddings: int
-    """Texts in the embedding cache. 0 with `keep_embeddings`, which makes building it again free of model calls."""
+    """Texts in the embedding cache. 0 with `keep_embeddings`: adding the model again then needs no model calls."""
 
 
 class TaskAt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session works on."""
+    """The task a session works on."""
 
     description: str
     step: int | None
@@ -140,22 +140,22 @@ class TaskAt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoteAt(msgspec.Struct, frozen=True, kw_only=True):
-    """A note with the moment it was added."""
+    """A note with the time it was added."""
 
     text: str
     added_at: datetime
 
 
 class CheckpointAt(msgspec.Struct, frozen=True, kw_only=True):
-    """A named moment of a session."""
+    """A named point in the history of a session."""
 
     id: str
     session: str
-    """Where it was created: an ancestor, if it was inherited."""
+    """The session that created it: an ancestor if it was inherited."""
     name: str
     description: str
     position: Position
-    """The offset to look at the session as it was then."""
+    """Log position of the checkpoint, for `Session.at`."""
     created_at: datetime
 
 
@@ -164,7 +164,7 @@ class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
 
     values: int
     expired_values: int
-    """Still counted in `values_bytes` until set anew or deleted."""
+    """Counted in `values_bytes` until they are set again or deleted."""
     values_bytes: int
     notes: int
     notes_bytes: int
@@ -176,41 +176,41 @@ class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event that would be appended."""
 
     position: Position
-    """Where, if nobody else appends before."""
+    """Its position, if no other writer appends first."""
     stream: str
     topic: str
     event: Event
 
 
 class SwitchPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a switch would append, were it made now."""
+    """What a switch would append now."""
 
     left: str | None
     to: str
-    """The session it would come to. Where one is started without an id, another id would be made up."""
+    """The session to enter. A new session without a given id gets another random id when the switch is made."""
     name: str
     agent: str
-    """The agent that started it, or would."""
+    """The agent that started the session, or would start it."""
     scope: str
     parent: str | None
     branched_at: int | None
     events: tuple[PlannedEvent, ...]
-    """In order; nothing for a retry of what is done."""
+    """In order; empty for a retry of a switch already made."""
 
 
 class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a key of working memory."""
+    """The change of one key of working memory."""
 
     key: str
     change: Literal["added", "changed", "removed"]
     before: Any
-    """None where there is nothing."""
+    """None if the key had no value."""
     after: Any
-    """None where there is nothing. Equal to `before` where only the expiry changes."""
+    """None if the key has no value afterwards. Equal to `before` if only the expiry changes."""
 
 
 class RestorePreview(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore would change, were it made now."""
+    """What a restore would change now."""
 
     checkpoint: CheckpointAt
     values: tuple[ValueChange, ...]
@@ -219,12 +219,12 @@ class RestorePreview(msgspec.Struct, frozen=True, kw_only=True):
     task_after: TaskAt | None
     notes_removed: tuple[NoteAt, ...]
     notes_added: tuple[NoteAt, ...]
-    """Notes that come back."""
+    """Notes that are restored."""
     turns_hidden: int
 
 
 def task_at(task: Task) -> TaskAt:
-    """Return a task as it is answered with."""
+    """Return the result type of a task."""
     return TaskAt(
         description=task.description,
         step=task.step,
@@ -236,12 +236,12 @@ def task_at(task: Task) -> TaskAt:
 
 
 def note_at(note: Note) -> NoteAt:
-    """Return a note as it is answered with."""
+    """Return the result type of a note."""
     return NoteAt(text=note.text, added_at=to_datetime(note.added_at))
 
 
 def checkpoint_at(checkpoint: Checkpoint) -> CheckpointAt:
-    """Return a checkpoint as it is answered with."""
+    """Return the result type of a checkpoint."""
     return CheckpointAt(
         id=checkpoint.id,
         session=checkpoint.session,

@@ -1,4 +1,4 @@
-"""A handle on one session: record into it, recall from it, keep its working memory, go back and branch off."""
+"""A handle on one session: record, recall, working memory, rewind and branch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mnemolog.working_memory import MemoryView, WorkingMemory
 
 
 class Session(WorkingMemory):
-    """A conversation. Cheap to hold; it keeps no turns and no connection of its own."""
+    """A conversation. A cheap handle: it holds no turns and no connection of its own."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Session(WorkingMemory):
         tool_calls: Sequence[Any] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> Turn:
-        """Record what somebody said. Durable when this returns.
+        """Record a turn. Durable when this returns.
 
-        `key` makes a retry safe: the same key with the same content adds nothing and returns the turn
-        that is there; with other content it raises `DuplicateKey`. `role` is `user`, `assistant`,
+        `key` makes a retry safe: the same key with the same content adds nothing and returns the recorded
+        turn; with other content it raises `DuplicateKey`. `role` is `user`, `assistant`,
         `system` or `tool`; `said_at` needs a time zone; `text` holds up to 1 MiB of UTF-8, `metadata` and
         `tool_calls` up to 64 KiB each.
 
@@ -92,11 +92,11 @@ class Session(WorkingMemory):
         receipt: bool = False,
         wait_for_model: bool = True,
     ) -> Recall:
-        """Recall what this session sees: its own turns and its ancestors' up to the branch point.
+        """Recall from the turns this session sees: its own, and its ancestors' up to the branch point.
 
-        Turns of siblings are never in it. Turns that a rewind or a restore has hidden are left out, unless
-        `hidden` is set. With `as_of` it is what the session saw then; `OutsideSession` before it was started.
-        Neighbours are those in what it sees, across the branch point. For all else see `MemoryStore.recall`.
+        Turns of sibling sessions are excluded. So are turns hidden by a rewind or a restore, unless `hidden` is set.
+        With `as_of` it searches what the session saw at that position; `OutsideSession` if it did not exist yet.
+        `context_turns` come from the turns it sees, across the branch point. Otherwise like `MemoryStore.recall`.
         """
         asked = question(
             query,
@@ -124,20 +124,20 @@ class Session(WorkingMemory):
         )
 
     def prefetch(self, query: str, *, k: int = 5, mode: Mode = "hybrid", scope: str | None = None) -> Ticket:
-        """Begin a recall in the background and return at once. A newer one of this session replaces it.
+        """Start a recall in the background and return at once. A newer prefetch of this session replaces it.
 
-        It asks what this session sees, or with `scope` every session at or below that; the answer is for this session
-        alone either way. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
+        It searches the turns this session sees, or with `scope` every session at or below that scope; either way only
+        this session can take the answer. Raises `InvalidInput`, `UnknownSession`, `StoreClosed`, `StoreForked`.
         """
         return self._prefetcher.submit(Request(session=self.id, query=query, k=k, mode=mode, scope=scope))
 
     def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or the reason why there is none.
 
-        It is handed out only as long as nothing has changed under it, in any process: no switch from or to
-        this session, no rewind or restore, no other model; and no more than `max_behind` newer events in
-        the log, if that is given. Waits up to `wait_s` seconds for one that still runs. Raises nothing
-        that went wrong in the background: that is in `PrefetchResult.error`.
+        The answer is returned only while it is valid: since it was requested, no process has switched from or to this
+        session, rewound or restored it, or activated another model, and the log has at most `max_behind` newer events
+        (if given). Waits up to `wait_s` seconds for a running prefetch. An error in the background is not raised: it
+        is in `PrefetchResult.error`.
         """
         return self._prefetcher.take(self.id, max_behind=max_behind, wait_s=wait_s)
 
@@ -150,47 +150,47 @@ class Session(WorkingMemory):
         newest_first: bool = False,
         hidden: bool = False,
     ) -> list[Turn]:
-        """Return up to `limit` turns that the session sees, in order, or from the newest back.
+        """Return up to `limit` turns that the session sees, oldest first, or newest first.
 
-        Page on with `after=` the last position of a page, or `before=` it where the newest come first.
-        `hidden` shows what a rewind or a restore has hidden as well.
+        For the next page pass the last position of a page as `after`, or as `before` with `newest_first`.
+        `hidden` includes turns hidden by a rewind or a restore.
         """
         return self._projections.turns_in(
             self._spans(hidden=hidden), after=after, before=before, limit=limit, newest_first=newest_first
         )
 
     def rewind(self, *, turns: int | None = None, to: int | None = None, dry_run: bool = False) -> int:
-        """Hide the last `turns` turns that the session sees, or all behind the log position `to`.
+        """Hide the last `turns` turns that the session sees, or all after the log position `to`.
 
-        They stay in the log and in `turns(hidden=True)`. Working memory stays as it is; see `restore`.
-        Returns how many turns were hidden, or with `dry_run` would be: then nothing is written. Raises `InvalidInput`,
-        `OutsideSession`, `SessionAlreadyEnded`.
+        They stay in the log and in `turns(hidden=True)`. Working memory is not changed; see `restore`.
+        Returns the number of turns hidden; with `dry_run` nothing is written and it is the number that would be.
+        Raises `InvalidInput`, `OutsideSession`, `SessionAlreadyEnded`.
         """
         return self._sessions.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
 
     def preview_restore(self, checkpoint: str) -> RestorePreview:
-        """Return what `restore` would change now, without changing it. Raises as that does."""
+        """Return what `restore` would change now, without changing it. Raises as `restore` does."""
         return previews.restore_preview(self._sessions.preview_restore(self.id, checkpoint), now=self._now())
 
     def branch(
         self, to: str | None = None, *, at: CheckpointAt | int | str | None = None, name: str | None = None
     ) -> Session:
-        """Start a session that goes on from here, or from a checkpoint or log position of this one.
+        """Start a session that continues from here, or from a checkpoint or log position of this one.
 
-        It sees the turns up to there and begins with the working memory as it was. This session stays as it
-        is, and the agent stays in it: `MemoryStore.switch(reason="branch")` moves the agent as well. `at`
-        is a position, or a checkpoint, its id or its name.
+        It sees the turns up to that point and starts with the working memory of that point. This session is not
+        changed, and the agent stays in it: `MemoryStore.switch(reason="branch")` also moves the agent. `to` is the
+        new session's id, random by default; `at` is a position, or a checkpoint, its id or its name.
         """
         position = at.position if isinstance(at, CheckpointAt) else at
         made = self._sessions.branch(self.id, to, at=position, name=name)
         return Session(self._sessions, self._projections, self._recalls, self._prefetcher, made.to, made.started)
 
     def end(self, *, reason: str = "ended") -> None:
-        """End the session: it takes no more turns. Ending it again changes nothing."""
+        """End the session: no more turns can be recorded in it. Ending it again changes nothing."""
         self._sessions.end(self.id, reason=reason)
 
     def at(self, position: int) -> SessionAt:
-        """Return the session as it was at a log position, for reading. Raises `OutsideSession`."""
+        """Return a read-only view of the session as it was at a log position. Raises `OutsideSession`."""
         state = self._sessions.state_at(self.id, position)
         moment = self._sessions.log.recorded_at(Position(position))
         return SessionAt(self._projections, state, position=Position(position), moment=moment)
@@ -213,7 +213,7 @@ class Session(WorkingMemory):
 
 
 class SessionAt(MemoryView):
-    """A session as it was at a position of the log. Values expired then are not there, later ones are."""
+    """A session as it was at a position of the log, read-only. Expiry of values is judged at that time."""
 
     def __init__(self, projections: ProjectionSet, state: SessionState, *, position: Position, moment: Micros) -> None:
         self._projections, self._then = projections, state

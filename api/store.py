@@ -1,4 +1,4 @@
-"""The store: what most callers import first."""
+"""The store: the main entry point."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from mnemolog.session import Session
 
 
 class MemoryStore:
-    """An agent's memory: an append-only log in a folder, and what is derived from it.
+    """An agent's memory: an append-only log in a folder, and the indexes derived from it.
 
     `audit` shows and checks the history, `models` changes the embedding model, `admin` maintains the store.
-    Safe for many threads and many processes at once. Not to be carried across a fork.
+    Safe to use from many threads and many processes at once. Do not use a store across a fork: open it in the child.
     """
 
     def __init__(self, parts: composition.StoreParts) -> None:
         self.parts = parts
-        """What the store is made of, for adapters (`mnemolog.adapters.support.store_access`)."""
+        """The parts of the store, for adapters (`mnemolog.adapters.support.store_access`)."""
         self.path = parts.layout.folder
         self.audit, self.models, self.admin = parts.audit, parts.models, parts.admin
 
@@ -76,24 +76,24 @@ class MemoryStore:
         allow_network_filesystem: bool = False,
         telemetry: Telemetry | None = None,
     ) -> Self:
-        """Open the store in the folder `path`, creating it there when the folder is new or empty.
+        """Open the store in the folder `path`; create it if the folder is new or empty.
 
         `model` is the name or the folder of a SentenceTransformer, an object with
         `encode(list[str]) -> ndarray` and a `fingerprint`, or None for text recall only. It is loaded when
-        a vector is first needed. `models` are further ones that this process can answer with: once a model has
-        been activated, by whichever process, that one answers or none (docs/models.md).
-        `synchronous="NORMAL"` trades the newest turns at a power cut for speed.
-        A store that is created encrypts its content, with keys in `keys.db`, so that content can be forgotten
-        (docs/forgetting.md), unless `encrypt` is False. A store that is there stays as it was created.
-        `limits` says how much the working memory of one session may hold; what exceeds it is refused.
+        a vector is first needed. `models` are further models that this process can use. Once any process has
+        activated a model, vectors come from that model only (docs/models.md).
+        `synchronous="NORMAL"` is faster, but a power cut may lose the newest turns.
+        A new store encrypts its content, with keys in `keys.db`, so that content can be forgotten
+        (docs/forgetting.md), unless `encrypt` is False. This cannot be changed later.
+        `limits` bounds the working memory of one session; a write that would exceed it is refused.
 
-        `reranker` looks at the best turns of a recall once more (docs/recall.md): the name or folder of a CrossEncoder,
+        `reranker` scores the best turns of a recall again (docs/recall.md): the name or folder of a CrossEncoder,
         or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
 
-        `background` embeds what is recorded in a thread of its own (docs/projector.md); `close` ends it.
+        `background` embeds new turns in a background thread (docs/projector.md); `close` ends it.
 
-        On a network file system a store is refused, for SQLite's locks do not hold there. Whoever knows that one
-        machine alone ever opens it may say `allow_network_filesystem` (docs/operations.md).
+        A store on a network file system is refused, because SQLite's locks do not work there. If only one machine
+        ever opens it, set `allow_network_filesystem` (docs/operations.md).
 
         `telemetry` receives measurements (docs/observability.md): `mnemolog.observability.otel.OpenTelemetry()`.
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
@@ -119,10 +119,10 @@ class MemoryStore:
         return store
 
     def close(self) -> None:
-        """Finish queued appends and close all files. What is called after this raises `StoreClosed`.
+        """Finish queued appends and close all files. Later calls raise `StoreClosed`.
 
-        The projector stops between two calls of the model. It and a prefetch that still runs are waited for up
-        to a second, and then abandoned.
+        The projector stops between two calls of the model. `close` waits up to a second for it and for a running
+        prefetch, then abandons them.
         """
         self.parts.close()
 
@@ -145,18 +145,18 @@ class MemoryStore:
     ) -> Session:
         """Start a session and return a handle on it.
 
-        `scope` is a path such as `acme/support/alice`; a recall in a scope sees all below it. Without
-        `session_id` a random one is made. With one, a retry returns the session that is there, or raises
-        `SessionExists` if that was started differently. `parent` is the id of the session that this one works
-        for: it stands below it in `sessions`, and sees nothing of it; `Session.branch` makes one that does.
-        Raises `InvalidInput`, `UnknownSession` for a parent that is none: nothing was written.
+        `scope` is a path such as `acme/support/alice`; a recall in a scope covers all scopes below it. Without
+        `session_id` the id is random. With one, a retry returns the existing session, or raises `SessionExists`
+        if that was started with other arguments. `parent` is the id of the session that this one works for: it is
+        listed below it in `sessions` but does not see its turns; `Session.branch` starts a session that does.
+        Raises `InvalidInput`, and `UnknownSession` if `parent` does not exist: nothing was written.
         """
         started = domain.new_session(name=name, agent=agent, scope=scope, parent=parent)
         chosen = self.parts.sessions.start(session_id, started)
         return self._handle(chosen, started)
 
     def session(self, session_id: str) -> Session:
-        """Return a handle on a session that was started before. Raises `UnknownSession`."""
+        """Return a handle on an existing session. Raises `UnknownSession`."""
         return self._handle(session_id, self.parts.sessions.state(session_id).started)
 
     def end_session(self, session_id: str, *, reason: str = "ended") -> None:
@@ -175,7 +175,7 @@ class MemoryStore:
         tool_calls: Sequence[Any] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> Turn:
-        """Record a turn of the session of that id. See `Session.record`; raises `UnknownSession` too."""
+        """Record a turn in the session with that id. See `Session.record`; also raises `UnknownSession`."""
         turn = domain.new_turn(
             role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
         )
@@ -195,7 +195,7 @@ class MemoryStore:
             return queries.sessions(connection, scope=parse_scope(scope))
 
     def find_session(self, id_or_name: str) -> SessionSummary:
-        """Return the session of that id or name. Raises `UnknownSession`, `AmbiguousSession`."""
+        """Return the session with that id or name. Raises `UnknownSession`, `AmbiguousSession`."""
         with self.parts.projections.current_views().database.reading() as connection:
             found = queries.sessions_called(connection, id_or_name)
         if not found:
@@ -205,9 +205,9 @@ class MemoryStore:
         return found[0]
 
     def turns(self, session_id: str, *, after: Position = ORIGIN, limit: int = 1_000) -> list[Turn]:
-        """Return up to `limit` turns of a session's own behind position `after`, hidden ones included.
+        """Return up to `limit` of a session's own turns after position `after`, including hidden ones.
 
-        What the session itself sees is in `Session.turns`. Raises `UnknownSession`.
+        `Session.turns` returns the turns that the session sees. Raises `UnknownSession`.
         """
         self.parts.sessions.state(session_id)
         own = (Span(session_id, ORIGIN),)
@@ -226,17 +226,17 @@ class MemoryStore:
         scope: str | None = None,
         key: str | None = None,
     ) -> Session:
-        """Switch an agent to the session `to`, as one append: all of it or nothing, after all that is queued.
+        """Switch an agent to the session `to` in one atomic append, after all queued appends.
 
         `reason` is `new`, `reset`, `resume`, `branch`, `compress` or `rewind` (docs/sessions.md has the
-        table). The session that is left is `session`, or the one `agent` is in. Where a session is started,
-        `to` is its id (made up if left out) and `name` and `scope` are those of the one left unless given.
-        `at` is the position to branch at or rewind to; `turns` rewinds by so many turns instead. `to` equal to
-        the session that is left is legal for `resume`, `compress` and `rewind`; for the last two it is what
-        leaving out `to` means. With a `key` a retry is known by it: once an agent has made a switch under it, the
-        same again writes nothing, in place and whatever came after, and another raises `DuplicateKey`.
+        table). The agent leaves `session`, or if that is not given the session that `agent` is in. Where the switch
+        starts a session, `to` is its id (random by default), and `name` and `scope` default to those of the session
+        left. `at` is the position to branch at or rewind to; `turns` is a number of turns to rewind instead. `to` may
+        be the session that is left for `resume`, `compress` and `rewind`; for the last two it is the default.
+        `key` makes a retry safe: repeating a switch that the agent made under this key writes nothing, even after
+        later switches; a different switch under the same key raises `DuplicateKey`.
 
-        Returns a handle on `to`. What was prefetched for the old session is never handed out. Raises
+        Returns a handle on `to`. Prefetched answers for the old session are discarded. Raises
         `UnknownSession`, `SessionExists`, `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`:
         nothing was written.
         """
@@ -249,23 +249,23 @@ class MemoryStore:
         return self._handle(switched.to, switched.started)
 
     def preview_switch(self, to: str | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
-        """Return what `switch` would append, without appending it; `session` is an id. Raises as that does."""
+        """Return what `switch` would append, without appending it; `session` is an id. Raises as `switch` does."""
         return previews.switch_preview(self.parts.sessions.preview_switch(to, **how))
 
     def current(self, agent: str = DEFAULT_AGENT) -> Session | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.
 
-        Raises `InvalidInput` for what cannot name an agent.
+        Raises `InvalidInput` for an invalid agent name.
         """
         state = self.parts.sessions.agent(agent)
         return None if state is None else self.session(state.current)
 
     def head(self) -> Head:
-        """Return how far the log goes, with its digest there."""
+        """Return the position of the last event in the log, and the digest there."""
         return self.parts.log.head()
 
     def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> Iterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order; up to the head when `upto` is None."""
+        """Yield the events of `(after, upto]` in order; `upto` defaults to the head of the log."""
         end = self.parts.log.head().position if upto is None else upto
         for batch in self.parts.log.read(after=after, upto=end):
             yield from batch
@@ -308,25 +308,25 @@ class MemoryStore:
     ) -> Recall:
         """Return up to `k` turns (at most 1,000) that answer `query`, best first; ties by position.
 
-        Filters: `scope` and all below it; the own turns of `session`, or with `lineage` all that it sees; any of
-        `roles`; any of `speakers`; said at `since` or later and before `until`; every key of `metadata` with
-        exactly that JSON value. `context_turns` (0 to 20) gives each hit the turns around it.
-        `weights` says how much each ingredient of the order counts (docs/recall.md).
+        Filters: `scope` and all scopes below it; the own turns of `session`, or with `lineage` all turns that it
+        sees; any of `roles`; any of `speakers`; said at `since` or later and before `until`; every key of `metadata`
+        with exactly that JSON value. `context_turns` (0 to 20) adds up to that many turns before and after each hit.
+        `weights` sets how much each part of the score counts (docs/recall.md).
 
-        `after` is `Recall.next` of the page before: the order goes on as it was when the first was asked.
-        `as_of` is an offset: the answer is what it would have been when the log ended there (docs/recall.md).
-        `receipt` appends what was asked and answered to the log (`store.audit.recalls`).
+        `after` is `Recall.next` of the previous page: ranking continues on the state that the first page saw.
+        `as_of` is a log position: the answer is what it would have been when the log ended there (docs/recall.md).
+        `receipt` appends the question and the answer to the log (`store.audit.recalls`).
 
         The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
-        by itself; how far it goes is in `Recall.vectors_cover`. In `hybrid` mode a vector leg that cannot
-        answer leaves the text answer and its reason in `Recall.unavailable_legs`; in `vector` mode it raises.
-        With `min_position` the vectors cover that position, embedding here what is missing: else it raises
-        `ProjectionBehind` after `timeout_s` seconds, or at once where something is in the way.
-        Without `wait_for_model` a `hybrid` recall is answered by text alone as long as the model is not loaded, and
-        says so in `Recall.unavailable_legs`; `store.models.load` loads it.
+        during the call; `Recall.vectors_cover` is the last position it covers. In `hybrid` mode, if the vector leg
+        cannot answer, the answer comes from text alone and `Recall.unavailable_legs` has the reason; in `vector` mode
+        the call raises. With `min_position` the vectors must cover that position: missing texts are embedded in this
+        call, and `ProjectionBehind` is raised after `timeout_s` seconds, or at once if the vectors cannot catch up.
+        Without `wait_for_model`, while the model is not loaded, a `hybrid` recall answers by text alone and reports
+        that in `Recall.unavailable_legs`; `store.models.load` loads the model.
 
-        Raises `InvalidInput` for an empty query, a filter that is none, a position past the head or a cursor of
-        another question, `UnknownSession`, and `OutsideSession` for a session that was not there at `as_of`.
+        Raises `InvalidInput` for an empty query, an invalid filter, a position past the head or a cursor of
+        another question, `UnknownSession`, and `OutsideSession` for a session that did not exist at `as_of`.
         """
         asked = question(
             query,
@@ -363,19 +363,19 @@ class MemoryStore:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> ForgetReport:
-        """Forget content for ever: of sessions, of all sessions in scopes, or of single events by their positions.
+        """Erase content permanently: of sessions, of all sessions in scopes, or of single events by position.
 
-        Text, speakers, metadata, values, tasks, notes, checkpoints' names and sessions' names cannot be read any more,
-        by nobody and in no file of the store; of sessions and scopes also the receipts of recalls that were asked in
-        them. What happened stays countable, and `verify` finds the history whole. Hidden turns are included, and
-        branches do not see forgotten turns of their ancestors either. What is recorded afterwards stays.
+        Text, speakers, metadata, values, tasks, notes and the names of checkpoints and sessions become unreadable in
+        every file of the store; for sessions and scopes also the receipts of recalls within them. The events stay
+        countable, and `verify` still proves the history. Hidden turns are erased too, and branches no longer see
+        erased turns of their ancestors. Turns recorded later are not affected.
 
-        Ids, scopes, agents, idempotency keys and times are labels, no content: they stay (docs/forgetting.md). So
-        does `reason`. With `dry_run` nothing is written. Where something is in the way, `pending` says what: keys are
-        destroyed first, the rest is done when the store is opened next, or by the next `forget`.
+        Ids, scopes, agents, idempotency keys and times are labels, not content: they stay (docs/forgetting.md). So
+        does `reason`. With `dry_run` nothing is written. The keys are destroyed first. If a later step cannot be
+        done now, `pending` has the reason; the next `open` or `forget` completes it.
 
-        Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, `LogBusy` where
-        another process forgets for long: nothing was written.
+        Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
+        another process is still forgetting: nothing was written.
         """
         given = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
         wish = Wish(
@@ -395,13 +395,15 @@ class MemoryStore:
         contents: bool = False,
         progress: Progress | None = None,
     ) -> Verification:
-        """Check the whole history. `expect_head` is a `position:digest` that was noted down before, `heads` a
-        file of such heads (`store.audit.append_head`), each of which is asked.
+        """Check the whole history of the log against its digests and its witnesses.
 
-        The chain is over what is stored, and needs no keys. With `contents` everything encrypted is opened as well,
-        which takes longer. What is wrong is in `Verification.findings`; nothing raises for it, unless the file cannot
-        be read at all (`LogDamaged`) or keys are missing (`KeysMissing`). Raises `InvalidInput` or
-        `WitnessUnreadable` (naming the line) for what is no head.
+        `expect_head` is a `position:digest` noted earlier; `heads` is a file of such heads
+        (`store.audit.append_head`), all of which are checked. The digests cover the stored bytes, so no keys are
+        needed. With `contents` all encrypted content is decrypted as well, which takes longer.
+
+        Problems are reported in `Verification.findings` and do not raise, unless the file cannot be read at all
+        (`LogDamaged`) or keys are missing (`KeysMissing`). Raises `InvalidInput` for an invalid `expect_head`,
+        `WitnessUnreadable` (naming the line) for an invalid line in `heads`.
         """
         return verify_store(
             self.path,
@@ -413,7 +415,7 @@ class MemoryStore:
         )
 
     def status(self) -> Status:
-        """Return the state of log, projections and projector. Quick, and changes nothing."""
+        """Return the state of log, projections and projector. Fast, and read-only."""
         parts = self.parts
         return quick_look.status(self.path, parts.log, parts.projections, parts.snapshots)
 
@@ -426,15 +428,15 @@ class MemoryStore:
         replace: bool = False,
         progress: Progress | None = None,
     ) -> BackupReport:
-        """Copy the store, as it is in this moment, into the new folder `target`, while any process goes on writing.
+        """Copy the store into the new folder `target`; other processes may keep writing meanwhile.
 
-        With `replace` an earlier backup of this log there is replaced, once the new one is whole.
+        With `replace`, an earlier backup of this log in `target` is replaced once the new one is complete.
 
-        Without `projections` the log alone: what is read from it is made anew after a restore, vectors by the
-        model. The content keys, if the store has any, are never in `target`; with `keys` they are copied to that
-        folder, over the copy of an earlier backup. `restore_backup` is the way back (docs/backup.md).
+        Without `projections` only the log is copied: indexes are rebuilt from it after a restore, which calls the
+        model for the vectors. The content keys, if the store has any, are never in `target`; `keys` is a folder to
+        copy them to, replacing the copy of an earlier backup. `restore_backup` restores a backup (docs/backup.md).
 
-        Raises `BackupRefused`, `BackupUnusable` (what is to be replaced), `StorageFull`, `StoreNotWritable`,
+        Raises `BackupRefused`, `BackupUnusable` (the backup to replace), `StorageFull`, `StoreNotWritable`,
         `LogDamaged`: no backup was made.
         """
         with self.parts.telemetry.span("mnemolog.backup", {}):
@@ -460,9 +462,9 @@ class MemoryStore:
         """Rebuild `vectors`, `views` or `all` from the log. The old ones answer until the new ones are complete.
 
         Vectors come from the embedding cache if it has the text, else from the model; an interrupted rebuild is
-        resumed. `from_scratch` does without both. A text that the model refuses stops the rebuild, or with
-        `skip_bad` is skipped and listed in `status`. Raises `ModelUnavailable`,
-        `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
+        resumed. `from_scratch` uses neither the cache nor an interrupted rebuild. A text that the model cannot encode
+        stops the rebuild, or with `skip_bad` is skipped and listed in `status`. With `dry_run` nothing is built.
+        Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
         with self.parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
             return rebuilding.rebuild(

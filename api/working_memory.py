@@ -1,4 +1,4 @@
-"""Working memory of a session: values, a task, notes and checkpoints, read and written through its handle."""
+"""Working memory of a session: values, a task, notes and checkpoints."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from mnemolog.results import CheckpointAt, MemoryStats, NoteAt, TaskAt, checkpoi
 
 
 class MemoryView(ABC):
-    """Working memory to be read."""
+    """Working memory, read-only."""
 
     id: str
 
     @abstractmethod
     def _state(self) -> SessionState:
-        """Return the state to answer from. Raises `UnknownSession`."""
+        """Return the state to read from. Raises `UnknownSession`."""
 
     @abstractmethod
     def _now(self) -> Micros:
-        """Return the moment at which it is asked whether a value has expired."""
+        """Return the time at which expiry is judged."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of `key`, or `default` where there is none or it has expired.
+        """Return the value of `key`, or `default` if it has none or it has expired.
 
-        A stored `None` comes back as `None`; pass `default=mnemolog.MISSING` to tell the two apart. What
-        comes back is a copy: changing it changes nothing. Raises `InvalidInput` for a reserved key.
+        A stored `None` is returned as `None`; pass `default=mnemolog.MISSING` to tell the two apart. The result is
+        a copy: changing it does not change working memory. Raises `InvalidInput` for a reserved key.
         """
         found = value_at(self._state(), key, self._now())
         return default if found is MISSING else found
 
     def exists(self, key: str) -> bool:
-        """Whether `key` has a value, `None` included, that has not expired."""
+        """Return whether `key` has a value that has not expired; `None` counts as a value."""
         return value_at(self._state(), checked_value_key(key), self._now()) is not MISSING
 
     def keys(self, pattern: str | None = None) -> list[str]:
-        """Return the keys that have a value, sorted; with `pattern` those that the glob (`*?[]`) fits."""
+        """Return the keys that have a value, sorted; with `pattern` those that match the glob (`*?[]`)."""
         return values.keys(self._state(), self._now(), pattern=pattern)
 
     def all(self) -> dict[str, Any]:
-        """Return all values by key: copies."""
+        """Return copies of all values, by key."""
         return values.all_values(self._state(), self._now())
 
     def task(self) -> TaskAt | None:
-        """Return what the session works on, None before `set_task`."""
+        """Return the task the session works on; None before `set_task`."""
         found = self._state().task
         return None if found is None else task_at(found)
 
@@ -64,20 +64,20 @@ class MemoryView(ABC):
     def notes(self, *, with_times: Literal[True]) -> list[NoteAt]: ...
 
     def notes(self, *, with_times: bool = False) -> list[str] | list[NoteAt]:
-        """Return the notes in the order in which they were added."""
+        """Return the notes, oldest first; with `with_times` also when each was added."""
         found = notes.notes(self._state())
         return [note_at(note) for note in found] if with_times else [note.text for note in found]
 
     def checkpoints(self) -> list[CheckpointAt]:
-        """Return the checkpoints, inherited ones included, oldest first."""
+        """Return the checkpoints, including inherited ones, oldest first."""
         return [checkpoint_at(found) for found in checkpoints.checkpoints(self._state())]
 
     def lineage(self) -> list[str]:
-        """Return the ids of the session's ancestors, root first, and its own last."""
+        """Return the ids of the session's ancestors, root first, then its own."""
         return [*lineage(self._state()), self.id]
 
     def stats(self) -> MemoryStats:
-        """Return how much working memory holds."""
+        """Return the numbers and sizes of what working memory holds."""
         state, now = self._state(), self._now()
         expired = sum(values.is_expired(value, now) for value in state.values.values())
         return MemoryStats(
@@ -92,21 +92,21 @@ class MemoryView(ABC):
 
 
 class WorkingMemory(MemoryView):
-    """Working memory to be read and written. Every call is durable when it returns.
+    """Working memory, readable and writable. Every change is durable when the call returns.
 
-    Writers never lose one another's changes: each decides under the log's write lock, on the state as it
-    is then. What cannot be written raises, and nothing is written: `InvalidInput`, `LimitExceeded`,
-    `MemoryFull`, `UnknownSession`, `SessionAlreadyEnded`.
+    Concurrent writers never lose each other's changes: each decides on the current state, under the log's write
+    lock. A refused change writes nothing and raises `InvalidInput`, `LimitExceeded`, `MemoryFull`, `UnknownSession`
+    or `SessionAlreadyEnded`.
     """
 
     @abstractmethod
     def _decide(self, decision: Decision) -> list[RecordedEvent]:
-        """Append what `decision` makes of the state under the write lock."""
+        """Append the events that `decision` returns for the current state, under the write lock."""
 
     @property
     @abstractmethod
     def _limits(self) -> MemoryLimits:
-        """How much working memory may hold."""
+        """The limits of working memory."""
 
     def set(self, key: str, value: Any, *, ttl: float | timedelta | None = None) -> None:
         """Set `key` to any JSON value, `None` included. It expires `ttl` seconds from now, or never.
@@ -118,7 +118,7 @@ class WorkingMemory(MemoryView):
         )
 
     def delete(self, key: str) -> bool:
-        """Delete `key`. Return whether it was there; an expired value was not."""
+        """Delete `key`. Return whether it had a value; an expired value does not count."""
         was_there = False
 
         def decision(state: SessionState | None, now: Micros) -> list[Event]:
@@ -131,7 +131,7 @@ class WorkingMemory(MemoryView):
         return was_there
 
     def clear(self) -> None:
-        """Delete every key. Task, notes and checkpoints stay."""
+        """Delete every key. Keeps task, notes and checkpoints."""
         self._decide(lambda state, _: values.clear_values(self.id, state))
 
     def set_task(
@@ -143,7 +143,7 @@ class WorkingMemory(MemoryView):
         percent: float | None = None,
         status: str = "active",
     ) -> TaskAt:
-        """Say what the session works on, in place of what it was before: step of a total, 0 to 100 percent."""
+        """Set the task the session works on, replacing the last. `step` is at most `total`, `percent` 0 to 100."""
         return self._task_after(
             self._decide(
                 lambda state, _: task.set_task(
@@ -160,7 +160,7 @@ class WorkingMemory(MemoryView):
         percent: float | None = None,
         status: str | None = None,
     ) -> TaskAt:
-        """Change the given fields of the task; others stay as they are then. Raises `NoTask`."""
+        """Change the given fields of the task; the others keep their value. Raises `NoTask`."""
         return self._task_after(
             self._decide(
                 lambda state, _: task.update_task(
@@ -170,7 +170,7 @@ class WorkingMemory(MemoryView):
         )
 
     def note(self, text: str) -> None:
-        """Add a note, up to 64 KiB, at the end of the scratchpad."""
+        """Append a note of up to 64 KiB to the scratchpad."""
         self._decide(lambda state, _: notes.add_note(self.id, state, text, limits=self._limits))
 
     def clear_notes(self) -> None:
@@ -178,9 +178,9 @@ class WorkingMemory(MemoryView):
         self._decide(lambda state, _: notes.clear_notes(self.id, state))
 
     def checkpoint(self, name: str, description: str = "") -> CheckpointAt:
-        """Name this moment, to come back to it with `restore`. Costs one small event, whatever memory holds.
+        """Save this state under a name, for `restore`. Costs one small event, however much memory holds.
 
-        Raises `CheckpointExists` where the session has one of that name.
+        Raises `CheckpointExists` if the session has a checkpoint of that name.
         """
         created = self._decide(
             lambda state, _: checkpoints.create_checkpoint(
@@ -198,12 +198,12 @@ class WorkingMemory(MemoryView):
         )
 
     def restore(self, checkpoint: str) -> CheckpointAt:
-        """Bring values, task and notes back to a checkpoint, given by id or name, in one event.
+        """Restore values, task and notes from a checkpoint, given by id or name, in one event.
 
-        What has expired since stays expired; every checkpoint stays, later ones too; turns behind the
+        Values that have expired since stay expired. All checkpoints are kept, later ones too. Turns after the
         checkpoint are hidden from the session's own recall. Raises `UnknownCheckpoint`.
         """
-        # FoldedState and kept before the write lock is taken: under it the state then is only looked up.
+        # Fold and keep the state before taking the write lock: under the lock it is then only looked up.
         self._state()
         found: list[CheckpointAt] = []
 
@@ -223,6 +223,6 @@ class WorkingMemory(MemoryView):
     def _task_after(self, recorded: list[RecordedEvent]) -> TaskAt:
         if recorded and isinstance(recorded[-1].event, TaskChanged):
             return task_at(task_of(recorded[-1].event, changed_at=recorded[-1].recorded_at))
-        found = self.task()  # Nothing was to change.
+        found = self.task()  # Nothing changed.
         assert found is not None
         return found
