@@ -1,4 +1,4 @@
-"""Writes that wait, in their order, as long as the store cannot be opened or written."""
+"""A queue of writes, kept in order while the store cannot be opened or written."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mnemolog.infra.runtime import fork_guard
 from mnemolog.store import MemoryStore
 
 WAITING_MAX: Final = 10_000
-"""Writes that wait. Beyond it more is refused."""
+"""How many writes may wait. Further ones are refused."""
 
 _PASSING: Final = (errors.StoreError, errors.AppendError, errors.LogDamaged, errors.ProjectionError)
-"""What may be otherwise next time. All else would be refused again, and is not to keep back what follows."""
+"""Errors that a retry may not meet again. A write that raises another one is dropped, so that it blocks no others."""
 _REFUSED: Final = (errors.DuplicateKey, errors.ContentForgotten)
 _ANOTHER_STORE: Final = (errors.StoreClosed, errors.StoreForked)
-_USABLE_ALL_THE_SAME: Final = (errors.LogBusy, errors.StorageFull)
+_STORE_STILL_USABLE: Final = (errors.LogBusy, errors.StorageFull)
 
 Write = Callable[[MemoryStore], object]
 Answer = TypeVar("Answer")
@@ -28,14 +28,14 @@ _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Writes what it is given before it returns. What cannot be written now waits, and all that follows behind it.
+    """Runs each write before `put` returns. A write that fails for now waits, and so do all later ones.
 
-    For frameworks that tell of a turn once, whatever becomes of it. What waits is kept in memory alone. A write is
-    called with the store, and called again after a failure of which nobody knows whether it was written: give turns a
-    `key`. `open_store` is called whenever there is no store that can be used: `sharing.acquire`, or any other.
-    `report` is told in words what went wrong, and so is the logger; the same twice in a row only once.
+    For frameworks that report a turn once and never retry. Waiting writes are kept in memory only. A write is a
+    function of the store. It may be called again after it has reached the log: give turns a `key`. `open_store` is
+    called whenever there is no usable store; `shared_store.acquire` is meant for it. `report` receives a message for
+    each error, and so does the logger; a message that repeats the last one is not reported.
 
-    Safe for many threads, one write at a time. In a forked child it goes on with a store of its own.
+    Safe for many threads, one write at a time. In a forked child it opens a store of its own.
     """
 
     def __init__(self, open_store: Callable[[], MemoryStore], report: Callable[[str], object] = lambda _: None) -> None:
@@ -51,9 +51,9 @@ class Outbox:
         return len(self._waiting)
 
     def put(self, write: Write) -> None:
-        """Write it. Raises what keeps it from being written: it waits, unless it would be refused for ever.
+        """Run a write, after those that wait. Raises the error if it fails: it waits then, unless a retry is useless.
 
-        Raises `LimitExceeded` where `WAITING_MAX` writes wait: this one is refused.
+        Raises `LimitExceeded` if `WAITING_MAX` writes wait already: this one is refused.
         """
         with self._lock:
             if len(self._waiting) >= WAITING_MAX:
@@ -62,7 +62,7 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits. Raises as `put` does."""
+        """Run the waiting writes. Raises as `put` does."""
         refused: Exception | None = None
         with self._lock:
             while self._waiting:
@@ -70,44 +70,44 @@ class Outbox:
                 try:
                     self._waiting[0](store)
                 except _ANOTHER_STORE:
-                    self._let_go(store, broken=True)
+                    self._release(store, broken=True)
                     continue
                 except Exception as error:
                     if isinstance(error, _PASSING) and not isinstance(error, _REFUSED):
-                        self._tell(error, "what is said waits to be recorded")
-                        self._let_go(store, broken=not isinstance(error, _USABLE_ALL_THE_SAME))
+                        self._report_error(error, "the write waits for a retry")
+                        self._release(store, broken=not isinstance(error, _STORE_STILL_USABLE))
                         raise
-                    self._tell(error, "it was not recorded")
+                    self._report_error(error, "it was not recorded")
                     refused = error
                 self._waiting.popleft()
             if self._closed:
-                self._let_go()
+                self._release()
         if refused is not None:
             raise refused
 
     def ask(self, question: Callable[[MemoryStore], Answer]) -> Answer:
-        """Ask the store, or another one opened anew where that was closed by others or came through a fork."""
+        """Return the answer of the store; of a newly opened one, if it was closed by others or came through a fork."""
         try:
             store = self._usable()
             try:
                 return question(store)
             except _ANOTHER_STORE:
-                self._let_go(store, broken=True)
+                self._release(store, broken=True)
                 return question(self._usable())
         finally:
             if self._closed:
-                self._let_go()
+                self._release()
 
     def close(self) -> None:
-        """Write what waits, and let go of the store. What is put later is written all the same."""
+        """Run the waiting writes and release the store. Later calls of `put` still work, and open it again."""
         self._closed = True
         try:
             self.flush()
         finally:
-            self._let_go()
+            self._release()
 
     def forked(self) -> None:
-        """Have a lock of its own: another thread of the parent may have had it."""
+        """Replace the lock: another thread of the parent may have held it."""
         self._lock = threading.RLock()
 
     def _usable(self) -> MemoryStore:
@@ -115,21 +115,21 @@ class Outbox:
             if self._store is None:
                 try:
                     self._store = self._open()
-                except Exception as error:  # Whatever it is: it is told, and tried again with the next call.
-                    self._tell(error, "the memory cannot be opened")
+                except Exception as error:  # Of any kind: it is reported, and the next call tries again.
+                    self._report_error(error, "the memory cannot be opened")
                     raise
             return self._store
 
-    def _let_go(self, used: MemoryStore | None = None, *, broken: bool = False) -> None:
-        """Release the store, unless it is another one than was `used`: somebody has opened that meanwhile."""
+    def _release(self, used: MemoryStore | None = None, *, broken: bool = False) -> None:
+        """Release the store, unless another thread has opened a new one since this one was `used`."""
         with self._lock:
             if self._store is not None and (used is None or used is self._store):
                 store, self._store = self._store, None
                 release(store, broken=broken)
 
-    def _tell(self, error: Exception, what: str) -> None:
+    def _report_error(self, error: Exception, what: str) -> None:
         hint = f"; {error.hint}" if isinstance(error, errors.MnemologError) and error.hint else ""
         _log.warning("mnemolog: %s: %s%s", what, error, hint)
-        if (told := f"mnemolog: {what}: {error}{hint}") != self._reported:
-            self._reported = told
-            self._report(told)
+        if (message := f"mnemolog: {what}: {error}{hint}") != self._reported:
+            self._reported = message
+            self._report(message)

@@ -1,4 +1,4 @@
-"""Stores that are shared within a process: many agents may want the same one, and a model is large."""
+"""Stores shared within a process, with a count of their users: a model is large, and many agents use one store."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mnemolog.store import MemoryStore
 class _Shared:
     store: MemoryStore
     how: dict[str, Any]
-    """Kept, so that the ids of what is in it are not given to anything else."""
+    """Kept alive, so that no other object gets the `id` of one that is in the key."""
     users: int = 0
 
 
 class _Stores:
-    """Those of this process. A child that was forked has none: its parent's are not its own."""
+    """The shared stores of this process. A forked child starts with none: stores do not survive a fork."""
 
     def __init__(self) -> None:
         self.mutex, self.shared = threading.Lock(), dict[Any, _Shared]()
         fork_guard.watch(self)
 
     def forked(self) -> None:
-        """Begin anew: another thread of the parent may have had the mutex."""
+        """Start empty, with a new mutex: another thread of the parent may have held the old one."""
         self.mutex, self.shared = threading.Lock(), {}
 
 
@@ -35,10 +35,11 @@ _stores: Final = _Stores()
 
 
 def acquire(path: str | Path, **how: Any) -> MemoryStore:
-    """Return the store in the folder `path`, opened by the first who asks for it. To be given to `release` once.
+    """Return the shared store in the folder `path`; the first caller opens it. Pass it to `release` once.
 
-    `how` is that of `MemoryStore.open`; stores that are opened otherwise are others, and what is no text or number,
-    such as a model, is the same where it is the same object. Safe for many threads. Raises as `MemoryStore.open` does.
+    `how` are the options of `MemoryStore.open`. Callers with the same path and options share a store; options that
+    are not text or numbers, such as a model, are compared by identity. Safe for many threads. Raises as
+    `MemoryStore.open` does.
     """
     given = sorted(
         (name, value if isinstance(value, str | int | float | None) else id(value)) for name, value in how.items()
@@ -52,7 +53,7 @@ def acquire(path: str | Path, **how: Any) -> MemoryStore:
 
 
 def release(store: MemoryStore, *, broken: bool = False) -> None:
-    """Close a store with its last user; or now, where it is `broken` and cannot be used: the next gets another one.
+    """Close a store when its last user releases it. A `broken` store is closed now, and the next caller gets a new one.
 
     A store that is not shared is closed.
     """
