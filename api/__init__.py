@@ -45,7 +45,7 @@ _HOMES = {
     "SessionAlreadyEnded": "domain.errors",
     "SessionAt": "session",
     "SessionSummary": "projections.read_models",
-    "Status": "results",
+    "Status": "operations.status",
     "StorageFull": "domain.errors",
     "StoreClosed": "domain.errors",
     "StoreNotFound": "domain.errors",

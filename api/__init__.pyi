@@ -27,6 +27,7 @@ from .domain.values import MISSING
 from .forgetting.results import ForgetReport
 from .operations.backup import BackupReport
 from .operations.restore import restore_backup
+from .operations.status import Status
 from .projections.health.verify import Verification
 from .projections.history.replay import Replay
 from .projections.read_models import SessionSummary, Turn
@@ -34,7 +35,7 @@ from .projections.recall.answer import Hit, Recall
 from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Ticket
 from .projections.recall.weights import Weights
 from .projections.registry.results import RebuildReport
-from .results import CheckpointAt, NewTurn, NoteAt, Status, TaskAt
+from .results import CheckpointAt, NewTurn, NoteAt, TaskAt
 from .session import Session, SessionAt
 from .store import MemoryStore
 

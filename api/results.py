@@ -13,11 +13,6 @@ from mnemolog.domain.events import Event
 from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.state import Checkpoint, Note, Task
-from mnemolog.forgetting.results import ForgettingStatus
-from mnemolog.projections.projector_status import ProjectorStatus
-from mnemolog.projections.quarantine import QuarantineStatus
-from mnemolog.projections.registry.results import CacheStatus, TablesStatus, ViewsStatus
-from mnemolog.projections.vectors.inventory import GenerationStatus
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,49 +28,6 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | None = None
     original: Original | None = None
     """The turn in your own format, stored byte for byte (read with `mnemolog.adapters.support.store_access`)."""
-
-
-class WalStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The write-ahead log of `log.db`: commits not yet moved into its pages, or moved and not yet overwritten."""
-
-    bytes: int
-    waiting_frames: int
-    """Pages not yet moved into `log.db`."""
-    readers: tuple[int, ...]
-    """Ids of the processes that read from it now, where the operating system reports them."""
-    why: str
-    """Why it is large; empty if it is not."""
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a store, from metadata only: no file is read in full or repaired."""
-
-    path: str
-    log_id: str
-    log_format: int
-    created_at: datetime
-    head: Position
-    digest: str
-    """The log's digest at `head`, hexadecimal."""
-    log_bytes: int
-    wal: WalStatus
-    sessions: int
-    turns: int
-    """Sessions and turns as far as the views have read the log."""
-    views: ViewsStatus
-    tables: tuple[TablesStatus, ...]
-    """The tables that exist."""
-    vectors: tuple[GenerationStatus, ...]
-    caches: tuple[CacheStatus, ...]
-    projector: ProjectorStatus
-    """This store's own projector, or if it has none, that of another process."""
-    quarantined: int
-    """Items in quarantine."""
-    quarantine: QuarantineStatus
-    forgetting: ForgettingStatus
-    warnings: tuple[str, ...]
-    """Problems that need attention: lost history, a full quarantine."""
-    sqlite_version: str
 
 
 class ModelAt(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,8 +29,8 @@ from mnemolog.forgetting.results import ForgetReport
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.observability.telemetry import Telemetry
 from mnemolog.operations import rebuild as rebuilding
-from mnemolog.operations import status as quick_look
 from mnemolog.operations.backup import BackupReport, make_backup
+from mnemolog.operations.status import Status, store_status
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.ports import Progress
@@ -41,7 +41,7 @@ from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.projections.recall.weights import Weights
 from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.projections.sql import queries
-from mnemolog.results import NewTurn, Status, SwitchPreview
+from mnemolog.results import NewTurn, SwitchPreview
 from mnemolog.session import Session
 
 
@@ -417,7 +417,7 @@ class MemoryStore:
     def status(self) -> Status:
         """Return the state of log, projections and projector. Fast, and read-only."""
         parts = self.parts
-        return quick_look.status(self.path, parts.log, parts.projections, parts.snapshots)
+        return store_status(self.path, parts.log, parts.projections, parts.snapshots)
 
     def backup(
         self,

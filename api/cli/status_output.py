@@ -10,10 +10,10 @@ import msgspec
 
 from mnemolog.cli.output import console, counted, dated, table_of
 from mnemolog.operations.doctor.report import DoctorReport
+from mnemolog.operations.status import Status
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.projections.registry.results import Issue
 from mnemolog.projections.vectors.inventory import GenerationStatus
-from mnemolog.results import Status
 
 _QUIET: Final = ("current", "present", "other-model")
 _NOTHING: Final = "Nothing to do"

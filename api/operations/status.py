@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 
+import msgspec
 from pysqlite3 import dbapi2
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import ForgettingStatus
@@ -16,16 +19,59 @@ from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
 from mnemolog.projections.registry.context import LogAtHead, StoreContext
 from mnemolog.projections.registry.projections import PROJECTIONS
 from mnemolog.projections.registry.results import CacheStatus, TablesStatus, ViewsStatus
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.inventory import GenerationStatus
-from mnemolog.results import Status, WalStatus
 
 
-def status(folder: Path, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> Status:
+class WalStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The write-ahead log of `log.db`: commits not yet moved into its pages, or moved and not yet overwritten."""
+
+    bytes: int
+    waiting_frames: int
+    """Pages not yet moved into `log.db`."""
+    readers: tuple[int, ...]
+    """Ids of the processes that read from it now, where the operating system reports them."""
+    why: str
+    """Why it is large; empty if it is not."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a store, from metadata only: no file is read in full or repaired."""
+
+    path: str
+    log_id: str
+    log_format: int
+    created_at: datetime
+    head: Position
+    digest: str
+    """The log's digest at `head`, hexadecimal."""
+    log_bytes: int
+    wal: WalStatus
+    sessions: int
+    turns: int
+    """Sessions and turns as far as the views have read the log."""
+    views: ViewsStatus
+    tables: tuple[TablesStatus, ...]
+    """The tables that exist."""
+    vectors: tuple[GenerationStatus, ...]
+    caches: tuple[CacheStatus, ...]
+    projector: ProjectorStatus
+    """This store's own projector, or if it has none, that of another process."""
+    quarantined: int
+    """Items in quarantine."""
+    quarantine: QuarantineStatus
+    forgetting: ForgettingStatus
+    warnings: tuple[str, ...]
+    """Problems that need attention: lost history, a full quarantine."""
+    sqlite_version: str
+
+
+def store_status(folder: Path, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> Status:
     """Return the state of a store at the head that its log has now."""
     at_head = LogAtHead(log)
     head = at_head.head()
