@@ -14,6 +14,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import Forgetting
+from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
@@ -25,7 +26,6 @@ from mnemolog.observability.instrumentation import gauges_of, measure_appends, r
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.history.states import SessionStates
-from mnemolog.projections.ports import Encoder
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import Moment
@@ -148,17 +148,3 @@ def _prefetcher(log: EventLog, sessions: Sessions, projections: ProjectionSet, r
         )
 
     return Prefetcher(lambda request: recalls.ask(request.question()), moment)
-
-
-def make_encoder(model: Any, *, recipe: str, download: bool = True) -> Encoder:
-    """Return the encoder for a model name, a model folder, or an object with `encode` and `fingerprint`.
-
-    `recipe` says how turns become the texts that are embedded; it is part of the encoder's fingerprint.
-    """
-    if isinstance(model, str | Path):
-        from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
-
-        return SentenceTransformerEncoder(model, recipe=recipe, download=download)
-    from mnemolog.infra.embedding.object_encoder import ObjectEncoder
-
-    return ObjectEncoder(model, recipe=recipe)

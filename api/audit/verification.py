@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.head import Head, parse_head
-from mnemolog.domain.position import Micros, Position
-from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.position import Micros
 from mnemolog.infra.log import head_file
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.health.verify import Kind, Verification, Witness, quick_verify, verify
+from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.quarantine import Quarantine
-from mnemolog.projections.vectors.folders import generation_folders
-from mnemolog.projections.vectors.manifest import log_range_of, segment_folders
 
 
 def verify_store(
@@ -52,30 +47,3 @@ def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
         return Head(position=head.position, digest=head.digest, log_id=log.log_id, noted_at=noted_at)
 
     return head_file.append_head(file, head_after)
-
-
-def witnesses_of(folder: Path, log: EventLog) -> Iterator[Witness]:
-    """Yield what remembers the history of this log: the manifests of segments, those in quarantine included.
-
-    A segment in quarantine is as good a witness as before, and one that is ahead of the log is the only witness of a
-    tail that was lost. Purging the quarantine deletes these witnesses. A damaged manifest is no witness.
-    """
-    layout = StoreLayout(folder)
-    found: list[tuple[str, str, Position, str]] = []
-    for generation in generation_folders(layout.vectors):
-        for part in segment_folders(generation.path):
-            if (tag := log_range_of(part)) is not None:
-                found.append((f"segment {part.parent.name}/{part.name}", tag.log_id, tag.upto, tag.digest))
-    quarantine = Quarantine(layout.quarantine)
-    for item in quarantine.items():
-        if item.upto is not None:
-            found.append((f"quarantined {item.name}", item.log_id, item.upto, item.digest))
-    for path in quarantine.paths():
-        for part in (path, *sorted(path.glob("[0-9]*-[0-9]*"))):  # A segment, or a generation with its segments.
-            if (tag := log_range_of(part)) is not None:
-                found.append((f"quarantined {path.name}", tag.log_id, tag.upto, tag.digest))
-    for name, log_id, upto, digest in dict.fromkeys(found):
-        with suppress(ValueError):
-            if log_id == log.log_id:
-                bytes.fromhex(digest)
-                yield Witness(name, Head(position=upto, digest=digest))

@@ -6,6 +6,7 @@ Until that rename the folder does not exist: a restore that is killed has restor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -13,11 +14,13 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from mnemolog.audit import verification
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.results import Erasure, ReapplyReport
+from mnemolog.forgetting.service import Forgetting
+from mnemolog.infra.embedding import make_encoder
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
@@ -27,8 +30,10 @@ from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest
 from mnemolog.projections.health.verify import Finding, Witness, quick_verify, verify
+from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
-from mnemolog.store import MemoryStore
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.sql.opening import open_snapshots
 
 Check = Literal["full", "quick"]
 CHECKS: Final[tuple[Check, ...]] = get_args(Check)
@@ -154,7 +159,7 @@ def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: P
     try:
         if log.log_id != manifest.log_id:
             raise errors.BackupUnusable(folder, f"its log is {log.log_id}, backup.json says {manifest.log_id}")
-        witnesses = [*verification.witnesses_of(folder, log)]
+        witnesses = [*witnesses_of(folder, log)]
         witnesses.append(Witness(manifests.BACKUP_FILE, Head(position=manifest.head, digest=manifest.digest)))
         if check == "full":
             findings = list(verify(log, witnesses=witnesses, progress=progress).findings)
@@ -170,8 +175,15 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
     """Forget what was forgotten since the backup, before the store exists under its name."""
     if not erasures:
         return ReapplyReport(erasures=0, requested=0)
-    with MemoryStore.open(folder, model=None, create=False, background=False) as store:
-        again = store.admin.reapply_erasures(erasures)
+    layout = StoreLayout(folder)
+    with (
+        closing(EventLog.open(folder, clock=SystemClock(), create=False)) as log,
+        closing(ProjectionSet(layout, log, None, make_encoder=make_encoder)) as projections,
+        closing(open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)) as snapshots,
+    ):
+        forgetting = Forgetting(folder, log, projections, snapshots)
+        forgetting.resume()
+        again = forgetting.reapply(erasures)
     if again.pending is not None:
         raise errors.BackupUnusable(folder, f"what was forgotten since could not be forgotten again: {again.pending}")
     return again

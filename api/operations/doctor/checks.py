@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mnemolog.audit.verification import verify_store, witnesses_of
 from mnemolog.domain import errors
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.health.stale_files import StaleFile
-from mnemolog.projections.health.verify import quick_verify
+from mnemolog.projections.health.verify import quick_verify, verify
+from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.registry.context import StoreContext
 from mnemolog.projections.registry.results import Issue, IssueWithFix
@@ -29,13 +29,13 @@ _FULL_MATTERS: Final = "While it is full, nothing is moved to quarantine: damage
 
 def check_log(context: StoreContext, log: EventLog, *, deep: bool) -> Iterator[IssueWithFix]:
     """Yield what is wrong with the log: by its ends and witnesses, or with `deep` by every event."""
-    folder = context.layout.folder
+    witnesses = list(witnesses_of(context.layout.folder, log))
     if deep:
         # Encrypted content is decrypted too, if its keys are there.
-        found = verify_store(folder, log, contents=context.readable, progress=context.progress)
+        found = verify(log, witnesses=witnesses, contents=context.readable, progress=context.progress)
         findings = list(found.findings)
     else:
-        findings = quick_verify(log, witnesses_of(folder, log))
+        findings = quick_verify(log, witnesses)
     for finding in findings:
         yield IssueWithFix(
             Issue(
