@@ -1,4 +1,4 @@
-"""A store as LangGraph's checkpointer: threads in the log, only what changed at each checkpoint."""
+"""A store as LangGraph's checkpointer: threads in the log, with only the changes of each checkpoint."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ from mnemolog.domain.threads import checked_thread_id
 from mnemolog.store import MemoryStore
 
 LISTED_TOGETHER: Final = 50
-"""Checkpoints that `alist` reads in one go."""
+"""Checkpoints that `alist` reads at once."""
 
 
 class MnemologSaver(BaseCheckpointSaver[int]):
     """Checkpoints of graphs in the log of a store. Blocking and asyncio; safe for many threads and processes.
 
-    Each checkpoint is one append. Of its channels only those are stored that changed, and of a value only what is not
-    in an earlier one. Nothing is ever taken out of the log: what is deleted or pruned is hidden. Serialised by
-    LangGraph's own serialiser, without pickle unless you give it one that does.
+    Each checkpoint is one append. It stores only the channels that changed, and of a value only the difference from an
+    earlier one. Nothing is removed from the log: deleted and pruned checkpoints are hidden. Serialised by LangGraph's
+    own serialiser, without pickle unless you pass one that uses it.
 
-    Besides what LangGraph's methods say they raise `LimitExceeded` beyond 64 MiB a channel (`BLOB_BYTES_MAX`) or
-    256 MiB a checkpoint (`CHECKPOINT_BYTES_MAX`), `InvalidInput`, and what every append raises: nothing was written.
+    In addition to the errors that LangGraph documents, methods raise `LimitExceeded` beyond 64 MiB a channel
+    (`BLOB_BYTES_MAX`) or 256 MiB a checkpoint (`CHECKPOINT_BYTES_MAX`), `InvalidInput`, and the errors of every append:
+    nothing was written.
     """
 
     def __init__(self, store: MemoryStore, *, serde: SerializerProtocol | None = None) -> None:
@@ -53,9 +54,9 @@ class MnemologSaver(BaseCheckpointSaver[int]):
 
     @classmethod
     def open(cls, path: str | Path, *, serde: SerializerProtocol | None = None, **how: Any) -> Self:
-        """Open the store in the folder `path` for checkpoints alone: it has no model unless `how` names one.
+        """Open the store in the folder `path` for checkpoints only: without a model unless `how` names one.
 
-        `how` and what is raised are those of `MemoryStore.open`. The store is closed with the saver.
+        Arguments in `how` and errors are those of `MemoryStore.open`. The store is closed with the saver.
         """
         store = MemoryStore.open(path, **{"model": None, **how})
         try:
@@ -67,9 +68,9 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         return saver
 
     def close(self) -> None:
-        """Let go of the files. A store that was handed in stays open."""
+        """Close the files. A store that was passed in stays open."""
         self._pools.end()
-        self._let_go()
+        self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +86,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._pools.close(self._let_go)
+        await self._pools.close(self._release)
 
     def put(
         self,
@@ -94,7 +95,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint, as one append. A checkpoint of the same id is replaced."""
+        """Store a checkpoint, as one append. It replaces a checkpoint with the same id."""
         thread, ns = _named(config)
         stored_metadata = get_checkpoint_metadata(config, metadata)
         self.threads.checkpoint(
@@ -113,7 +114,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Store what a task wrote, as one append. What it has written before is not stored again."""
+        """Store the writes of a task, as one append. Writes that are stored already are not stored again."""
         thread, ns = _named(config)
         placed = [
             (WRITES_IDX_MAP.get(channel, place), channel, self._dumps(value))
@@ -121,11 +122,13 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         ]
         checkpoint_id = get_checkpoint_id(config)
         if checkpoint_id is None:
-            raise errors.InvalidInput("config", "it has no configurable.checkpoint_id that the writes belong to")
+            raise errors.InvalidInput(
+                "config", "configurable.checkpoint_id is missing: name the checkpoint that the writes belong to"
+            )
         self.threads.write(thread, ns, checkpoint_id, task_id, task_path, placed)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint, the newest one of its thread and namespace where none is named, or None."""
+        """Return a checkpoint, by default the newest of its thread and namespace, or None."""
         found = self.threads.find(*_named(config), get_checkpoint_id(config))
         return None if found is None else self._tuple(found)
 
@@ -137,7 +140,7 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, newest first; `filter` names values that the metadata is to have."""
+        """Yield checkpoints, newest first. `filter` has values that the metadata must have."""
         asked = {} if config is None else config["configurable"]
         thread = asked.get("thread_id")
         found = self.threads.listed(
@@ -154,20 +157,20 @@ class MnemologSaver(BaseCheckpointSaver[int]):
         self.threads.delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Hide the checkpoints that runs made, and the writes behind them, as one append.
+        """Hide the checkpoints of runs and the writes after them, as one append.
 
-        Delta channels of what is left go on as before: they are told by what is in the log, hidden or not.
+        Delta channels of the remaining checkpoints are unaffected: they are derived from hidden checkpoints, too.
         """
         self.threads.delete_runs(run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Give a thread all that another has now. One small event, however much that is."""
+        """Copy the current content of a thread to another: one small event, regardless of size."""
         self.threads.copy(str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Hide all but the newest checkpoint of each namespace (`keep_latest`), or all of it (`delete`).
+        """Hide all but the newest checkpoint of each namespace (`keep_latest`), or everything (`delete`).
 
-        Delta channels go on as before. Raises `InvalidInput` for another strategy.
+        Delta channels are unaffected. Raises `InvalidInput` for another strategy.
         """
         names = [str(name) for name in thread_ids]
         if strategy == "keep_latest":
@@ -179,13 +182,13 @@ class MnemologSaver(BaseCheckpointSaver[int]):
             raise errors.InvalidInput("strategy", f"{strategy!r} is neither 'keep_latest' nor 'delete'")
 
     def positions(self, thread_id: str) -> Sequence[int]:
-        """Return the log positions of all content of a thread, hidden or not: what is to be forgotten to erase it."""
+        """Return the log positions of all content of a thread, hidden or not: forget them to erase it."""
         return self.threads.positions(str(thread_id))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what was written to channels before a checkpoint, and the value from which that went on."""
+        """Return the writes to channels before a checkpoint, and the value that they start from."""
         found: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
         if not found:
             return {}
@@ -269,17 +272,17 @@ class MnemologSaver(BaseCheckpointSaver[int]):
     def _dumps(self, value: Any) -> Typed:
         return Typed(*self.serde.dumps_typed(value))
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self.threads.close()
         if self._own is not None:
             self._own.close()
 
 
 def _named(config: RunnableConfig) -> tuple[str, str]:
-    """Return the thread and the namespace that a configuration is about."""
+    """Return the thread and the namespace of a configuration."""
     asked = config.get("configurable", {})
     if asked.get("thread_id") is None:
-        raise errors.InvalidInput("config", "it has no configurable.thread_id")
+        raise errors.InvalidInput("config", "configurable.thread_id is missing")
     return checked_thread_id(str(asked["thread_id"])), str(asked.get("checkpoint_ns") or "")
 
 

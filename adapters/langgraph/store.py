@@ -34,10 +34,10 @@ WHOLE = "$"
 class MnemologStore(BaseStore):
     """Items in the log of a store, for any thread and session. Blocking and asyncio; many threads and processes.
 
-    All that a `batch` puts is one append; what it reads is as it was before. Expired items are never given out. Where
-    the store has a model, `search` with a query ranks by it; `fields` are the paths that items are found by.
+    All puts of a `batch` are one append; its reads see the state before. Expired items are never returned. In a store
+    with a model, `search` with a query ranks by similarity; `fields` are the paths whose text is compared.
 
-    Raises `InvalidInput` and `LimitExceeded` (`ITEM_BYTES_MAX`, 1 MiB an item), and what every append raises: nothing
+    Raises `InvalidInput` and `LimitExceeded` (`ITEM_BYTES_MAX`, 1 MiB an item), and the errors of every append: nothing
     was written.
     """
 
@@ -50,7 +50,7 @@ class MnemologStore(BaseStore):
         self._pools = WorkerPools()
 
     def close(self) -> None:
-        """Let go of the files. The store stays open."""
+        """Close the files. The store stays open."""
         self._pools.end()
         self.items.close()
 
@@ -61,7 +61,7 @@ class MnemologStore(BaseStore):
         self.close()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do what is asked, all reads before all writes, and the writes as one append. Results are in order."""
+        """Run operations: all reads before all writes, the writes as one append. Results are in order."""
         with self.items.batch() as batch:
             return [_do(batch, op) for op in ops]
 
@@ -70,7 +70,7 @@ class MnemologStore(BaseStore):
         asked = list(ops)
         searches = any(isinstance(op, SearchOp) and op.query for op in asked)
         writes = any(isinstance(op, PutOp) for op in asked)
-        if searches and writes:  # What calls a model may be cut short, an append never.
+        if searches and writes:  # A call of a model may be interrupted, an append must not be.
             found = await self.abatch([op for op in asked if not isinstance(op, PutOp)])
             await self.abatch([op for op in asked if isinstance(op, PutOp)])
             left = iter(found)
@@ -79,13 +79,13 @@ class MnemologStore(BaseStore):
         return await do(partial(self.batch, asked))
 
     def positions(self, namespace: Sequence[str]) -> Sequence[int]:
-        """Return the log positions of all values that a namespace ever had: what is to be forgotten to erase it."""
+        """Return the log positions of all values that a namespace ever had: forget them to erase it."""
         return self.items.positions(namespace)
 
     def sweep_ttl(self) -> int:
-        """Delete what has expired from the tables, where it takes room and is seen by nobody. Return how many items.
+        """Delete expired items from the tables, to save space. Return their number.
 
-        The log keeps it until it is forgotten.
+        The log keeps them until they are forgotten.
         """
         return self.items.sweep()
 
@@ -119,7 +119,7 @@ def _do(batch: Batch, op: Op) -> Result:
             paths = [] if op.index is False else op.index
             ttl_s = None if op.ttl is None else op.ttl * 60
             return batch.put(op.namespace, op.key, op.value, paths=paths, ttl_s=ttl_s)
-    raise errors.InvalidInput("op", f"{type(op).__name__} is no operation of a store")
+    raise errors.InvalidInput("op", f"{type(op).__name__} is not an operation of a store")
 
 
 def _fields(item: StoredItem) -> dict[str, Any]:

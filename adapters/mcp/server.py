@@ -81,7 +81,7 @@ class _Requests:
     async def call_tool(self, _ctx: Any, params: Any) -> Any:
         if params.name not in self._tools:
             why = "this server is read-only" if params.name in TOOLS else "there is no such tool"
-            raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; tools/list lists them")
+            raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; tools/list lists the tools")
         text, structured = await self._ask(params.name, params.arguments or {})
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)],
@@ -90,7 +90,7 @@ class _Requests:
         )
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """Return an answer as text and as data; of a refusal its text and None."""
+        """Return an answer as text and as data; for a refusal, its text and None."""
         try:
             memory = await self._memory()
         except MnemologError as error:
@@ -125,7 +125,7 @@ class _Requests:
             raise MCPError(code=types.INTERNAL_ERROR, message=f"{error}; {error.hint}") from error
 
     async def list_templates(self, _ctx: Any, _params: Any) -> Any:
-        about = f"A session: what it sees of its turns (the newest {TURNS_MAX}), and its working memory"
+        about = f"A session: the newest {TURNS_MAX} turns that it sees, and its working memory"
         shapes = {"session": ("{session}", about), "session_at": ("{session}/at/{position}", f"{about}, at a position")}
         return types.ListResourceTemplatesResult(
             resource_templates=[
@@ -155,7 +155,7 @@ class _Requests:
             case [name, "at", at] if uri.startswith(f"{RESOURCES}/"):
                 as_of = _position(at)
             case _:
-                why = f"there is no resource {uri}; resources/list lists them"
+                why = f"there is no resource {uri}; resources/list lists the resources"
                 raise MCPError(code=types.INVALID_PARAMS, message=why)
         memory = await self._memory()
         return await session_whole(memory, unquote(name), as_of)
@@ -178,5 +178,5 @@ def _described(tool: Tool) -> Any:
 
 def _position(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < len(str(INTEGER_MAX))):
-        raise MCPError(code=types.INVALID_PARAMS, message=f"{text!r} is no position of the log")
+        raise MCPError(code=types.INVALID_PARAMS, message=f"{text!r} is not a log position")
     return int(text)

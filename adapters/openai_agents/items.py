@@ -1,4 +1,4 @@
-"""Items of the SDK as turns and back: exactly as they came, with a role and a text that recall finds them by."""
+"""Convert items of the SDK to turns and back without loss; a role and a text make them findable."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from mnemolog.results import NewTurn
 
 FORM: Final = "openai-agents.item"
 ROLES: Final = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
-TOLD: Final = ("type", "call_id", "id")
-"""Fields that metadata has as well, of items that are no messages: to filter by, and to find the call of an output."""
+METADATA_FIELDS: Final = ("type", "call_id", "id")
+"""Fields of items other than messages that are copied to metadata: for filters, and to find the call of an output."""
 SAYING: Final = (
     *("name", "arguments", "input", "action", "query", "queries", "command", "commands", "code"),
     *("summary", "content", "text", "refusal", "transcript", "filename", "output", "stdout", "stderr", "error"),
 )
-"""Fields whose strings are the text of an item, in this order. What is left out is ids, kinds, and base64."""
+"""Fields whose strings form the text of an item, in this order. Ids, kinds and base64 are left out."""
 
 
 def turn_of(session: str, item: Any) -> NewTurn:
-    """Return an item as a turn: a message with its role, everything else as a tool's. Raises `InvalidInput`."""
+    """Return an item as a turn: a message with its role, anything else with the role tool. Raises `InvalidInput`."""
     try:
         data = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput("item", f"it is no JSON: {error}") from error
+        raise InvalidInput("item", f"it is not JSON: {error}") from error
     fields = item if isinstance(item, dict) else {}
     role = ROLES.get(str(fields.get("role")), "tool")
     return NewTurn(
         session=session,
         role=role,
         text=_text(item) or f"({_label(fields.get('type')) or ('item' if role == 'tool' else 'message')})",
-        metadata={name: label for name in TOLD if role == "tool" and (label := _label(fields.get(name)))},
+        metadata={name: label for name in METADATA_FIELDS if role == "tool" and (label := _label(fields.get(name)))},
         original=Original(form=FORM, data=data),
     )
 
 
 def item_of(turn: TurnRecorded) -> Any:
-    """Return the item of a turn; of one that was recorded by other means, a message that says the same."""
+    """Return the item of a turn; for a turn that was recorded by other means, a message with the same text."""
     original = original_of(turn)
     if original is None or original.form != FORM:
         return {"role": "assistant" if turn.role == "tool" else turn.role, "content": turn.text}
@@ -49,7 +49,7 @@ def item_of(turn: TurnRecorded) -> Any:
 
 
 def _text(item: Any) -> str:
-    """Return what a turn can hold of what an item says: valid Unicode of at most 1 MiB, not blank, or nothing."""
+    """Return the text of an item for a turn: valid Unicode, cut at 1 MiB; empty if it is blank."""
     said = "\n".join(_said(item)).replace("\x00", "\ufffd").encode("utf-8", "replace")
     text = said[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
     return "" if text.isspace() else text

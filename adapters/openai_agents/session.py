@@ -25,13 +25,13 @@ from mnemolog.store import MemoryStore
 class MnemologSession:
     """The history of one conversation, for `Runner.run(..., session=)`: the SDK's `Session` protocol.
 
-    It is the session of that id in the store, started with the first item: each item is a turn of it, kept exactly.
-    Items that are popped or cleared are hidden by a rewind, and stay in the log. Cheap to make, and nothing is kept
-    in it: any number of them, in threads, event loops and processes, may speak of one session. No call blocks the
-    event loop. A call that changes something is done when it returns, also when it was cancelled meanwhile.
+    It is the session with that id in the store, started with the first item. Each item is a turn, kept without loss.
+    Popped and cleared items are hidden by a rewind and stay in the log. The object is cheap and has no state: any
+    number of them, in threads, event loops and processes, may share one session. No call blocks the event loop. A call
+    that changes something completes even if it is cancelled; the cancellation is raised after it.
 
-    Raises `InvalidInput` for an invalid id, scope or agent, and from `add_items` for items that are no JSON;
-    `LimitExceeded` beyond 64 MiB an item or 10,000 items a call; `SessionAlreadyEnded`, and what every append raises.
+    Raises `InvalidInput` for an invalid id, scope or agent, and from `add_items` for items that are not JSON;
+    `LimitExceeded` beyond 64 MiB an item or 10,000 items a call; `SessionAlreadyEnded`, and the errors of every append.
     In all these cases nothing was written.
     """
 
@@ -47,7 +47,7 @@ class MnemologSession:
         agent: str = DEFAULT_AGENT,
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
-        """`scope` and `agent` are those of the session where it is started here. `store` stays open."""
+        """Use `scope` and `agent` if the session has to be started. `store` stays open."""
         self.session_id = checked_session_id(session_id)
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self._started = new_session(name=session_id, agent=agent, scope=scope)
@@ -66,9 +66,9 @@ class MnemologSession:
         session_settings: SessionSettings | dict[str, Any] | None = None,
         **how: Any,
     ) -> Self:
-        """Open the store in the folder `path` for this session alone: it has no model unless `how` names one.
+        """Open the store in the folder `path` for this session only: without a model unless `how` names one.
 
-        `how` and what is raised are those of `MemoryStore.open`. `close` closes the store.
+        Arguments in `how` and errors are those of `MemoryStore.open`. `close` closes the store.
         """
         store = MemoryStore.open(path, **{"model": None, **how})
         try:
@@ -80,32 +80,32 @@ class MnemologSession:
         return session
 
     def close(self) -> None:
-        """Close the store, if `open` has opened it. What is called after that raises `StoreClosed`."""
+        """Close the store if `open` opened it. Later calls raise `StoreClosed`."""
         if self._own is not None:
             self._own.close()
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """Return the latest `limit` items, in order; without a limit, that of the settings counts.
+        """Return the latest `limit` items, in order. The default limit is that of the settings.
 
-        0 is none; below 0, and without any limit, it is all of them.
+        0 returns none; a negative limit, or no limit at all, returns all items.
         """
         most = resolve_session_limit(limit, self.session_settings)
         return await self._pools.read(partial(self._items, None if most is None or most < 0 else most))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Put items at the end: all of them or none."""
+        """Append items: all of them or none."""
         await self._pools.write_to_completion(partial(self._add, list(items), self._store.record_many))
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Take the last item away and return it; None where there is none. No two callers get the same."""
+        """Remove and return the last item, None if there is none. No two callers get the same item."""
         return await self._pools.write_to_completion(self._pop)
 
     async def clear_session(self) -> None:
-        """Take all items away. The session goes on, empty."""
+        """Remove all items. The session stays open, empty."""
         await self._pools.write_to_completion(self._clear)
 
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
-        """Put items in place of all there are, in one append: what the SDK's compaction asks a session for."""
+        """Replace all items in one append. The SDK's compaction calls this."""
         await self._pools.write_to_completion(
             partial(self._add, list(items), partial(self._sessions.rewrite, self.session_id))
         )
@@ -124,7 +124,7 @@ class MnemologSession:
         except UnknownSession:
             if not turns:
                 return
-            with suppress(SessionExists):  # Another process was quicker.
+            with suppress(SessionExists):  # Another process started it first.
                 self._sessions.start(self.session_id, self._started)
         record(turns)
 

@@ -1,4 +1,4 @@
-"""What an agent of the SDK is given to call: recall in words, or all the tools of a memory."""
+"""Tools for an agent of the SDK: recall as text, or all the tools of a memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mnemolog.projections.recall.answer import Hit
 from mnemolog.store import MemoryStore
 
 SHOWN_MAX: Final = 2_000
-"""Characters of a turn that the agent is shown."""
+"""Characters of a turn that the agent sees."""
 
 
 def recall_tool(
@@ -24,14 +24,14 @@ def recall_tool(
 ) -> FunctionTool:
     """Return a tool that finds what was said in a scope before, in any session.
 
-    `filters` are further ones of `MemoryStore.recall`. Only messages are found, of users and assistants, unless
-    `roles` says otherwise: what tools gave out, this one included, would come back as if it had been said.
+    `filters` are further arguments of `MemoryStore.recall`. Without `roles`, only turns of users and assistants are
+    found: outputs of tools, this one included, would look like something that was said.
     """
     recalled, pools = with_pools(store)
     ask = partial(recalled.recall, k=k, scope=scope, **{"roles": ("user", "assistant"), **filters})
 
     async def recall(query: str) -> str:
-        """Find what was said in earlier conversations. Use it before you answer what may have been talked about.
+        """Find what was said in earlier conversations. Use it before you answer about anything discussed before.
 
         Args:
             query: What to look for: a question, or words that were used.
@@ -43,9 +43,9 @@ def recall_tool(
 
 
 def memory_tools(memory: Memory, *names: str) -> list[FunctionTool]:
-    """Return the tools of a memory, those of these names or all: record, recall as of a position, task, checkpoints ...
+    """Return the tools of a memory with these names, or all: record, recall as of a position, task, checkpoints ...
 
-    They are those of the MCP server, and answer as that does, in JSON. Raises `InvalidInput` for a name that is none.
+    They are the tools of the MCP server, and answer in JSON. Raises `InvalidInput` for an unknown name.
     """
     there = offered(memory)
     if unknown := set(names) - there.keys():
@@ -56,7 +56,7 @@ def memory_tools(memory: Memory, *names: str) -> list[FunctionTool]:
             description=tool.description,
             params_json_schema=tool.input_schema,
             on_invoke_tool=partial(_ask, memory, tool),
-            strict_json_schema=False,  # Arguments may be left out.
+            strict_json_schema=False,  # Arguments are optional.
         )
         for tool in (there[name] for name in names or there)
     ]

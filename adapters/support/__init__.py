@@ -1,1 +1,1 @@
-"""What several adapters share."""
+"""Code that several adapters share."""

@@ -80,7 +80,7 @@ def test_detection_in_unusual_cases(tmp_path, content, expected):
         ("hello there\n", "the first line is not a JSON object"),
         ("session,text\na,b\n", "the first line is not a JSON object"),
         ("[1, 2]", "one JSON array"),
-        ('[{"text": "hi"}]', "write each of its elements on a line of its own"),
+        ('[{"text": "hi"}]', "write each element on a line of its own"),
     ],
 )
 def test_an_unknown_format_is_refused_with_a_way_out(tmp_path, content, why):

@@ -1,6 +1,6 @@
-"""The store as tools that a language model calls: what each does and when to use it, schemas, and the calls.
+"""The store as tools for a language model: descriptions, schemas and calls.
 
-No protocol and no framework is known here. Adapters hand these tools on (docs/adapters/README.md).
+Independent of protocols and frameworks: adapters convert these tools (docs/adapters/README.md).
 """
 
 from mnemolog.adapters.support.agent_tools.catalogue import INSTRUCTIONS as INSTRUCTIONS

@@ -1,4 +1,4 @@
-"""Tools that are more than a method of the library, and what they answer."""
+"""Tools that are more than one method of the library, and their answers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from mnemolog.projections.recall.answer import Recall
 from mnemolog.results import CheckpointAt, NoteAt, TaskAt
 
 SCANNED_MAX: Final = 5_000
-"""Positions that one timeline looks through."""
+"""Positions that one timeline scans."""
 CUT_AT: Final = 400
 """Characters of a text that a timeline shows."""
 TURNS_MAX: Final = 50
-"""Turns that a session is shown with."""
+"""Turns in the answer about a session."""
 
 
 class SessionNow(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, with those it goes on from, root first, and itself last."""
+    """A session with its ancestors: `lineage` is root first, and ends with the session itself."""
 
     session: str
     name: str
@@ -44,7 +44,7 @@ class Mind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Events in the order of the log, and what to give as `after` for more; null where this reaches the end."""
+    """Events in the order of the log. `next` is the `after` of the next page, null at the end of the log."""
 
     events: list[dict[str, Any]]
     next: int | None
@@ -65,7 +65,7 @@ class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def recall(memory: Memory, *, session: str | None, **asked: Any) -> Recall:
-    """Answer from all sessions, or from what one of them sees. While the model is loading, from the words alone."""
+    """Recall from all sessions, or from what one of them sees. While the model is loading, by text search only."""
     return await memory.store.recall(
         **asked, session=session, lineage=session is not None, wait_for_model=memory.model != "loading"
     )
@@ -75,7 +75,7 @@ async def session_list(
     memory: Memory,
     *,
     scope: str = "",
-    limit: Annotated[int, Meta(description="How many at most: the newest.", ge=1, le=1_000)] = 100,
+    limit: Annotated[int, Meta(description="Maximum number; the newest are returned.", ge=1, le=1_000)] = 100,
 ) -> list[SessionSummary]:
     """Return sessions in the order in which they were started."""
     return (await memory.store.sessions(scope=scope))[-limit:]
@@ -102,11 +102,11 @@ async def memory_read(memory: Memory, *, session: str, as_of: int | None = None)
 async def timeline(
     memory: Memory,
     *,
-    session: Annotated[str | None, Meta(description="Only its events. Null: of all.")] = None,
-    after: Annotated[int, Meta(description="Only behind this position. Null: the newest.", ge=0)] | None = None,
-    limit: Annotated[int, Meta(description="How many at most.", ge=1, le=500)] = 50,
+    session: Annotated[str | None, Meta(description="Only events of this session. Null: of all.")] = None,
+    after: Annotated[int, Meta(description="Only events after this position. Null: the newest.", ge=0)] | None = None,
+    limit: Annotated[int, Meta(description="Maximum number.", ge=1, le=500)] = 50,
 ) -> Timeline:
-    """Return events of the log, long texts cut."""
+    """Return events of the log, with long texts cut."""
     head = (await memory.store.head()).position
     if session is not None:
         await memory.store.session(session)

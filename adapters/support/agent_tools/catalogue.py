@@ -1,4 +1,4 @@
-"""Every tool, with when to use it. Most are methods of the library, which checks and decides all that they do."""
+"""All tools, with advice on when to use them. Most call one method of the library, which makes all checks."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from mnemolog.store import MemoryStore
 
 def _of_store(name: str, effect: Effect, method: Callable[..., Any], description: str, **how: Any) -> Tool:
     async def call(memory: Memory, **given: Any) -> Any:
-        return await _told(await getattr(memory.store, method.__name__)(**given))
+        return await _answer_of(await getattr(memory.store, method.__name__)(**given))
 
     return made(name, effect, call, description, like=method, **how)
 
 
 def _of_session(name: str, effect: Effect, method: Callable[..., Any], description: str, **how: Any) -> Tool:
     async def call(memory: Memory, *, session: str, **given: Any) -> Any:
-        return await _told(await getattr(await memory.store.session(session), method.__name__)(**given))
+        return await _answer_of(await getattr(await memory.store.session(session), method.__name__)(**given))
 
     return made(name, effect, call, description, like=method, **{"session": PARAMETERS["session"], **how})
 
 
-async def _told(result: Any) -> Any:
+async def _answer_of(result: Any) -> Any:
     return await answers.session_now(result) if isinstance(result, AsyncSession) else result
 
 
-_To = Annotated[str | None, Meta(description="The session to resume, or an id for the one to start. Null: made up.")]
-_Left = Annotated[str | None, Meta(description="The session that is left. Null: the one that the agent is in.")]
-_Among = Annotated[str | None, Meta(description="Only what this session sees. Null: every session.")]
+_To = Annotated[str | None, Meta(description="The session to resume, or an id for the one to start. Null: generated.")]
+_Left = Annotated[str | None, Meta(description="The session to leave. Null: the agent's current one.")]
+_Among = Annotated[str | None, Meta(description="Recall only what this session sees. Null: every session.")]
 _Key = Annotated[str, Meta(description="Name of the value.")]
 _RetryKey = Annotated[str | None, Meta(description="Makes a retry safe: the same key adds nothing.")]
-_After = Annotated[str | None, Meta(description="`next` of the page before, with all else the same.")]
-_BranchAt = Annotated[int | str | None, Meta(description="A position, or id or name of a checkpoint. Null: here.")]
-_NOT_TOLD: Final = ("lineage", "weights", "min_position", "timeout_s", "receipt", "wait_for_model")
+_After = Annotated[str | None, Meta(description="`next` of the previous page; keep all other arguments the same.")]
+_BranchAt = Annotated[int | str | None, Meta(description="A position, or the id or name of a checkpoint. Null: here.")]
+_LEFT_OUT: Final = ("lineage", "weights", "min_position", "timeout_s", "receipt", "wait_for_model")
 
 INSTRUCTIONS: Final = """\
-A memory that keeps every turn for ever, and can tell what was known at any position of its log. Begin with
-session_current or session_start. Record every turn as it is said. Recall before you answer what may have been talked
-about before. Positions in answers are places in the log: give one as `as_of` to ask again as of then.\
+A memory that keeps every turn and knows what was known at any position of its log. Begin with session_current or
+session_start. Record every turn as it is said. Recall before you answer about anything that may have been discussed
+before. Positions in answers are positions in the log: pass one as `as_of` to get the state at that time.\
 """
-"""What who is given these tools is told of them as a whole."""
+"""Instructions for the model that gets these tools."""
 
 TOOLS: Final[dict[str, Tool]] = {
     tool.name: tool
@@ -57,19 +57,19 @@ TOOLS: Final[dict[str, Tool]] = {
             "record",
             "adds",
             Session.record,
-            """Record a turn of a conversation. It is durable when this answers. Use it for every message of the user
-            and of yourself, word for word, as it is said: what is not recorded cannot be recalled.""",
+            """Record a turn of a conversation. It is durable when this returns. Use it for every message, the user's
+            and your own, word for word, as it is said: what is not recorded cannot be recalled.""",
             key=_RetryKey,
         ),
         made(
             "recall",
             "reads",
             answers.recall,
-            """Find the turns that answer a question, each with the position it stands at. Use it before you answer
-            what may have been talked about before. With as_of it finds what would have been found at that position.
-            unavailable_legs says what took no part: while the model is loading, words alone are looked for.""",
+            """Find the turns that answer a question, each with its position. Use it before you answer about anything
+            that may have been discussed before. With as_of it finds what would have been found at that position.
+            unavailable_legs lists search paths that did not answer: while the model loads, only text search does.""",
             like=MemoryStore.recall,
-            leave_out=_NOT_TOLD,
+            leave_out=_LEFT_OUT,
             session=_Among,
             after=_After,
         ),
@@ -78,7 +78,7 @@ TOOLS: Final[dict[str, Tool]] = {
             "reads",
             answers.timeline,
             """List what happened, in order: turns, values, notes, checkpoints, restores, switches, with positions.
-            Use it to see how things came to be as they are, and to find the position for an as_of.""",
+            Use it to see how the current state came about, and to find the position for an as_of.""",
         ),
         _of_store(
             "session_start",
@@ -92,10 +92,10 @@ TOOLS: Final[dict[str, Tool]] = {
             "session_switch",
             "hides",
             MemoryStore.switch,
-            """Move the agent to another session, all at once or not at all. Use it when the conversation changes: new
-            (another topic), reset (begin anew, end the old one), resume (go on with `to`), branch (try something from
-            here, or from position `at`), compress (go on behind a summary), rewind (take back `turns` turns, or all
-            behind position `at`: they are hidden, not lost).""",
+            """Move the agent to another session, atomically. Use it when the conversation changes: new (another topic),
+            reset (start over, end the old one), resume (continue `to`), branch (try something from here, or from
+            position `at`), compress (continue after a summary), rewind (undo `turns` turns, or all after position
+            `at`: they are hidden, not lost).""",
             result=answers.SessionNow,
             to=_To,
             reason=SwitchReason,
@@ -106,8 +106,8 @@ TOOLS: Final[dict[str, Tool]] = {
             "session_branch",
             "adds",
             Session.branch,
-            """Start a session that goes on from another, which stays as it is; so does the agent. Use it to try
-            something out, or to hand a task to a second agent with all that is known so far.""",
+            """Start a session that continues another. That one does not change, and the agent stays in its session.
+            Use it to try something out, or to hand a task to a second agent with all that is known so far.""",
             result=answers.SessionNow,
             at=_BranchAt,
         ),
@@ -115,8 +115,8 @@ TOOLS: Final[dict[str, Tool]] = {
             "session_end",
             "settles",
             Session.end,
-            """End a session: it takes no more turns, and can be recalled all the same. Use it when a conversation is
-            over for good.""",
+            """End a session: it accepts no more turns, and recall still finds it. Use it when a conversation is over
+            for good.""",
         ),
         made(
             "session_list",
@@ -128,29 +128,29 @@ TOOLS: Final[dict[str, Tool]] = {
             "session_current",
             "reads",
             answers.session_current,
-            """Say which session an agent is in, null before its first switch. Use it after a restart, to go on
+            """Return the current session of an agent, null before its first switch. Use it after a restart, to continue
             where the agent was.""",
         ),
         made(
             "memory_read",
             "reads",
             answers.memory_read,
-            """Return what a session has in mind: values, task, notes, checkpoints; now or as of a position. Use it
-            when you begin, and after a switch or a restore, to know what is going on.""",
+            """Return the working memory of a session: values, task, notes, checkpoints; now or as of a position. Use it
+            at the beginning, and after a switch or a restore, to know the current state.""",
         ),
         _of_session(
             "memory_set",
             "adds",
             Session.set,
-            """Set a value of a session's working memory. Use it for what the task needs at hand, such as a budget or
-            a choice. What was said belongs into record.""",
+            """Set a value of a session's working memory. Use it for facts that the task needs, such as a budget or a
+            choice. Use record for what was said.""",
             key=_Key,
         ),
         _of_session(
             "memory_delete",
             "hides",
             Session.delete,
-            """Delete a value of a session's working memory; says whether it was there. Use it when a value no longer
+            """Delete a value of a session's working memory; returns whether it existed. Use it when a value no longer
             holds.""",
             key=_Key,
         ),
@@ -158,7 +158,7 @@ TOOLS: Final[dict[str, Tool]] = {
             "task_set",
             "adds",
             Session.set_task,
-            """Say what a session works on, in place of what it was. Use it when a task begins.""",
+            """Set the task of a session, replacing the old one. Use it when a task begins.""",
         ),
         _of_session(
             "task_update",
@@ -170,7 +170,7 @@ TOOLS: Final[dict[str, Tool]] = {
             "note_add",
             "adds",
             Session.note,
-            """Add a note to a session's scratchpad. Use it for what was found out or decided on the way.""",
+            """Add a note to a session's scratchpad. Use it for findings and decisions on the way.""",
         ),
         _of_session(
             "notes_clear",
@@ -182,34 +182,34 @@ TOOLS: Final[dict[str, Tool]] = {
             "checkpoint_create",
             "adds",
             Session.checkpoint,
-            """Name this moment of a session, to come back to it. It costs next to nothing. Use it before something
-            that may go wrong or be taken back.""",
+            """Name the current state of a session, to return to it later. It costs next to nothing. Use it before a
+            step that may fail or be undone.""",
         ),
         _of_session(
             "checkpoint_list",
             "reads",
             Session.checkpoints,
-            """List the checkpoints of a session, oldest first. Use it to see where checkpoint_restore and
-            session_branch could go.""",
+            """List the checkpoints of a session, oldest first. Use it to choose one for checkpoint_restore or
+            session_branch.""",
         ),
         _of_session(
             "checkpoint_restore",
             "hides",
             Session.restore,
-            """Bring values, task and notes back to a checkpoint, and hide the turns behind it. Use it to undo what was
-            done since. Nothing is lost: later checkpoints and the history stay.""",
+            """Restore values, task and notes from a checkpoint, and hide the turns after it. Use it to undo everything
+            since. Nothing is lost: later checkpoints and the history stay.""",
         ),
         made(
             "status",
             "reads",
             answers.status,
-            """Say how far the log goes, how the vectors follow it, whether the model is loaded and what is wrong. Use
-            it when answers look incomplete.""",
+            """Return the state of the log, the vectors and the model, and warnings. Use it when answers look
+            incomplete.""",
         ),
     )
 }
 
 
 def offered(memory: Memory) -> dict[str, Tool]:
-    """Return the tools that a memory has: where it is read-only, those that only read."""
+    """Return the tools of a memory; of a read-only one, those that only read."""
     return {name: tool for name, tool in TOOLS.items() if tool.effect == "reads" or not memory.read_only}

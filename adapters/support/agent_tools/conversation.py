@@ -1,6 +1,6 @@
-"""Tools for a framework that records what is said by itself: the model is to recall, and to keep something on purpose.
+"""Tools for a framework that records turns on its own: the model recalls, and keeps single facts on purpose.
 
-What they may see and where they write is decided by who makes them, and never by the model.
+The caller decides what these tools may see and where they write, never the model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Remember(msgspec.Struct, kw_only=True):
 
 
 class ConversationTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that blocks. `call` is given its arguments, checked."""
+    """A blocking tool. `call` gets checked arguments."""
 
     name: str
     description: str
@@ -33,18 +33,18 @@ class ConversationTool(msgspec.Struct, frozen=True, kw_only=True):
     call: Callable[[Any], Mapping[str, Any]]
 
     def function(self) -> dict[str, Any]:
-        """Return it as OpenAI describes functions."""
+        """Return it in OpenAI's function format."""
         return {"name": self.name, "description": self.description, "parameters": schema_of(self.arguments)}
 
     def answer(self, arguments: Mapping[str, Any]) -> str:
-        """Return its answer as JSON; `error` and `hint` where what was asked cannot be answered. Raises all else."""
+        """Return the answer as JSON, `error` and `hint` for arguments and errors of mnemolog. Raises others."""
         try:
-            told = self.call(msgspec.convert(arguments, self.arguments))
+            answer = self.call(msgspec.convert(arguments, self.arguments))
         except msgspec.ValidationError as error:
-            told = {"error": str(error), "hint": NOTHING_DONE}
+            answer = {"error": str(error), "hint": NOTHING_DONE}
         except MnemologError as error:
-            told = {"error": str(error), "hint": error.hint}
-        return msgspec.json.encode(told).decode()
+            answer = {"error": str(error), "hint": error.hint}
+        return msgspec.json.encode(answer).decode()
 
 
 def conversation_tools(
@@ -58,15 +58,15 @@ def conversation_tools(
         ConversationTool(
             name=f"{prefix}recall",
             description="Find what was said in any earlier conversation, word for word, with date, session and "
-            "position in the log. Use it before you answer what may have been talked about before, or what a summary "
-            "left out.",
+            "position in the log. Use it before you answer about anything that may have been discussed before, or that "
+            "a summary left out.",
             arguments=_Recall,
-            call=lambda asked: {"found": [_told(hit) for hit in recall(asked.query)]},
+            call=lambda asked: {"found": [_as_json(hit) for hit in recall(asked.query)]},
         ),
         ConversationTool(
             name=f"{prefix}remember",
-            description="Keep something for later conversations. What is said is kept anyway: use this for a finding "
-            "or a decision.",
+            description="Keep something for later conversations. Turns are kept anyway: use this for a finding or "
+            "a decision.",
             arguments=_Remember,
             call=lambda asked: {"kept": remember(asked.text)},
         ),
@@ -74,7 +74,7 @@ def conversation_tools(
     return {tool.name: tool for tool in tools}
 
 
-def _told(hit: Hit) -> dict[str, Any]:
+def _as_json(hit: Hit) -> dict[str, Any]:
     return {
         "text": hit.text,
         "role": hit.role,

@@ -1,4 +1,4 @@
-"""What is served: a store, and whether its model has been loaded."""
+"""A store as a server offers it, and the state of its model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemolog.projections.projector import START_DELAY_S
 
 
 class Memory:
-    """A store as it is served. `agent` is meant where a call names none; `read_only` offers nothing that appends."""
+    """A store to serve. `agent` is the default of calls; with `read_only`, tools that append are not offered."""
 
     def __init__(self, store: AsyncMemoryStore, *, agent: str = DEFAULT_AGENT, read_only: bool = False) -> None:
         self.store, self.agent, self.read_only = store, agent, read_only
@@ -24,7 +24,7 @@ class Memory:
 
     @asynccontextmanager
     async def loading(self) -> AsyncIterator[None]:
-        """Load the model meanwhile. Until it is there, recalls do without."""
+        """Load the model in the background. Until it is loaded, recall uses text search only."""
         task = asyncio.create_task(self._load())
         try:
             yield
@@ -34,16 +34,16 @@ class Memory:
                 await task
 
     async def _load(self) -> None:
-        await asyncio.sleep(START_DELAY_S)  # The greeting goes first: the import of torch stops all else.
+        await asyncio.sleep(START_DELAY_S)  # Answer the greeting first: importing torch blocks everything else.
         try:
             await self.store.models.load()
             self.model = "ready"
-        except Exception as error:  # Whatever it is, it is told in every answer, and words are found all the same.
+        except Exception as error:  # `status` reports it; text search still works.
             self.model = str(error) if isinstance(error, MnemologError) else repr(error)
 
 
 @asynccontextmanager
 async def opened(folder: Path, *, agent: str, read_only: bool, **how: Any) -> AsyncIterator[Memory]:
-    """Give the memory of a store, which is created if it is not there and may be. `how` as `MemoryStore.open`."""
+    """Open the memory of a store; create the store unless `read_only`. `how` as in `MemoryStore.open`."""
     async with AsyncMemoryStore.open(folder, create=not read_only, **how) as store:
         yield Memory(store, agent=agent, read_only=read_only)

@@ -1,4 +1,4 @@
-"""A tool made of a function or of a method of the library, whose signature is the schema of its arguments."""
+"""A tool derived from a function or a method: its signature is the schema of the arguments."""
 
 from __future__ import annotations
 
@@ -19,50 +19,52 @@ from mnemolog.domain.role import Role
 
 Result = TypeVar("Result")
 Effect = Literal["reads", "adds", "settles", "hides"]
-"""What it does to the log: nothing; adds to it; adds, but nothing when called again; hides what is there."""
+"""What a tool does to the log: nothing; append; append once, however often it is called; hide turns or values."""
 
 NOTHING_DONE: Final = "nothing was written; correct the arguments and call again"
 LOOK_UP: Final = "timeline shows what was written; the server's log has more"
 
 Moment = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a time zone.")]
 PARAMETERS: Final[dict[str, Any]] = {
-    "session": Annotated[str, Meta(description="Id of a session, as session_start and session_list tell it.")],
-    "session_id": Annotated[str | None, Meta(description="Id for it: a retry starts no second one. Null: made up.")],
-    "agent": Annotated[str | None, Meta(description="Whose session. Null: the agent that this server is for.")],
-    "scope": Annotated[str, Meta(description="A path like acme/support/alice; a scope covers all below it.")],
+    "session": Annotated[str, Meta(description="Id of a session, from session_start or session_list.")],
+    "session_id": Annotated[
+        str | None, Meta(description="Id of the new session, which makes a retry safe. Null: generated.")
+    ],
+    "agent": Annotated[str | None, Meta(description="Agent of the session. Null: the default agent of this server.")],
+    "scope": Annotated[str, Meta(description="A path like acme/support/alice; a scope includes everything below it.")],
     "role": Role,
     "roles": list[Role],
-    "text": Annotated[str, Meta(description="Word for word. A turn holds up to 1 MiB, a note 64 KiB.")],
+    "text": Annotated[str, Meta(description="Word for word. Up to 1 MiB for a turn, 64 KiB for a note.")],
     "value": Annotated[Any, Meta(description="Any JSON value, null included, up to 256 KiB.")],
     "ttl": Annotated[float | None, Meta(description="Seconds until it expires. Null: never.")],
     "said_at": Moment | None,
     "since": Moment | None,
     "until": Moment | None,
-    "k": Annotated[int, Meta(description="How many turns at most.", ge=1, le=100)],
-    "as_of": Annotated[int | None, Meta(description="As it was at this position of the log. Null: now.")],
+    "k": Annotated[int, Meta(description="Maximum number of turns.", ge=1, le=100)],
+    "as_of": Annotated[int | None, Meta(description="State at this log position. Null: now.")],
     "checkpoint": Annotated[str, Meta(description="Id or name of a checkpoint.")],
 }
-"""Parameters that the library's own signatures say too little of, or say in types that JSON has not."""
+"""Types of parameters that need a description, or that JSON does not have."""
 
 _log = logging.getLogger(__name__)
 
 
 class Answer(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
-    """What a tool answers. `position` is where the log ended: before it was read, and behind what was written."""
+    """The answer of a tool. `position` is the head of the log: before the read, or after the write."""
 
     position: Position
     result: Result
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a tool did not answer, in words that a model can act upon."""
+    """Why a call failed, in words that a model can act on."""
 
     what: str
     hint: str
 
     @classmethod
     def of(cls, error: MnemologError) -> Self:
-        """Return what an error of the library is to a client."""
+        """Return the refusal for an error of the library."""
         return cls(what=f"{type(error).__name__}: {error}", hint=error.hint)
 
     def __str__(self) -> str:
@@ -70,7 +72,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that a client can make, and what the client is told of it."""
+    """A call for clients, with its description."""
 
     name: str
     description: str
@@ -78,7 +80,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     effect: Effect
     arguments: type[msgspec.Struct]
     answer: Any
-    """The type of what it answers."""
+    """The type of its answer."""
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -91,7 +93,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return schema_of(self.answer)
 
     async def ask(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any] | Refusal:
-        """Answer, or say why not, whatever goes wrong: no call of one client ends the service of others."""
+        """Return an answer or a refusal. Never raises: a failed call must not end the service of other clients."""
         try:
             return await self.call(memory, arguments)
         except msgspec.ValidationError as error:
@@ -103,7 +105,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             return Refusal(what=f"internal error: {error!r}", hint=LOOK_UP)
 
     async def call(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any]:
-        """Answer. Raises `msgspec.ValidationError` for arguments that do not fit: nothing was done."""
+        """Return the answer. Raises `msgspec.ValidationError` for invalid arguments: nothing was done."""
         given = msgspec.structs.asdict(msgspec.convert(arguments, self.arguments))
         if "agent" in given and given["agent"] is None and given.get("session") is None:
             given["agent"] = memory.agent
@@ -124,14 +126,14 @@ def made(
     result: Any = None,
     **types: Any,
 ) -> Tool:
-    """Return the tool that calls `function` with a memory, and with keywords as `like` has them, or else its own.
+    """Return the tool that calls `function` with a memory and the keywords of `like`, by default its own.
 
-    `types` are further keywords, which come first, or other types than the signature has.
+    `types` adds keywords, which come first, or overrides the types of the signature.
     """
     signature = inspect.signature(like or function).parameters
     hints = get_type_hints(like or function, include_extras=True)
-    told = {key for key, hint in hints.items() if hasattr(hint, "__metadata__")}
-    known = hints | {key: type_ for key, type_ in PARAMETERS.items() if key not in told} | types
+    described = {key for key, hint in hints.items() if hasattr(hint, "__metadata__")}
+    known = hints | {key: type_ for key, type_ in PARAMETERS.items() if key not in described} | types
     defaults: dict[str, Any] = {key: inspect.Parameter.empty for key in types if key not in signature}
     defaults |= {key: item.default for key, item in signature.items() if key not in ("self", "memory", *leave_out)}
     if "agent" in defaults:
@@ -152,9 +154,9 @@ def made(
     )
 
 
-@cache  # Made when first asked for, which of most never is.
+@cache  # Lazily: most schemas are never needed.
 def schema_of(type_: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a struct, that struct itself at the top, where clients look for an object."""
+    """Return the JSON Schema of a struct, inlined at the top level, where clients expect an object."""
     (reference,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
     own: dict[str, Any] = parts.pop(reference["$ref"].rpartition("/")[2])
     return own | ({"$defs": parts} if parts else {})

@@ -1,6 +1,6 @@
 """Items: JSON objects by namespace and key, with expiry, filters and similarity, for any thread and session.
 
-For frameworks that keep what agents know in a store of documents. No framework is known here. Adapters hand them over
+For frameworks with a document store for agents. Independent of frameworks: adapters convert items
 (docs/adapters/README.md).
 """
 

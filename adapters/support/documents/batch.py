@@ -1,4 +1,4 @@
-"""Reads and writes of items that belong together: reads see what was before, writes are one append."""
+"""A batch of reads and writes of items: reads see the state before, writes are one append."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Scorer = Callable[[str, Sequence[StoredItem]], Sequence[float | None]]
 """Returns how similar items are to a query, as `Item.score`."""
 
 TOUCHES_A_LIFE: Final = 20
-"""How often, at most, the uses of an item are written down while it lives: an expiry is exact to a twentieth of it."""
+"""Maximum number of recorded uses per lifetime of an item: expiry is exact to a twentieth of the lifetime."""
 
 
 class Batch:
-    """What is asked of items at one moment. Made by `Items.batch`, which appends what was put when it ends."""
+    """Operations on items at one moment. Created by `Items.batch`, which appends the writes at the end."""
 
     def __init__(self, tables: ItemTables, find_scorer: Callable[[], Scorer | None], *, now: Micros) -> None:
         self._tables, self._find_scorer, self._now = tables, find_scorer, now
@@ -30,9 +30,9 @@ class Batch:
         self._used: dict[tuple[str, str], StoredItem] = {}
 
     def get(self, namespace: Sequence[str], key: str, *, refresh: bool = True) -> Item | None:
-        """Return an item, or None. `refresh` lengthens its life, where it has one.
+        """Return an item, or None. `refresh` extends its lifetime, if it has one.
 
-        Raises `InvalidInput`, `LimitExceeded` for what is no namespace; so do all of these.
+        Raises `InvalidInput`, `LimitExceeded` for an invalid namespace, as all methods do.
         """
         found = self._tables.find(join_namespace(namespace), key, now=self._now)
         if found is None:
@@ -50,10 +50,11 @@ class Batch:
         offset: int = 0,
         refresh: bool = True,
     ) -> list[Item]:
-        """Return items of a namespace and of all below it: `limit` of them behind the first `offset`.
+        """Return items of a namespace and of all below it: `limit` items after the first `offset`.
 
-        With a `query`, in a store with a model, the most similar come first: every item that fits is looked at, and
-        what has no vector yet is embedded. Else those put last. `where` is a filter (`mnemolog.domain.matching`).
+        With a `query`, in a store with a model, the most similar come first: all matching items are compared, and texts
+        without a vector are embedded. Otherwise the newest come first. `where` is a filter (see
+        `mnemolog.domain.matching`).
         Raises `InvalidInput`, `ModelUnavailable`, `EncodingFailed`.
         """
         end = offset + limit
@@ -91,24 +92,24 @@ class Batch:
         paths: Sequence[str] | None = None,
         ttl_s: float | None = None,
     ) -> None:
-        """Give a key a value. Of several in a batch the last one counts.
+        """Set the value of a key. The last of several in a batch wins.
 
-        `paths` are the fields that it is found by, where they are not those of the store; none at all for an item
-        that no query ranks. It lives for `ttl_s` seconds, which every use gives anew, or for ever. Raises
-        `InvalidInput`, `LimitExceeded` (`ITEM_BYTES_MAX`, 1 MiB): nothing of the batch is written.
+        `paths` are the fields to compare with queries, instead of those of the store; an empty list excludes the item
+        from ranking. It expires `ttl_s` seconds after its last use, or never. Raises `InvalidInput`, `LimitExceeded`
+        (`ITEM_BYTES_MAX`, 1 MiB): nothing of the batch is written.
         """
         name, own = _named(namespace), None if paths is None else list(paths)
         put = new_item(key=key, value=value, paths=own, ttl_s=ttl_s, now=self._now)
         self._puts[name, key] = [(items_stream(name), put)]
 
     def delete(self, namespace: Sequence[str], key: str) -> None:
-        """Remove a key. Appends nothing where it is not there."""
+        """Delete a key. Appends nothing if it does not exist."""
         name = _named(namespace)
         there = self._tables.find(name, key, now=self._now) is not None
         self._puts[name, key] = [(items_stream(name), ItemDeleted(key=key))] if there else []
 
     def events(self) -> list[tuple[str, Event]]:
-        """Return what is to be appended, with the streams: what was put, and which lives were lengthened."""
+        """Return the events to append, with their streams: writes, and extended lifetimes."""
         put = [event for events in self._puts.values() for event in events]
         return put + [event for item in self._used.values() for event in _touch(item, self._now)]
 
@@ -124,7 +125,7 @@ def _named(namespace: Sequence[str]) -> str:
 
 
 def _touch(item: StoredItem, now: Micros) -> list[tuple[str, Event]]:
-    """Return what says that an item lives longer, unless that was said a moment ago."""
+    """Return the event that extends the lifetime of an item, unless it was extended a moment ago."""
     if item.ttl_s is None or item.expires_at is None:
         return []
     life = round(item.ttl_s * 1_000_000)

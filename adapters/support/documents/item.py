@@ -1,4 +1,4 @@
-"""What items are answered as."""
+"""An item as it is returned."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     value: dict[str, Any]
     created_at: datetime
-    """When its key was first given a value, since it was last deleted or had expired. In UTC, as the next."""
+    """When its key was first set, after the last deletion or expiry. In UTC."""
     updated_at: datetime
     score: float | None = None
-    """The cosine of its best text to the query, from -1 to 1. None without a query or a model, or without texts."""
+    """Cosine similarity of its best text to the query, -1 to 1. None without a query, a model or texts."""
 
 
 def item_of(stored: StoredItem, *, score: float | None = None) -> Item:
-    """Return an item as it is answered."""
+    """Return the item for a stored one."""
     return Item(
         namespace=tuple(stored.namespace.split(SEPARATOR)),
         key=stored.key,

@@ -18,39 +18,39 @@ from mnemolog.projections.sql.item_tables import FILE, ItemTables, StoredItem
 from mnemolog.store import MemoryStore
 
 Texts = Callable[[Mapping[str, Any], Sequence[str] | None], Sequence[str]]
-"""Gives the texts that an item is found by: of its value, at its own paths, or at those of the store for None."""
+"""Returns the texts to compare with queries, from a value and its paths (None: those of the store)."""
 
 
 def whole(value: Mapping[str, Any], paths: Sequence[str] | None) -> Sequence[str]:
-    """Return a value as one text, the JSON of all of it or, with paths, of the fields of those names."""
-    told = value if paths is None else {name: value[name] for name in paths if name in value}
-    return [json.dumps(told, sort_keys=True, ensure_ascii=False)] if told else []
+    """Return a value as one text: the JSON of all of it or, with paths, of the fields with these names."""
+    chosen = value if paths is None else {name: value[name] for name in paths if name in value}
+    return [json.dumps(chosen, sort_keys=True, ensure_ascii=False)] if chosen else []
 
 
 class Items:
-    """The items of a store. Safe for many threads and processes; to be closed before the store.
+    """The items of a store. Safe for many threads and processes. Close it before the store.
 
-    Expired items are never given out, from that moment on and without a sweep. Where the store has a model, a search
-    with a query ranks by it. Nothing is taken out of the log: what was replaced, deleted or has expired stays in it
-    until it is forgotten (`positions`).
+    Expired items are never returned, even before a sweep. In a store with a model, a search with a query ranks by
+    similarity. Nothing is removed from the log: replaced, deleted and expired values stay in it until they are
+    forgotten (`positions`).
     """
 
     def __init__(self, store: MemoryStore, *, texts: Texts = whole) -> None:
         self._store, self._texts = store, texts
         self._log, self._clock = log_of(store), clock_of(store)
         self.tables = open_tables(store, FILE, ItemTables)
-        """The items as tables, as far as they have read."""
+        """The items as tables, up to the position they have read."""
         self._similarity = Similarity(self.tables.database, epoch=self._log.epoch)
 
     def close(self) -> None:
-        """Let go of the files. The store stays open."""
+        """Close the files. The store stays open."""
         self.tables.database.close()
 
     @contextmanager
     def batch(self) -> Iterator[Batch]:
-        """Read and write at one moment: reads see what was before, and all writes are one append at the end.
+        """Read and write at one moment: reads see the state before, and all writes are one append at the end.
 
-        An error inside, and what every append raises, leave nothing written.
+        On an error inside the block, or of the append, nothing is written.
         """
         find_scorer = partial(self._find_scorer, read_in=self._log.epoch())
         batch = Batch(self.tables, find_scorer, now=self._clock.now())
@@ -60,15 +60,15 @@ class Items:
             self._log.transact(lambda tx: [tx.append(stream, event) for stream, event in events])
 
     def positions(self, namespace: Sequence[str]) -> list[Position]:
-        """Return the log positions of all values that a namespace ever had: what is to be forgotten to erase it."""
+        """Return the log positions of all values that a namespace ever had: forget them to erase it."""
         stream = items_stream(join_namespace(namespace))
         events = self._log.read_stream(stream, upto=self._log.head().position)
         return [recorded.position for some in events for recorded in some if isinstance(recorded.event, ItemPut)]
 
     def sweep(self) -> int:
-        """Delete what has expired from the tables, where it takes room and is seen by nobody. Return how many items.
+        """Delete expired items from the tables, to save space. Return their number.
 
-        The log keeps it until it is forgotten.
+        The log keeps them until they are forgotten.
         """
         self.tables.catch_up()
         return self.tables.sweep(now=self._clock.now())

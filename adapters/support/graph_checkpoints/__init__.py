@@ -1,7 +1,7 @@
-"""Threads: checkpoints of named channels, each stored as what changed since its parent, and what was written to them.
+"""Threads: checkpoints of named channels, each stored as the changes since its parent, and pending writes.
 
-For frameworks that keep the state of a run step by step and go back to any step. No framework is known here, and no
-serialiser: values are bytes with the name of their form. Adapters hand them over (docs/adapters/README.md).
+For frameworks that keep the state of a run step by step and can return to any step. Independent of frameworks and
+serialisers: values are bytes with the name of their format. Adapters convert them (docs/adapters/README.md).
 """
 
 from mnemolog.adapters.support.graph_checkpoints.checkpoint import Checkpoint as Checkpoint

@@ -1,4 +1,4 @@
-"""What a thread answers with: checkpoints, with the values of their channels and what was written behind them."""
+"""Checkpoints as they are returned, with the values of their channels and pending writes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mnemolog.domain.threads import unpack
 
 
 class Typed(NamedTuple):
-    """Bytes of a serialiser, with what it calls their form."""
+    """Serialised bytes, with the serialiser's name of their format."""
 
     kind: str
     data: bytes
 
 
 class Written(NamedTuple):
-    """What a task wrote to a channel."""
+    """A write of a task to a channel."""
 
     task: str
     channel: str
@@ -27,24 +27,24 @@ class Written(NamedTuple):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint of a thread, as it was handed over."""
+    """A checkpoint of a thread, as it was passed in."""
 
     thread: str
     ns: str
-    """Its namespace in the thread; empty for the outermost."""
+    """Its namespace in the thread; empty for the root."""
     id: str
     parent: str | None
     checkpoint: Typed
-    """All of it but the values of its channels."""
+    """Everything but the values of its channels."""
     metadata: Typed
     values: dict[str, Typed]
     """By channel."""
     writes: list[Written]
-    """What tasks wrote behind it: by path of the task, task, and place."""
+    """Writes of tasks after it, in the order of task path, task and place."""
 
 
 def typed(blob: Blob) -> Typed:
-    """Return what a blob holds. Raises `LogDamaged`."""
+    """Return the content of a blob. Raises `LogDamaged`."""
     try:
         return Typed(blob.kind, unpack(blob))
     except ValueError as error:

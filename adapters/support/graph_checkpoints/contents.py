@@ -1,4 +1,4 @@
-"""The content of threads, read from the log: events by position, values of channels by what they are told by."""
+"""The content of threads, read from the log: events by position, and values of channels from their deltas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Log
 
 CACHE_BYTES: Final = 64 << 20
-"""Of values that are kept in memory, those used last."""
+"""Size of the cache of values, least recently used first out."""
 REFS_CACHED_MAX: Final = 10_000
 
 Refs = dict[str, Position]
@@ -23,13 +23,13 @@ Refs = dict[str, Position]
 
 
 class Gone(Exception):
-    """What stands at a position, or what it is told by, was forgotten. Never leaves this package."""
+    """The content at a position, or a value it is a delta against, was forgotten. Never leaves this package."""
 
 
 class Contents:
-    """What the log has at positions, in one forgetting epoch: it does not change, so what was read is kept for a while.
+    """Reads the log at positions, within one forgetting epoch: content does not change, so it is cached.
 
-    In the next epoch another one is begun, and what this one holds is dropped with it.
+    The next epoch gets a new object, and the cache of this one is dropped.
     """
 
     def __init__(self, log: Log, epoch: int) -> None:
@@ -39,7 +39,7 @@ class Contents:
         self._refs: LruCache[tuple[str, str, str], Refs] = LruCache(REFS_CACHED_MAX)
 
     def event(self, position: Position) -> Event:
-        """Return the event at a position. Raises `Gone`, `LogDamaged` where there is none."""
+        """Return the event at a position. Raises `Gone`, or `LogDamaged` if there is none."""
         for events in self._log.read(after=Position(position - 1), upto=position, batch_max=1):
             if isinstance(events[0].event, Forgotten):
                 raise Gone
@@ -54,13 +54,13 @@ class Contents:
         return event
 
     def value(self, position: Position, channel: str, *, of: ThreadCheckpointed | None = None) -> ValueAt:
-        """Return what a channel held at the checkpoint of a position; `of` is that one, where it is at hand."""
+        """Return the value of a channel at the checkpoint at a position. Pass the checkpoint as `of` if you have it."""
         *_, found = self._back(position, channel, of)
         return found
 
     def _back(self, position: Position, channel: str, of: ThreadCheckpointed | None) -> Iterator[ValueAt]:
-        """Yield the values that a channel's value is told by, the whole one first, and then that value itself."""
-        told: list[tuple[Position, ChannelValue]] = []
+        """Yield the values that a channel's value is a delta against, the complete one first, then the value itself."""
+        deltas: list[tuple[Position, ChannelValue]] = []
         at: int | None = position
         known: ValueAt | None = None
         while at is not None and (known := self._known(at, channel)) is None:
@@ -68,11 +68,11 @@ class Contents:
             stored = next((value for value in event.values if value.name == channel), None)
             if stored is None:
                 raise errors.LogDamaged(f"the checkpoint at position {at} has no value of channel {channel!r}")
-            told.append((Position(at), stored))
+            deltas.append((Position(at), stored))
             at = stored.base
         if known is not None:
             yield known
-        for place, stored in reversed(told):
+        for place, stored in reversed(deltas):
             try:
                 data = read_value(stored, None if known is None else known.data)
             except ValueError as error:
@@ -82,9 +82,9 @@ class Contents:
             yield known
 
     def changed(self, channel: str, kind: str, data: bytes, before: Position | None) -> tuple[ChannelValue, ValueAt]:
-        """Return a new value of a channel as it is to be stored, and as it is kept when its position is known.
+        """Return a new value of a channel, as it is stored and as it is cached once its position is known.
 
-        `before` is the position of the checkpoint that has the value before it. Raises `LimitExceeded`.
+        `before` is the position of the checkpoint with the previous value. Raises `LimitExceeded`.
         """
         last = None if before is None else self.value(before, channel)
         base = last
@@ -94,7 +94,7 @@ class Contents:
         return stored, ValueAt(0, stored.number, stored.base, kind, data)
 
     def keep(self, channel: str, value: ValueAt) -> None:
-        """Keep a value for the next reads."""
+        """Cache a value."""
         with self._lock:
             self._values.put((value.position, channel), value)
 
@@ -103,17 +103,17 @@ class Contents:
             return self._values.get((position, channel))
 
     def refs(self, thread: str, ns: str, checkpoint: str) -> Refs | None:
-        """Return where the values of a checkpoint are, as far as that is kept."""
+        """Return the positions of the values of a checkpoint, None if they are not cached."""
         with self._lock:
             return self._refs.get((thread, ns, checkpoint))
 
     def keep_refs(self, thread: str, ns: str, checkpoint: str, refs: Refs) -> None:
-        """Keep where the values of a checkpoint are."""
+        """Cache the positions of the values of a checkpoint."""
         with self._lock:
             self._refs.put((thread, ns, checkpoint), refs)
 
 
 def refs_of(position: Position, stored: ThreadCheckpointed) -> Refs:
-    """Return where the values are of the channels of a checkpoint that is at `position`."""
+    """Return the positions of the channel values of the checkpoint at `position`."""
     refs = {name: Position(kept) for name, kept in stored.kept.items()}
     return {**refs, **{value.name: position for value in stored.values}}

@@ -1,4 +1,4 @@
-"""The threads in the log of a store: what is appended, and what is read."""
+"""Append to and read threads in the log of a store."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from mnemolog.store import MemoryStore
 
 
 class Step(NamedTuple):
-    """What a checkpoint has of some channels: values, and what was written behind it."""
+    """Values and pending writes of a checkpoint for some channels."""
 
     values: dict[str, Typed]
     writes: list[Written]
 
 
 class Threads:
-    """The threads of a store. Safe for many threads and processes; to be closed before the store.
+    """The threads of a store. Safe for many OS threads and processes. Close it before the store.
 
-    Every call is one append or none. Nothing is taken out of the log: what is deleted or pruned is hidden, until it
-    is forgotten (`positions`). What was forgotten is there for nobody, and neither is what was built on it.
+    Every call is at most one append. Nothing is removed from the log: deleted and pruned checkpoints are hidden until
+    they are forgotten (`positions`). Forgotten content, and content that depends on it, cannot be read.
 
-    What appends raises `InvalidInput`, `LimitExceeded` beyond 64 MiB a value (`BLOB_BYTES_MAX`) or 256 MiB a
-    checkpoint (`CHECKPOINT_BYTES_MAX`), and what every append raises: nothing was written. What reads raises
-    `LogDamaged` for bytes that are not those that were written.
+    Methods that append raise `InvalidInput`, `LimitExceeded` beyond 64 MiB a value (`BLOB_BYTES_MAX`) or 256 MiB a
+    checkpoint (`CHECKPOINT_BYTES_MAX`), and the errors of every append: nothing was written. Methods that read raise
+    `LogDamaged` for bytes that differ from those that were written.
     """
 
     def __init__(self, store: MemoryStore) -> None:
@@ -55,7 +55,7 @@ class Threads:
         self._contents = Contents(self._log, self._log.epoch())
 
     def close(self) -> None:
-        """Let go of the index."""
+        """Close the index."""
         self._index.database.close()
 
     def checkpoint(
@@ -71,13 +71,13 @@ class Threads:
         channels: Mapping[str, Callable[[], Typed]],
         changed: Collection[str],
     ) -> None:
-        """Append a checkpoint, in place of one of the same id. Ids say which is newer: the greater, as text.
+        """Append a checkpoint; it replaces one with the same id. The greatest id, as text, is the newest checkpoint.
 
-        `channels` give the value of each when they are called. Those that the parent has and that are not `changed`
-        since are not even called.
+        `channels` has a function for each value. It is not called for channels that the parent has and that are not in
+        `changed`.
         """
         stream = thread_stream(checked_thread_id(thread))
-        while True:  # Once more for each request to forget that comes in between: it may take the parent.
+        while True:  # Retry after each concurrent request to forget: it may remove the parent.
             contents = self._contents_now()
             before = {} if parent is None else self._refs_of(contents, thread, ns, parent)
             kept, values, fresh = _taken_in(contents, before, channels, changed)
@@ -101,10 +101,10 @@ class Threads:
     def write(
         self, thread: str, ns: str, checkpoint_id: str, task: str, path: str, writes: Iterable[tuple[int, str, Typed]]
     ) -> None:
-        """Append what a task wrote behind a checkpoint: place, channel, value.
+        """Append the writes of a task after a checkpoint: place, channel, value.
 
-        What stands at a place already is left out and stays, unless the place is negative: there the last one counts.
-        `path` says where the task stands in the order in which writes are applied.
+        Writes to a place that has one already are ignored, unless the place is negative: there the last write wins.
+        `path` gives the order of the task among others when writes are applied.
         """
         known = self._index.written(thread, ns, checkpoint_id, task)
         fresh = [
@@ -120,7 +120,7 @@ class Threads:
             self._append((thread_stream(checked_thread_id(thread)), event))
 
     def find(self, thread: str, ns: str, checkpoint_id: str | None) -> Checkpoint | None:
-        """Return a checkpoint, the newest one for None; None where there is none."""
+        """Return a checkpoint, by default the newest; None if there is none."""
         contents = self._current()
         if checkpoint_id is None:
             found: Iterable[CheckpointAt] = self._index.newest(thread, ns)
@@ -138,19 +138,19 @@ class Threads:
         before: str | None = None,
         fits: Callable[[Typed], bool] | None = None,
     ) -> Iterator[Checkpoint]:
-        """Yield checkpoints, of all threads and namespaces or of one, the greatest ids first.
+        """Yield checkpoints of all threads and namespaces or of one, the greatest ids first.
 
-        `before` is the id that they are to be less than; `fits` is asked about the metadata of each.
+        Ids are less than `before`, and `fits` is true for the metadata.
         """
         contents = self._current()
         found = self._index.listed(thread=thread, ns=ns, checkpoint=checkpoint_id, before=before)
         yield from self._read(contents, found, fits)
 
     def history(self, thread: str, ns: str, checkpoint_id: str | None, channels: Sequence[str]) -> list[Step]:
-        """Return what the checkpoints before one, the nearest first, have of channels.
+        """Return values and writes of channels at the ancestors of a checkpoint, nearest first.
 
-        A channel is left out before the first one that has a value of it. Those that were pruned are there. Nothing
-        where there is no such checkpoint.
+        A channel is complete with the first value that is found for it. Pruned checkpoints are included. Empty if there
+        is no such checkpoint.
         """
         contents, left, steps = self._current(), set(channels), list[Step]()
         newest = self._index.newest(thread, ns)
@@ -164,23 +164,23 @@ class Threads:
                 writes = self._writes(contents, at, frozenset(left))
                 steps.append(Step(_values(contents, refs, at.position, stored), writes))
                 left -= refs.keys()
-        except Gone:  # And so is the one that was asked about: it was built on that.
+        except Gone:  # The checkpoint depends on it, so it cannot be read either.
             return []
         return steps
 
     def delete(self, thread: str) -> None:
-        """Hide all that a thread has. Appends nothing where it has nothing."""
+        """Hide all content of a thread. Appends nothing if it has none."""
         self._index.catch_up()
         if self._index.holds(thread):
             self._append((thread_stream(thread), ThreadDeleted()))
 
     def delete_runs(self, runs: Sequence[str]) -> None:
-        """Hide the checkpoints that runs made, of all threads at once."""
+        """Hide the checkpoints of runs, in all threads at once."""
         self._index.catch_up()
         self._hide(self._index.of_runs(list(dict.fromkeys(runs))), reason="runs")
 
     def keep_latest(self, threads: Sequence[str]) -> None:
-        """Hide all checkpoints of threads but the newest in each namespace."""
+        """Hide all checkpoints of threads except the newest in each namespace."""
         self._index.catch_up()
         old = []
         for thread in dict.fromkeys(threads):
@@ -192,29 +192,29 @@ class Threads:
         self._hide(old, reason="keep_latest")
 
     def copy(self, source: str, target: str) -> None:
-        """Have a thread begin with what another one has. No content is copied: both point to the same."""
+        """Start a thread with the content of another. No content is copied: both refer to the same events."""
         checked_thread_id(target)
         self._index.catch_up()
         if source != target and self._index.holds(source):
             self._append((thread_stream(target), ThreadCopied(source=source)))
 
     def positions(self, thread: str) -> list[Position]:
-        """Return the log positions of all content of a thread, hidden or not: what is to be forgotten to erase it.
+        """Return the log positions of all content of a thread, hidden or not: forget them to erase it.
 
-        Of its own events: what it was copied from has its content in the other thread.
+        Only of its own events: a copied thread shares the content of the original.
         """
         events = self._log.read_stream(thread_stream(thread), upto=self._log.head().position)
         content = (ThreadCheckpointed, ThreadWritten)
         return [recorded.position for some in events for recorded in some if isinstance(recorded.event, content)]
 
     def _current(self) -> Contents:
-        """Return the contents of the forgetting epoch that is now, with the index read at least as far."""
+        """Return the contents of the current forgetting epoch, with the index up to date."""
         contents = self._contents_now()
         self._index.catch_up()
         return contents
 
     def _contents_now(self) -> Contents:
-        """Return the contents of the forgetting epoch that is now."""
+        """Return the contents of the current forgetting epoch."""
         epoch = self._log.epoch()
         with self._lock:
             if self._contents.epoch < epoch:
@@ -222,7 +222,7 @@ class Threads:
             return self._contents
 
     def _refs_of(self, contents: Contents, thread: str, ns: str, checkpoint_id: str) -> Refs:
-        """Return where the values of a checkpoint are; nowhere where it is not there, or not to be read any more."""
+        """Return the positions of the values of a checkpoint; empty if it does not exist or was forgotten."""
         known = contents.refs(thread, ns, checkpoint_id)
         if known is None:
             self._index.catch_up()
@@ -239,7 +239,7 @@ class Threads:
     def _read(
         self, contents: Contents, found: Iterable[CheckpointAt], fits: Callable[[Typed], bool] | None = None
     ) -> Iterator[Checkpoint]:
-        """Yield checkpoints. What was forgotten since they were found is passed over."""
+        """Yield checkpoints. Those that were forgotten meanwhile are skipped."""
         for at in found:
             try:
                 stored = contents.checkpoint(at.position)
@@ -261,7 +261,7 @@ class Threads:
             )
 
     def _writes(self, contents: Contents, at: CheckpointAt, channels: frozenset[str] | None = None) -> list[Written]:
-        """Return what was written behind a checkpoint, without what was forgotten of it."""
+        """Return the writes after a checkpoint, except forgotten ones."""
         found, events = self._index.writes(at, channels), dict[Position, Event | None]()
         for position in {write.position for write in found}:
             try:
@@ -288,7 +288,7 @@ class Threads:
 
 
 def _append_in(epoch: int, stream: str, event: Event) -> Callable[[Transaction], Position | None]:
-    """Return the work that appends, unless something was requested to be forgotten since: then it does nothing."""
+    """Return a transaction that appends, but does nothing if a request to forget came in after `epoch`."""
 
     def work(tx: Transaction) -> Position | None:
         return tx.append(stream, event).position if tx.version(FORGETTING_STREAM) == epoch else None
@@ -299,7 +299,7 @@ def _append_in(epoch: int, stream: str, event: Event) -> Callable[[Transaction],
 def _taken_in(
     contents: Contents, before: Refs, channels: Mapping[str, Callable[[], Typed]], changed: Collection[str]
 ) -> tuple[Refs, list[ChannelValue], dict[str, ValueAt]]:
-    """Return where the values are that a checkpoint keeps, and the others: as stored, and as they are kept in memory.
+    """Return positions of unchanged values, new values as they are stored, and new values as they are cached.
 
     Raises `LimitExceeded`.
     """
@@ -325,7 +325,7 @@ def _taken_in(
 
 
 def _values(contents: Contents, refs: Refs, at: Position, stored: ThreadCheckpointed) -> dict[str, Typed]:
-    """Return values by where they are; `stored` is the checkpoint that is at `at`."""
+    """Return the values at positions; `stored` is the checkpoint at `at`."""
     found = {name: contents.value(place, name, of=stored if place == at else None) for name, place in refs.items()}
     return {name: Typed(value.kind, value.data) for name, value in found.items()}
 
