@@ -176,7 +176,7 @@ def test_the_command_installs_once_and_replaces_only_what_is_its_own(home):
     module.write_text(f"{FILES['__init__.py']}\n# changed\n")
     refused = command()
     assert refused.returncode == 1
-    assert "with --force it is replaced" in refused.stderr
+    assert "replace it with --force" in refused.stderr
     assert json.loads(command("--force", "--json").stdout)["files"] == {
         "plugin.yaml": "unchanged",
         "__init__.py": "replaced",
