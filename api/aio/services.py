@@ -38,7 +38,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
         until: datetime | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Moment]:
-        """Yield what happened, event by event, in words. See `AuditService.timeline`; raises as that does."""
+        """Yield a description of each event. See `AuditService.timeline`; raises as that does."""
         asked = partial(
             self._of.timeline,
             after=after,
@@ -67,7 +67,7 @@ class AsyncQuarantine(AsyncWrapper[Quarantine]):
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The folder of the quarantine."""
         return self._of.folder
 
     items = in_read_pool(Quarantine.items)

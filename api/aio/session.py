@@ -16,7 +16,7 @@ View_co = TypeVar("View_co", bound=MemoryView, covariant=True)
 
 
 class AsyncMemoryView(AsyncWrapper[View_co]):
-    """Working memory to be read. Methods are those of `MemoryView`."""
+    """Read access to working memory. Methods are those of `MemoryView`."""
 
     @property
     def id(self) -> str:
@@ -54,11 +54,11 @@ class AsyncSessionAt(AsyncMemoryView[SessionAt]):
 
 
 class AsyncSession(AsyncMemoryView[Session]):
-    """A conversation. See `Session`: methods, arguments and errors are the same, to be awaited."""
+    """A conversation. See `Session`: methods, arguments and errors are the same; await the calls."""
 
     @property
     def name(self) -> str:
-        """What the session was called when it was started."""
+        """The name of the session."""
         return self._of.name
 
     @property

@@ -30,7 +30,7 @@ P = ParamSpec("P")
 
 
 class Opening:
-    """A store to be opened: by `await`, or by `async with`, which closes it as well."""
+    """A store to open: with `await`, or with `async with`, which also closes it."""
 
     def __init__(self, open_: Callable[[], MemoryStore]) -> None:
         self._open = open_
@@ -62,13 +62,13 @@ def _opening(open_: Callable[P, MemoryStore]) -> Callable[P, Opening]:
 
 
 class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
-    """An agent's memory, for asyncio. See `MemoryStore`: methods, arguments and errors are the same, to be awaited.
+    """An agent's memory, for asyncio. See `MemoryStore`: methods, arguments and errors are the same; await the calls.
 
     No call blocks the event loop. Calls run in threads of the store's own, in one pool each for writes, reads, recalls
     and background work, in the context (`contextvars`) of the caller. Callbacks (an encoder, a clock, `progress`) are
     called there, not in the loop.
 
-    A call that is cancelled before it has begun never begins. One that has begun goes on unheard: a write is then
+    A call that is cancelled before it has started never starts. A running call continues unobserved: a write is then
     whole, and whether it was made is unknown, unless a retry with the same `key` asks. A recall or background work
     stops at its next step. docs/async.md has the rules.
 
@@ -84,7 +84,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     open = staticmethod(_opening(MemoryStore.open))
 
     async def close(self) -> None:
-        """Wait for calls in flight and close all files. What is called after this raises `StoreClosed`.
+        """Wait for calls in flight and close all files. Later calls raise `StoreClosed`.
 
         Writes and reads are done first, however long they take. Recalls and background work stop at their next step and
         raise `StoreClosed`; those that have not stopped after a second are abandoned, as what `MemoryStore.close`
@@ -163,6 +163,6 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         return None if found is None else AsyncSession(found, self._pools)
 
     async def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> AsyncIterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order; up to the head when `upto` is None."""
+        """Yield the events of `(after, upto]` in order; by default until the head."""
         async for event in pages(self._pools, lambda: self._of.events(after=after, upto=upto)):
             yield event

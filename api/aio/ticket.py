@@ -1,4 +1,4 @@
-"""A prefetch to be awaited."""
+"""A prefetch to await."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from mnemolog.projections.recall.prefetch_ticket import Outcome, PrefetchReason,
 
 
 class AsyncTicket(AsyncWrapper[Ticket]):
-    """A recall that was asked for in the background. See `Ticket`."""
+    """A recall in the background. See `Ticket`."""
 
     def __repr__(self) -> str:
         return f"Async{self._of!r}"
 
     @property
     def stamp(self) -> Stamp:
-        """When, where and for whom it was asked for."""
+        """When and where it was requested, and for which session."""
         return self._of.stamp
 
     @property
     def request(self) -> Request:
-        """What was asked for."""
+        """The query and its arguments."""
         return self._of.request
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended; None as long as it has not."""
+        """How it ended; None while it has not."""
         return self._of.outcome
 
     @property
@@ -37,21 +37,21 @@ class AsyncTicket(AsyncWrapper[Ticket]):
 
     @property
     def done(self) -> bool:
-        """Whether it is decided: there is an answer, or there will be none."""
+        """Whether it is done, with or without an answer."""
         return self._of.done
 
     @property
     def reason(self) -> PrefetchReason | None:
-        """Why there will be no answer; None as long as there may be one, and when there was."""
+        """Why there is no answer; None while it is running, and if there was one."""
         return self._of.reason
 
     @property
     def error(self) -> str | None:
-        """What the recall raised, when the reason is `failed`."""
+        """The error of the recall, if the reason is `failed`."""
         return self._of.error
 
     async def wait(self, timeout_s: float) -> bool:
-        """Return True once it is done, False when it is not within `timeout_s` seconds. No thread waits meanwhile."""
+        """Return True once it is done, False after `timeout_s` seconds. Blocks no thread."""
         loop = asyncio.get_running_loop()
         told = asyncio.Event()
 
@@ -65,5 +65,5 @@ class AsyncTicket(AsyncWrapper[Ticket]):
         return self.done
 
     async def cancel(self) -> None:
-        """Give it up. One that waits never runs, and an answer that was not handed out never will be."""
+        """Cancel it. If it is queued it never runs, and an answer that was not fetched is dropped."""
         self._of.cancel()

@@ -1,7 +1,7 @@
-"""Threads of a store's own in which event loops have work done, so that no loop is ever blocked.
+"""Worker threads of a store for event loops, so that no loop is ever blocked.
 
-Work goes by pools, each with threads and a queue of its own: slow work never holds up quick work, and a model that
-is stuck holds up nobody who records. Nothing here belongs to one loop: calls may come from several, in any thread.
+Each kind of work has a pool with its own threads and queue: slow work never delays quick work, and a stuck model never
+delays a record. Nothing here is bound to one loop: calls may come from several loops, in any thread.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from mnemolog.domain import errors
 from mnemolog.infra.runtime import cancellation, fork_guard, shutdown
 
 WRITERS_MAX: Final = 32
-"""Appends that can wait for one commit together. More threads gain next to nothing (ADR 13)."""
+"""Appends that can share one commit. More threads gain next to nothing (ADR 13)."""
 READERS_MAX: Final = 4
 RECALLERS_MAX: Final = 4
 BACKGROUND_MAX: Final = 2
 LINGER_S: Final = 5.0
 """How long a thread waits for more work before it ends."""
 CLOSE_TIMEOUT_S: Final = 1.0
-"""How long a close waits for what was told to stop."""
+"""How long a close waits for work that was asked to stop."""
 EXIT_TIMEOUT_S: Final = 1.0
-"""How long the end of the process waits for threads at work, and then for those it has interrupted."""
+"""How long the exit of the process waits for busy threads, and then for interrupted ones."""
 
 Result = TypeVar("Result")
 
 
 class Job(Generic[Result]):
-    """Work on its way through a pool, and the future that waits for it, if anybody does."""
+    """Work in a pool, and the future of its result, if a caller waits for it."""
 
     __slots__ = ("_context", "_future", "_work", "given_up")
 
@@ -43,61 +43,61 @@ class Job(Generic[Result]):
         self._work, self._future = work, future
         self._context = copy_context()
         self.given_up = False
-        """Nobody waits for it any more."""
+        """Whether the caller has stopped waiting for it."""
 
     def run(self, stop: Callable[[], bool] | None) -> None:
-        """Do the work as if where it was asked for, to be stopped when `stop()` is true, and tell the outcome."""
+        """Do the work in the context of the caller, until `stop()` is true, and set the outcome."""
         try:
             result = self._context.run(self._work if stop is None else partial(_stoppable, self._work, stop))
         except cancellation.Stopped:
             self.fail(errors.StoreClosed())
-        except StopIteration as error:  # A future takes any other.
+        except StopIteration as error:  # A future accepts any other exception.
             self.fail(RuntimeError(f"the call raised {error!r}"))
         except BaseException as error:
             self.fail(error)
         else:
-            self._tell(partial(_succeed, result=result))
+            self._settle(partial(_succeed, result=result))
 
     def fail(self, error: BaseException) -> None:
-        """Have who waits get `error`, unless the outcome was told before."""
-        self._tell(partial(_fail, error=error))
+        """Raise `error` in the caller, unless the outcome is set."""
+        self._settle(partial(_fail, error=error))
 
     def give_up(self) -> None:
-        """Let the outcome be nobody's."""
+        """Drop the outcome: the caller has stopped waiting."""
         self.given_up = True
         if self._future is not None:
             self._future.cancel()
 
-    def _tell(self, settle: Callable[[asyncio.Future[Any]], None]) -> None:
+    def _settle(self, settle: Callable[[asyncio.Future[Any]], None]) -> None:
         if self._future is not None:
-            with suppress(RuntimeError):  # The loop is closed, and with it went who waited.
+            with suppress(RuntimeError):  # The loop is closed, so no caller waits.
                 self._future.get_loop().call_soon_threadsafe(settle, self._future)
 
 
 class WorkerPool:
-    """Up to `threads_max` threads that do what comes in, first come, first begun. They start when needed.
+    """Up to `threads_max` threads that run jobs in the order of arrival. They start when needed.
 
-    With `stops`, work is told to stop (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
-    queue has no limit of its own: each job in it has a task that waits.
+    With `stops`, work gets a stop request (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
+    queue needs no limit: each job in it has a task that waits.
     """
 
     def __init__(self, name: str, *, threads_max: int, stops: bool = False, linger_s: float = LINGER_S) -> None:
         self._name, self._threads_max, self._stops, self._linger_s = name, threads_max, stops, linger_s
         self._shut = False
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._mutex = threading.Lock()
         self._queue: OrderedDict[Job[Any], None] = OrderedDict()
         self._running: set[Job[Any]] = set()
         self._threads: set[threading.Thread] = set()
         self._idle: list[threading.Lock] = []
-        """A closed gate for each thread that waits for work."""
+        """A closed gate for each idle thread."""
 
     async def call(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns. Cancelled before it has begun, it never does; else it goes on unheard.
+        """Return what `work` returns. If cancelled, work that has not started never runs; running work completes.
 
-        Raises what it raises, `StoreClosed` after `shut`.
+        Raises what it raises, and `StoreClosed` after `shut`.
         """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         job = Job(work, future)
@@ -109,7 +109,7 @@ class WorkerPool:
             raise
 
     async def call_to_completion(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns. A cancellation meanwhile is raised when it is done, and not before."""
+        """Return what `work` returns. A cancellation is raised only after the work is done."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.put(Job(work, future))
         cancelled: asyncio.CancelledError | None = None
@@ -123,30 +123,30 @@ class WorkerPool:
         return future.result()
 
     def put(self, job: Job[Any]) -> None:
-        """Queue a job, and see to it that there is a thread for it. Raises `StoreClosed`."""
+        """Queue a job, and wake or start a thread for it. Raises `StoreClosed`."""
         with self._mutex:
             if self._shut:
                 raise errors.StoreClosed
             self._queue[job] = None
             if self._idle:
-                self._idle.pop().release()  # The last to come: the others may linger out.
+                self._idle.pop().release()  # The most recently idle: the others may time out.
             elif len(self._threads) < self._threads_max:
                 self._start_thread(job)
 
     def shut(self) -> None:
-        """Take nothing more. What was taken is done, or where the pool `stops` is told to stop, or turned away."""
+        """Accept no more work. Queued work is completed; a pool that `stops` stops and rejects it instead."""
         with self._mutex:
             self._shut = True
-            turned_away = list(self._queue) if self._stops else []
-            for job in turned_away:
+            rejected = list(self._queue) if self._stops else []
+            for job in rejected:
                 del self._queue[job]
             while self._idle:
                 self._idle.pop().release()
-        for job in turned_away:
+        for job in rejected:
             job.fail(errors.StoreClosed())
 
     def join(self, timeout_s: float | None = None) -> list[threading.Thread]:
-        """Wait for the threads of a pool that is shut. Return those that still work; nobody waits for them now."""
+        """Wait for the threads of a pool that is shut. Return those still busy; their callers get `StoreClosed`."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with self._mutex:
             threads = list(self._threads)
@@ -158,8 +158,8 @@ class WorkerPool:
         return [thread for thread in threads if thread.is_alive()]
 
     def forked(self) -> None:
-        """Begin anew in a child: the threads stayed with the parent."""
-        self._begin_anew()
+        """Reset in the child after a fork: the threads stayed in the parent."""
+        self._reset()
 
     def _start_thread(self, job: Job[Any]) -> None:
         # Daemons: the process may end while an encoder is at work.
@@ -167,7 +167,7 @@ class WorkerPool:
         self._threads.add(thread)
         try:
             thread.start()
-        except RuntimeError:  # No more threads. Those that are there will do it.
+        except RuntimeError:  # No more threads: the existing ones will do it.
             self._threads.discard(thread)
             if not self._threads:
                 del self._queue[job]
@@ -180,13 +180,13 @@ class WorkerPool:
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            job.run(partial(self._is_to_stop, job) if self._stops else None)
+            job.run(partial(self._must_stop, job) if self._stops else None)
             with self._mutex:
                 self._running.discard(job)
-            del job  # Nor its result: nothing is kept while waiting for the next.
+            del job  # Keep neither the job nor its result while waiting for the next.
 
     def _next(self) -> Job[Any] | None:
-        """Return the next job, or None when this thread is to end."""
+        """Return the next job, None if this thread has to end."""
         lingered = False
         while True:
             gate = threading.Lock()
@@ -208,7 +208,7 @@ class WorkerPool:
                     self._idle.remove(gate)
                     lingered = True
 
-    def _is_to_stop(self, job: Job[Any]) -> bool:
+    def _must_stop(self, job: Job[Any]) -> bool:
         return job.given_up or self._shut
 
 
@@ -226,32 +226,32 @@ class WorkerPools:
         shutdown.watch(self)
 
     async def write(self, work: Callable[[], Result]) -> Result:
-        """Do what appends to the log. It is never cut short."""
+        """Run work that appends to the log. It is never interrupted."""
         self._origin.require_here()
         return await self._writes.call(work)
 
     async def write_to_completion(self, work: Callable[[], Result]) -> Result:
-        """Do what appends to the log, and know the outcome: a cancellation meanwhile is raised when it is done."""
+        """Run work that appends to the log. A cancellation is raised only after it is done."""
         self._origin.require_here()
         return await self._writes.call_to_completion(work)
 
     async def read(self, work: Callable[[], Result]) -> Result:
-        """Do what reads, and calls no model."""
+        """Run work that reads and calls no model."""
         self._origin.require_here()
         return await self._reads.call(work)
 
     async def recall(self, work: Callable[[], Result]) -> Result:
-        """Do what may call a model."""
+        """Run work that may call a model."""
         self._origin.require_here()
         return await self._recalls.call(work)
 
     async def background(self, work: Callable[[], Result]) -> Result:
-        """Do what may take minutes."""
+        """Run work that may take minutes."""
         self._origin.require_here()
         return await self._background.call(work)
 
     async def startup(self, work: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
-        """Do what comes before all else. Where nobody waits for its result any more, it is undone."""
+        """Run work that comes before all other. If the caller stops waiting, the result is undone."""
         made: list[Result] = []
 
         def do() -> None:
@@ -264,25 +264,26 @@ class WorkerPools:
         try:
             await self._startup.call(do)
         except BaseException:
-            self._startup.put(Job(take_back))  # Behind the other, for there is one thread: it sees what that made.
+            self._startup.put(Job(take_back))  # There is one thread, so this runs after the work and sees its result.
             raise
         return made[0]
 
     async def close(self, last: Callable[[], None]) -> None:
-        """Take nothing more, wait for what was taken, then do `last`. A cancellation is raised after that.
+        """Accept no more work, wait for queued work, then run `last`. A cancellation is raised after that.
 
-        What stops is told to. After `CLOSE_TIMEOUT_S` it is abandoned: who waits for it gets `StoreClosed`.
+        Recalls and background work get a stop request. After `CLOSE_TIMEOUT_S` they are abandoned: their callers get
+        `StoreClosed`.
         """
         self._shut()
         await self._startup.call_to_completion(partial(self._finish, last))
 
     def forked(self) -> None:
-        """Leave everything to the parent."""
+        """Reset in the child after a fork: all work stayed in the parent."""
         for pool in (*self._all, self._startup):
             pool.forked()
 
     def end(self) -> None:
-        """Stop, or else interrupt what still runs: the process ends."""
+        """Stop all work at the exit of the process; interrupt threads that do not stop in time."""
         self._shut()
         if self._origin.is_here and (left := self._join(EXIT_TIMEOUT_S, EXIT_TIMEOUT_S)):
             for thread in left:

@@ -16,7 +16,7 @@ from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.ports import Progress
 
 ITEMS_PER_CALL: Final = 500
-"""As many events as the log reads at once."""
+"""The number of events that the log reads at once."""
 
 Item = TypeVar("Item")
 Of_co = TypeVar("Of_co", covariant=True)

@@ -1,4 +1,4 @@
-"""Fitting telemetry to the parts of a store, where it was asked for."""
+"""Connect telemetry to the parts of a store, if it was requested."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OK: Final = "ok"
 
 @contextmanager
 def timed(telemetry: Telemetry, name: str, seconds: str, **facts: str) -> Iterator[None]:
-    """Put a span around the block, and measure its time into `seconds` with how it ended."""
+    """Put a span around the block, and record its duration and outcome as `seconds`."""
     outcome, began = OK, perf_counter()
     try:
         with telemetry.span(name, facts):
@@ -50,7 +50,7 @@ def timed(telemetry: Telemetry, name: str, seconds: str, **facts: str) -> Iterat
 
 
 def recall_timer(telemetry: Telemetry) -> Timed:
-    """Return what measures a recall and each of its legs."""
+    """Return a timer for a recall and each of its legs."""
     if telemetry is NO_TELEMETRY:
         return untimed
     seconds = {"mnemolog.recall": RECALL_SECONDS, "mnemolog.recall.leg": LEG_SECONDS}
@@ -62,7 +62,7 @@ def recall_timer(telemetry: Telemetry) -> Timed:
 
 
 def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
-    """Measure every append of `log` from here on, and how many of them share a commit."""
+    """Measure every later append of `log`, and how many of them share a commit."""
 
     @contextmanager
     def measured() -> Iterator[None]:
@@ -83,9 +83,9 @@ def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
 
 
 def gauges_of(folder: Path, log: EventLog, projections: ProjectionSet) -> Gauges:
-    """Return what can be asked of a store at any time, cheaply. A part that cannot answer gives nothing.
+    """Return the gauges of a store, all cheap to read. A gauge that fails returns no value.
 
-    Of each value `log` tells the log's id: one program may have several stores.
+    The label `log` has the id of the log: one program may have several stores.
     """
     of = {"log": log.log_id}
 

@@ -1,4 +1,4 @@
-"""Log lines for programs that have no set-up of their own: plain or JSON. What is told is in docs/observability.md."""
+"""Log output for programs without a logging setup: plain or JSON. docs/observability.md lists the events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `event`, and the facts of the event by their names.
+    """One JSON object per line: `time`, `level`, `logger`, `event`, and the facts of the event by their names.
 
     For records of other libraries `event` is the message.
     """
@@ -34,10 +34,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(spec: str) -> None:
-    """Write what mnemolog tells to stderr, as `LEVEL` or `LEVEL:json` says. Raises `InvalidInput`."""
+    """Write mnemolog's log to stderr; `spec` is `LEVEL` or `LEVEL:json`. Raises `InvalidInput`."""
     level, _, form = spec.strip().lower().partition(":")
     if level not in LEVELS or form not in ("", "json"):
-        raise InvalidInput("log", f"{spec!r} is none of {', '.join(LEVELS)}, with ':json' behind it or without")
+        raise InvalidInput(
+            "log", f"{spec!r} is none of {', '.join(LEVELS)}; append ':json' to one of them for JSON lines"
+        )
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form else logging.Formatter(_PLAIN))
     logger = logging.getLogger(ROOT)

@@ -1,6 +1,6 @@
 """OpenTelemetry, for programs that have it: `pip install 'mnemolog[otel]'`.
 
-Meters and tracers are those of the program: where it has set up no SDK, OpenTelemetry's API does nothing.
+Meters and tracers are those of the program. Without a configured SDK, OpenTelemetry's API does nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = "mnemolog"
 
 
 class OpenTelemetry:
-    """Tells OpenTelemetry what a store measures: `MemoryStore.open(..., telemetry=OpenTelemetry())`.
+    """Sends the measurements of a store to OpenTelemetry: `MemoryStore.open(..., telemetry=OpenTelemetry())`.
 
     One may serve several stores. Without providers the program's global ones are used.
     """
@@ -44,20 +44,20 @@ class OpenTelemetry:
                 meter.create_observable_gauge(name, [self._asking(name)], item.unit, item.means)
 
     def measure(self, name: str, value: float, facts: Facts) -> None:
-        """Take a value."""
+        """Record a value."""
         self._take[name](value, facts)
 
     def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
-        """Return a span. An error is told by its class: its message may quote content."""
+        """Return a span. Of an error only the class is recorded: its message may quote content."""
         return _Span(self._tracer, name, facts)
 
     def watch(self, gauges: Gauges) -> None:
-        """Ask these too."""
+        """Observe these gauges."""
         with self._mutex:
             self._watched.append(gauges)
 
     def unwatch(self, gauges: Gauges) -> None:
-        """Ask these no more."""
+        """Stop observing these gauges."""
         with self._mutex:
             self._watched = [item for item in self._watched if item is not gauges]
 
@@ -71,7 +71,7 @@ class OpenTelemetry:
 
 
 class _Span:
-    """A current span that says of an error its class alone."""
+    """A current span that records only the class of an error."""
 
     def __init__(self, tracer: trace.Tracer, name: str, facts: Facts) -> None:
         self._context = tracer.start_as_current_span(

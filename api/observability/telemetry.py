@@ -1,7 +1,7 @@
-"""What a store measures, and the port through which it is told. `mnemolog.observability.otel` fits OpenTelemetry to it.
+"""The metrics and spans of a store, and the port for them. `mnemolog.observability.otel` implements it.
 
-Without telemetry nothing is wrapped and nothing is asked: an append goes the way it would go if this was not here.
-No content is told, and no label of an application: names of ours, numbers, and classes of errors.
+Without telemetry nothing is wrapped or read, so it costs an append nothing. Neither content nor labels of the
+application are sent: only mnemolog's own names, numbers, and classes of errors.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 Facts = Mapping[str, str]
 Observed = Iterable[tuple[float, Facts]]
-"""Values with what they are of."""
+"""Values with their labels."""
 Gauges = Mapping[str, Callable[[], Observed]]
-"""By name, what is asked for when somebody collects."""
+"""By name, functions that return the current values."""
 
 
 class Instrument(NamedTuple):
-    """One thing that is measured."""
+    """A metric."""
 
     kind: Literal["counter", "histogram", "gauge"]
     unit: str
@@ -53,18 +53,18 @@ SPANS: Final = ("mnemolog.append", "mnemolog.recall", "mnemolog.recall.leg", "mn
 
 
 class Telemetry(Protocol):
-    """Who is told what a store measures. Safe for many threads; must be quick, and never raise."""
+    """Receives the measurements of a store. Must be safe for many threads, quick, and never raise."""
 
     def measure(self, name: str, value: float, facts: Facts) -> None:
-        """Take a value of a counter or histogram of `INSTRUMENTS`."""
+        """Record a value of a counter or histogram of `INSTRUMENTS`."""
         ...
 
     def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
-        """Return a span of a trace, around what happens inside the block. Errors pass through."""
+        """Return a span of a trace for the block. Errors pass through."""
         ...
 
     def watch(self, gauges: Gauges) -> None:
-        """Ask these when somebody collects, until `unwatch`."""
+        """Read these gauges at each collection, until `unwatch`."""
         ...
 
     def unwatch(self, gauges: Gauges) -> None:
@@ -73,13 +73,13 @@ class Telemetry(Protocol):
 
 
 class NoTelemetry:
-    """Tells nobody."""
+    """Measures nothing."""
 
     def measure(self, name: str, value: float, facts: Facts) -> None:
         """Do nothing."""
 
     def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
-        """Return what does nothing."""
+        """Return a context manager that does nothing."""
         return nullcontext()
 
     def watch(self, gauges: Gauges) -> None:
