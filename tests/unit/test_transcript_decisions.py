@@ -164,7 +164,7 @@ def said_in(steps):
 
 
 def test_the_first_line_starts_its_session(log):
-    """In the folder that is worked in, unless somebody says another scope."""
+    """In the working folder, unless a scope is given."""
     new, say = Talk(log).ask("q1", folder="/home/ada/kettle")
     assert (new.reason, new.to, new.left, new.scope) == ("new", "s", None, "home/ada/kettle")
     assert isinstance(say, Say)
@@ -179,7 +179,7 @@ def test_a_line_that_goes_on_from_the_one_before_needs_no_look_at_the_log(talk):
 
 
 def test_what_is_in_the_log_stays_where_it_is(log, talk):
-    """Whoever begins anew decides nothing anew."""
+    """A second read from the beginning changes no decision."""
     again = Talk(log)
     assert said_in(again.ask("q1")) == ("s", ["q1"])
     assert again.log.of("s") == ["s"]
@@ -198,7 +198,7 @@ def test_an_answer_beside_another_one_is_no_rewind(talk):
 
 
 def test_a_line_that_goes_on_from_a_hidden_one_is_a_branch(log, talk):
-    """Of a name that is told by its first turn; the lines behind it follow."""
+    """Its name is derived from its first turn; later lines follow."""
     left = log.at("s", "a2")
     talk.ask("q3", follows="a1")
     branch, say = talk.answer("a3", follows="a2")
@@ -208,7 +208,7 @@ def test_a_line_that_goes_on_from_a_hidden_one_is_a_branch(log, talk):
 
 
 def test_a_line_that_is_written_once_more_is_there_already(talk):
-    """Wherever the copy says it goes on from."""
+    """Whatever line the copy names as its parent."""
     assert talk.answer("a1", follows="q1") == [AlreadyThere(1)]
 
 
@@ -244,7 +244,7 @@ def test_a_fork_edits_what_it_was_made_of_whoever_else_has_that(log, talk):
 
 
 def test_the_result_of_a_call_that_was_copied_is_behind_all_copies(log, talk):
-    """Calls that run side by side: the result of the first goes on from it, and the second call was copied as well."""
+    """Parallel calls: the result of the first continues it, and the second call was copied as well."""
     talk.answer("c1")
     talk.answer("c2")
     fork = Talk(log)
@@ -300,14 +300,14 @@ def test_who_works_for_another_is_started_below_it(log, talk):
 
 
 def test_lines_without_turns_lead_to_what_they_go_on_from(log, talk):
-    """An edit may go on from one of them."""
+    """An edit may continue one of them."""
     talk.line("h1", follows="a1")
     rewind, _ = talk.ask("q3", follows="h1")
     assert rewind.at == log.at("s", "a1")
 
 
 def test_in_doubt_it_goes_on(talk):
-    """From what nobody knows."""
+    """From an unknown line."""
     assert said_in(talk.ask("q3", follows="gone")) == ("s", ["q3"])
 
 

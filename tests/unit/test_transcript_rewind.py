@@ -18,7 +18,7 @@ from mnemolog.adapters.support.rewind_to_transcript import first_gone
         ("ABC", "ABX", "AB"),  # X was never recorded: it was interrupted, or a skill's.
         ("ABC", "XAB", "AB"),
         ("YYY", "YY", "YY"),  # Both begin together.
-        ("AYBY", "AY", "AY"),  # The longest run in common tells which Y.
+        ("AYBY", "AY", "AY"),  # The longest common run decides which Y.
         ("AYBY", "BY", "AYBY"),
         ("AYBY", "Y", "AYBY"),  # Nothing tells: the later one hides less.
         ("ABC", "XZ", "ABC"),  # Nothing in common, such as a summary: nothing is hidden.

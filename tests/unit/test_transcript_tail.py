@@ -1,4 +1,4 @@
-"""Files that somebody else is writing: what of them is a line, and whether they still are what was read."""
+"""Files that another program is writing: complete lines, and detecting a replaced file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_last_line_is_one_when_it_has_its_end_or_is_an_object(path, half):
 
 
 def test_a_line_that_is_too_long_has_no_text(path, monkeypatch):
-    """It is none before its end is there; those behind it are read."""
+    """It is incomplete before its end; lines after it are read."""
     monkeypatch.setattr(tail, "LINE_BYTES_MAX", 20)
     path.write_bytes(b"{}\n" + b"x" * 50)
     assert len(read(path)) == 1
@@ -48,7 +48,7 @@ def test_a_line_that_is_too_long_has_no_text(path, monkeypatch):
 
 
 def test_a_mark_tells_a_file_that_was_replaced_or_cut_off(path):
-    """Nobody can make one without the secret; what comes behind it does not count."""
+    """It cannot be computed without the secret; bytes after the offset do not count."""
     path.write_bytes(b"a" * 10_000)
     mark = mark_at(path, 10_000, b"secret")
     with path.open("ab") as file:

@@ -18,7 +18,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def encoder():
-    """A model that answers nobody as long as it is not set free."""
+    """A model that blocks until it is released."""
     encoder = StuckEncoder()
     yield encoder
     encoder.free.set()

@@ -25,7 +25,7 @@ def save(values, home) -> None:
 
 
 class StuckEncoder(HashEncoder):
-    """Does not answer while `free` is not set. `entered` says that somebody waits for it."""
+    """Blocks until `free` is set. `entered` is set when a caller waits for it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Hermes' real agent, with a model that repeats what it is told: `python -m tests.adapters.hermes.real_agent`.
+"""Hermes' real agent, with a model that repeats its input: `python -m tests.adapters.hermes.real_agent`.
 
 Prints as JSON the last message of each request that came to the model. Hermes' home is in HERMES_HOME.
 """

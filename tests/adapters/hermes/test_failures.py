@@ -47,7 +47,7 @@ def test_an_initialisation_that_failed_is_reported_and_tried_again_with_every_ho
 
 @pytest.mark.parametrize("error", [LogBusy(waited_s=5), LogWriteFailed("a failing disk")])
 def test_a_write_that_failed_is_tried_again_and_is_in_the_log_once(home, monkeypatch, error):
-    """Also one of which nobody knows whether it was written."""
+    """Also one whose outcome is unknown."""
     hermes = Hermes(home)
     hermes.begin("one")
     record_many, failing = MemoryStore.record_many, [True]
@@ -99,7 +99,7 @@ def test_the_outbox_is_bounded(home, monkeypatch):
 
 
 def test_a_fork_goes_on_with_a_store_of_its_own(home):
-    """The child of a process that had the store open: what it is told is recorded as well."""
+    """In the child of a process that had the store open, turns are recorded as well."""
     hermes = Hermes(home)
     hermes.begin("one")
     hermes.say("before", "the fork")

@@ -163,7 +163,7 @@ def command(*arguments):
 
 
 def test_the_command_installs_once_and_replaces_only_what_is_its_own(home):
-    """A dry run writes nothing, a second run nothing, `--force` over a changed file of ours alone."""
+    """A dry run and a second run write nothing; `--force` replaces only changed files of mnemolog."""
     plugin = home / "plugins" / "mnemolog"
     dry = json.loads(command("--dry-run", "--json").stdout)
     assert dry == {"folder": str(plugin), "files": dict.fromkeys(FILES, "written"), "dry_run": True}
@@ -189,7 +189,7 @@ def test_the_command_installs_once_and_replaces_only_what_is_its_own(home):
 
 
 def test_a_store_outside_of_its_home_is_backed_up_by_hermes_as_a_copy_that_restores(home, hermes, tmp_path):
-    """Made while the agent goes on. One inside is found by Hermes itself."""
+    """Made while the agent continues. Hermes finds a store inside its home without help."""
     install(home)
     (home / "config.yaml").write_text("memory:\n  provider: mnemolog\n")
     hermes.say("Where is the boat?", "In the harbour.")

@@ -17,7 +17,7 @@ SWITCHES = ("new", "resume", "branch", "compress into another", "compress in pla
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """Nobody waits for a model that is stuck: these tests are not about how long."""
+    """No test waits for a stuck model: these tests are not about timeouts."""
     monkeypatch.setattr(provider, "PATIENCE_S", 0.05)
 
 
@@ -71,7 +71,7 @@ def test_each_turn_is_recorded_once_under_its_own_session(hermes, encoder, how):
 @pytest.mark.parametrize("how", SWITCHES)
 @pytest.mark.parametrize("freed", ["before the switch", "after the switch", "never"])
 def test_the_first_prefetch_after_a_switch_holds_nothing_that_was_asked_for_before_it(hermes, encoder, how, freed):
-    """Whenever the late answer comes, it is handed to nobody, and the message that follows is answered by itself."""
+    """Whenever the late answer comes, it is dropped, and the next message gets a recall of its own."""
     hermes.say(*HARBOUR)
     assert encoder.entered.wait(60)
     if freed == "before the switch":
@@ -111,7 +111,7 @@ def test_what_stands_in_the_context_is_not_called_to_mind_until_it_is_compressed
 
 
 def test_what_the_last_turn_called_to_mind_is_handed_on_to_the_next_one(hermes, encoder):
-    """Of the same session: "and what else?" says nothing by itself."""
+    """In the same session: "and what else?" alone finds nothing."""
     hermes.say(*HARBOUR)
     hermes.new("two")
     encoder.free.set()
@@ -122,7 +122,7 @@ def test_what_the_last_turn_called_to_mind_is_handed_on_to_the_next_one(hermes, 
 
 @pytest.mark.parametrize("how", ["compress in place", "undo", "branch", "nothing"])
 def test_what_another_agent_does_to_the_session_breaks_the_stamp_as_well(hermes, encoder, how):
-    """A gateway may have two agents on one session: what one asked for before the other switched is nobody's."""
+    """A gateway may have two agents in one session: a prefetch from before a switch of the other is dropped."""
     hermes.say(*HARBOUR)
     hermes.new("two")
     other = type(hermes)(hermes.home, model=encoder)
@@ -138,7 +138,7 @@ def test_what_another_agent_does_to_the_session_breaks_the_stamp_as_well(hermes,
 
 
 def test_lineage_is_what_hermes_has_made(hermes):
-    """A new session begins empty; a branch and a compression go on; both ends are open or ended as they are there."""
+    """A new session begins empty; a branch and a compression continue; old sessions are open or ended as in Hermes."""
     hermes.say(*HARBOUR)
     hermes.branch("branch")
     hermes.compress("short")
@@ -197,7 +197,7 @@ def test_an_undo_hides_what_the_transcript_has_no_more(hermes, turns):
 
 @pytest.mark.parametrize("how", ["branch", "compress into another", "compress in place"])
 def test_an_undo_is_settled_by_the_session_that_goes_on(hermes, how):
-    """The doubt goes along, and so does what it is about."""
+    """A pending undo is inherited, with the turns in question."""
     hermes.say(*HARBOUR)
     hermes.say(*DOG)
     hermes.undo()

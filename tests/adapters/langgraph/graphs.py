@@ -19,7 +19,7 @@ class Talk(TypedDict):
 
 
 def talk(saver: Any) -> Any:
-    """Answers what it is told, and lets go of its oldest message now and then."""
+    """Repeats its input, and drops its oldest message now and then."""
 
     def answer(state: Talk) -> dict[str, Any]:
         said = state["messages"][-1]

@@ -19,7 +19,7 @@ def test_links_of_the_page_lead_to_files():
 
 
 def test_the_example_runs(capsys):
-    """It is stopped, closed, opened again and goes on."""
+    """It is stopped, closed and opened again, and continues."""
     run_example("langgraph_agent.py")
     assert capsys.readouterr().out.splitlines() == [
         "asked: What do you like?",

@@ -26,7 +26,7 @@ def acknowledged(lines, put, wrote):
 
 
 def test_processes_on_one_thread_each_see_their_own_line_whole(folder):
-    """What one puts is never told by what another one has, and nothing is lost."""
+    """A value of one process is never a delta against one of another, and nothing is lost."""
     with MemoryStore.open(folder, model=None) as store, MnemologSaver(store) as saver:
         saver.put(at("t"), checkpoint(0, {"name": ["root"], "shared": "x" * 200}), {}, {"name": 0, "shared": 0})
         children = [child("put_some", folder, name, CHECKPOINTS) for name in "abc"[:PROCESSES]]
@@ -45,7 +45,7 @@ def test_processes_on_one_thread_each_see_their_own_line_whole(folder):
 
 
 def test_a_killed_process_loses_nothing_that_was_acknowledged(folder, rng):
-    """Neither the checkpoint between `put` and `put_writes`, nor what it is told by; the next one goes on from it."""
+    """Neither the checkpoint between `put` and `put_writes`, nor its base, is lost; the next one continues from it."""
     put, wrote = {0}, set()
     for _ in range(KILLS):
         with child("put_for_ever", folder) as started:

@@ -56,7 +56,7 @@ def test_the_positions_of_a_namespace_are_those_of_its_values(items):
 
 
 def test_items_are_there_when_the_store_is_opened_again_and_when_the_tables_are_gone(folder, encoder):
-    """They are in the log; the tables are a reading of it."""
+    """They are in the log; the tables are derived from it."""
     with MemoryStore.open(folder, model=encoder, background=False) as store, MnemologStore(store) as items:
         items.put(USER, "likes", TEA)
         items.put(USER, "eats", CAKE, ttl=5)
@@ -134,7 +134,7 @@ def test_a_search_without_a_query_gives_pages_newest_first(items):
 
 
 def test_a_search_with_a_query_ranks_by_the_model_of_the_store(items, encoder):
-    """Each text is embedded once, whatever is asked how often; an item that is not indexed comes last."""
+    """Each text is embedded once, no matter how many queries follow; an item that is not indexed comes last."""
     items.put(USER, "tea", TEA)
     items.put(USER, "cake", CAKE)
     items.put(USER, "hidden", RAIN, index=False)

@@ -131,7 +131,7 @@ def test_a_server_that_could_open_nothing_fails_when_its_client_has_gone(folder)
 
 
 def test_what_nobody_foresaw_is_in_the_log_and_an_error_of_the_call(folder, caplog):
-    """With its traceback, and the service goes on: the next call tries again."""
+    """With its traceback, and the service continues: the next call tries again."""
     planted = [OSError("planted"), OSError("planted")]
 
     def prepare():

@@ -171,7 +171,7 @@ def test_no_argument_however_odd_is_more_than_refused(folder):
 
 
 def test_a_failure_that_nobody_foresaw_ends_no_service(folder, monkeypatch, caplog):
-    """The client is told, the log of the server has the traceback, the next call is answered."""
+    """The client gets an error, the log of the server has the traceback, the next call is answered."""
 
     async def main():
         async with in_process(folder) as (client, store):
@@ -272,7 +272,7 @@ def test_sessions_are_resources_now_and_as_of_a_position(folder, mode):
 
 
 class SlowToLoad(HashEncoder):
-    """A model that is not ready before it is told to be: it does not even say its dimension."""
+    """A model that is not ready before it is released: not even its dimension is known."""
 
     def __init__(self):
         super().__init__()
@@ -285,7 +285,7 @@ class SlowToLoad(HashEncoder):
 
 
 def test_until_the_model_is_loaded_words_are_looked_for_and_the_answer_says_so(folder):
-    """And no longer than that; pages that were begun without it go on without it."""
+    """And no longer than that; pages that started without it continue without it."""
     model = SlowToLoad()
 
     async def main():

@@ -108,7 +108,7 @@ def recording_client(where, session, *, acknowledged):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_client_that_is_killed_has_lost_nothing_that_it_was_told_and_hinders_nobody(folder, transport):
-    """One dies in the middle while another goes on; then a third goes on in the session of the dead one."""
+    """One dies in the middle while another continues; then a third continues the session of the dead one."""
 
     async def others(connect, where):
         async with connect() as client:
@@ -170,7 +170,7 @@ def post(url, **headers):
 
 
 def test_http_lets_in_who_names_it_by_an_address_of_this_machine_and_no_web_page(folder):
-    """A name that was bound to this machine by somebody else's name server is refused, and so is every origin."""
+    """A name that a foreign name server resolves to this machine is refused, and so is every origin."""
     with http_server(folder) as (url, _):
         port = url.rpartition(":")[2].partition("/")[0]
         assert post(url) == 200
@@ -212,7 +212,7 @@ def ran(*arguments):
 
 
 def test_http_beyond_this_machine_wants_a_token(folder):
-    """Said before anything is opened; the same for one that is quickly guessed and an address that cannot be had."""
+    """Reported before anything is opened, as are a weak token and an address that is not available."""
     for options in (["--host", "0.0.0.0"], ["--token", "secret"]):
         refused = ran(*command(folder, "--http", *options))
         assert refused.returncode == 1
@@ -234,7 +234,7 @@ def test_loopback_needs_no_token(host):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "", "localhost.example.org", "127.0.0.1.example.org"])
 def test_any_other_address_needs_one(host):
-    """What cannot be told from its name is taken for the world."""
+    """A name that is not known to be loopback counts as public."""
     with pytest.raises(InvalidInput, match="so a token is needed"):
         BindConfig(host=host).check()
     BindConfig(host=host, token=TOKEN).check()

@@ -1,4 +1,4 @@
-"""Agents with the SDK's scripted model, which says what it is told to and keeps what it was asked."""
+"""Agents with the SDK's scripted model, which gives scripted answers and keeps its inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def agent(*steps, **how):
 
 
 def echo(name="Echo"):
-    """An agent that tells how many items it was asked with, and the last of them."""
+    """An agent that answers with the number of its input items, and the last of them."""
 
     def respond(call):
         return answers(f"{len(call.input)}: {call.input[-1].get('content') or call.input[-1].get('output')}", id(call))

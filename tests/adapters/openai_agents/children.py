@@ -1,6 +1,6 @@
 """What child processes of the tests do: `python -m tests.adapters.openai_agents.children FOLDER NAME RUNS`.
 
-It is told when to begin, so that several are ready at the same time.
+It waits for a signal to start, so that several are ready at the same time.
 """
 
 from __future__ import annotations

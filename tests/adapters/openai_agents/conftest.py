@@ -1,4 +1,4 @@
-"""What the tests of the adapter share: sessions of the SDK's own and of ours, made alike."""
+"""What the tests of the adapter share: sessions of the SDK and of mnemolog, created in the same way."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_an_item_comes_back_exactly(name, place, run):
 
 
 def test_items_come_in_the_order_in_which_they_were_put(session, run):
-    """Within a call and from call to call; what is put twice is there twice."""
+    """Within a call and from call to call; an item that is added twice is returned twice."""
     run(session.add_items(list(ITEMS.values())[:16]))
     for number in range(5):
         run(session.add_items(numbered([number, number])))
@@ -321,7 +321,7 @@ def test_the_sdk_can_encrypt_on_top_of_it(session, run):
 
 
 class Compactor:
-    """Answers `responses.compact` as OpenAI does, from what it is told to."""
+    """Answers `responses.compact` as OpenAI does, with scripted output."""
 
     def __init__(self, output=None, error=None):
         self.responses, self.asked = self, []

@@ -56,7 +56,7 @@ def text_of(item):
 
 
 def test_processes_on_one_session_lose_nothing_to_one_another(folder, child):
-    """What each of them puts is there once, those of a run in their order; what they pop is popped once."""
+    """Every added item exists once, those of a run in their order; every item is popped once."""
     with MemoryStore.open(folder, model=None) as store:
         children = [child(name, RUNS) for name in "ab"]
         for started in children:
@@ -76,7 +76,7 @@ def test_processes_on_one_session_lose_nothing_to_one_another(folder, child):
 
 
 def test_a_killed_process_loses_nothing_that_was_done(folder, child, rng):
-    """The next one goes on from there; of the run it was killed in there is a beginning, step by step."""
+    """The next one continues from there; of the killed run the first steps remain."""
     started = child("a", 1_000)
     begin(started)
     told = list(itertools.islice(started.stdout, rng.randrange(1, 20)))

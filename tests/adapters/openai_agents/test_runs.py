@@ -1,4 +1,4 @@
-"""The SDK's runner on both sessions: what it puts, what the model is asked with, and what is there after trouble."""
+"""The SDK's runner on both sessions: added items, inputs of the model, and the state after failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kinds(items):
 
 
 def test_a_conversation_goes_on_where_it_was(place, runs, run):
-    """In another object, after everything was closed: the model is asked with all that was said."""
+    """In another object, after everything was closed: the model gets the whole conversation."""
     run(runs(agent(answers("hello")), "Hi.", session=place.session()))
     place.reopen()
     second = agent(answers("Lisbon"))
@@ -131,7 +131,7 @@ def test_a_run_that_waits_for_approval_goes_on_after_a_restart(approved, place, 
 
 
 def test_after_a_model_that_fails_the_question_is_there(place, runs, run):
-    """And the next run goes on from it."""
+    """And the next run continues from it."""
     session = place.session()
     with pytest.raises(ConnectionError):
         run(runs(agent(ConnectionError("lost")), "Hi.", session=session))
@@ -160,7 +160,7 @@ def test_what_a_guardrail_stops_is_kept_as_the_sdk_keeps_it(folder, runs, run):
 
 
 def test_a_run_that_is_cancelled_leaves_whole_steps(place, run):
-    """What was put stays, in order, and the session goes on."""
+    """Added items stay, in order, and the session continues."""
 
     async def cancelled():
         session = place.session()

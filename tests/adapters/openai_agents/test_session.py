@@ -81,7 +81,7 @@ def test_a_text_beyond_what_a_turn_holds_is_found_by_its_first_mebibyte(ours, ru
 
 
 def test_the_session_is_one_of_the_store(ours, run):
-    """With scope and agent, from its first item on; what is there already stays as it is."""
+    """With scope and agent, from its first item on; an existing session does not change."""
     session = ours.session("alice", scope="acme/alice", agent="helper")
     run(session.add_items([]))
     run(session.clear_session())
@@ -114,7 +114,7 @@ def test_what_is_popped_or_cleared_is_hidden_and_stays_in_the_log(ours, run):
 
 
 def test_going_back_in_the_store_goes_back_in_the_session(ours, run):
-    """A rewind, a checkpoint, a branch: the agent goes on from there."""
+    """A rewind, a checkpoint, a branch: the agent continues from there."""
     session = ours.session()
     run(session.add_items(numbered(range(3))))
     handle = ours.store.session("s")
@@ -136,7 +136,7 @@ def test_going_back_in_the_store_goes_back_in_the_session(ours, run):
 
 
 def test_what_others_have_recorded_is_there_as_messages(ours, run):
-    """What a tool said is told by the one who has least to say: as an answer."""
+    """The output of a tool becomes a message of the assistant, the role with the least authority."""
     handle = ours.store.start_session("s", session_id="s", agent="somebody")
     for role in ("user", "assistant", "system", "tool"):
         handle.record(role, f"of {role}")
@@ -245,7 +245,7 @@ def test_a_session_can_have_a_store_of_its_own(folder, run):
 
 
 def test_a_compaction_is_one_append(ours, run):
-    """Whoever is killed in it leaves the old history or the new one, and a reader sees one of them."""
+    """A killed process leaves the old history or the new one, and a reader sees one of them."""
     session = ours.session()
     compacting = OpenAIResponsesCompactionSession("s", session, client=Compactor([ITEMS["compaction"]]))
     run(compacting.add_items(numbered(range(20))))

@@ -106,7 +106,7 @@ def test_what_cannot_be_watched_is_said_at_once(memory, projects):
 
 
 def test_without_its_extra_it_says_which_one(memory, projects, monkeypatch):
-    """Only to be told of changes takes it."""
+    """Only notifications of changes need it."""
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with Watcher(memory, [projects]) as watcher, pytest.raises(ExtraMissing, match=r"mnemolog\[watch\]"):
         watcher.follow(print)
@@ -150,7 +150,7 @@ def test_once_is_for_cron(folder, projects):
 
 
 def waited_for_a_cpu(pid):
-    """Seconds that a process' main thread was ready to run and others ran (Linux); 0 where nobody tells."""
+    """Seconds that the main thread of a process was ready but other threads ran (Linux); 0 if not reported."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

@@ -57,7 +57,7 @@ def test_only_what_is_new_is_read(talk, read, said):
 
 
 def test_what_was_edited_is_hidden(talk, memory, read, read_anew, said):
-    """A question that goes on from an earlier line takes back the one that stood there, in place."""
+    """A question that continues an earlier line replaces the one that followed it, in the same session."""
     read()
     talk.say("Leave it open.", after=talk.answered[0])
     talk.answer("As you like.")
@@ -70,7 +70,7 @@ def test_what_was_edited_is_hidden(talk, memory, read, read_anew, said):
 
 
 def test_parallel_tool_calls_are_no_edits(talk, read, said):
-    """Results go on from the line of their call, and the answer from one of them."""
+    """Results continue the line of their call, and the answer continues one of them."""
     first = talk.call("Bash", "t1")
     second = talk.call("Read", "t2")
     talk.result("one", "t1", after=first)
@@ -82,7 +82,7 @@ def test_parallel_tool_calls_are_no_edits(talk, read, said):
 
 
 def test_what_goes_on_from_a_hidden_line_is_a_branch(talk, memory, read, read_anew, said):
-    """Another window has the session open and goes on where it was."""
+    """Another window has the session open and continues where it was."""
     read()
     talk.say("Leave it open.", after=talk.answered[0])
     left = talk.last
@@ -99,7 +99,7 @@ def test_what_goes_on_from_a_hidden_line_is_a_branch(talk, memory, read, read_an
 
 
 def test_a_compaction_is_a_switch_in_place(talk, memory, read, read_anew, said):
-    """The summary is no turn; the session goes on."""
+    """The summary is not a turn; the session continues."""
     talk.compact()
     talk.say("And now?")
     assert read().switches == {"new": 1, "compress": 1}
@@ -111,7 +111,7 @@ def test_a_compaction_is_a_switch_in_place(talk, memory, read, read_anew, said):
 
 
 def test_history_that_is_written_once_more_counts_once(talk, read, said):
-    """A second compaction copies what stood before the first, and lets its own boundary go on from a copy."""
+    """A second compaction copies the lines before the first, and its own boundary continues a copy."""
     talk.compact()
     talk.say("And now?")
     talk.answer("Tea.")
@@ -129,7 +129,7 @@ def test_history_that_is_written_once_more_counts_once(talk, read, said):
 @pytest.mark.parametrize("compacts", [True, False])
 @pytest.mark.parametrize("between", [True, False])
 def test_an_edit_right_behind_such_copies_is_one(talk, read, read_anew, said, copied, compacts, between):
-    """It goes on from a line that stands twice, the second time right before it; also where no turn came between."""
+    """It continues a line that exists twice, the second time right before it; also with no turn in between."""
     if compacts:
         talk.compact()
     if between:
@@ -177,7 +177,7 @@ def test_a_fork_that_compacts_copies_nothing_again(talk, projects, read, said):
 def test_copies_that_a_fork_writes_once_more_move_nothing(
     talk, projects, read, read_anew, said, copied, compacts, between
 ):
-    """What it goes on with, or edits then, goes on from where it was, not from the old session's turns."""
+    """Its next turns and edits continue its own line, not the old session's turns."""
     read()
     fork = talk.fork(projects, B, upto=talk.answered[0])
     fork.say("Is it broken?")
@@ -200,7 +200,7 @@ def test_copies_that_a_fork_writes_once_more_move_nothing(
 
 
 def test_a_compaction_that_a_fork_has_copied_is_not_its_own(talk, projects, read, said):
-    """Written once more, with a question of the old session behind it: what the fork asks then goes on from its own."""
+    """Repeated, with a question of the old session after it: the fork's next question continues its own line."""
     talk.compact()
     talk.say("And now?")
     asked = talk.last
@@ -218,7 +218,7 @@ def test_a_compaction_that_a_fork_has_copied_is_not_its_own(talk, projects, read
 
 
 def test_a_compaction_into_a_new_file_ends_the_old_session(talk, projects, memory, read, read_anew, said):
-    """Its first lines carry the old session's id; the new one goes on from the end of it."""
+    """Its first lines have the old session's id; the new session continues from its end."""
     read()
     new = Claude(projects, A, file=B)
     new.put(*talk.rows[-2:])
@@ -241,7 +241,7 @@ def test_a_compaction_into_a_new_file_ends_the_old_session(talk, projects, memor
 
 
 def test_a_compaction_into_a_new_file_under_its_own_id(talk, projects, memory, read, said):
-    """The boundary alone says what it goes on from."""
+    """Only the boundary names the line that it continues."""
     read()
     new = Claude(projects, B)
     new.last = talk.last
@@ -278,7 +278,7 @@ def test_an_older_sidechain_lies_between_the_lines_of_its_user(talk, memory, rea
 
 
 def test_a_session_that_had_ended_goes_on(talk, memory, read, said):
-    """Somebody has ended it in the store; the agent does not know."""
+    """It was ended in the store; the agent does not know."""
     read()
     memory.session(A).end()
     talk.say("One more thing.")

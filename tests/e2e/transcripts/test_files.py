@@ -40,7 +40,7 @@ def test_a_half_written_line_waits_for_its_end(projects, read, said):
 
 
 def test_a_last_line_that_is_whole_needs_no_end(projects, read, said):
-    """JSON is whole when its last bracket is there."""
+    """JSON is complete with its last bracket."""
     talk = Claude(projects, A)
     talk.say("Hello.")
     talk.path.write_text(talk.path.read_text().rstrip("\n"))
@@ -52,7 +52,7 @@ def test_a_last_line_that_is_whole_needs_no_end(projects, read, said):
 
 
 def test_a_bad_line_is_named_and_passed_over(projects, read, said):
-    """No JSON, no object, a time that is none."""
+    """Not JSON, not an object, an invalid time."""
     talk = Claude(projects, A)
     talk.say("Hello.")
     talk.put("{oops", "[]", "")
@@ -88,7 +88,7 @@ def test_the_rest_of_the_store_does_not_mind(projects, memory, read):
 
 
 def test_a_file_that_was_cut_off_or_replaced_is_read_anew(projects, memory, read, said):
-    """What is new in it is told by its keys."""
+    """Keys show what is new in it."""
     talk = Claude(projects, A)
     for number in range(5):
         talk.say(f"question {number}")
@@ -117,7 +117,7 @@ def test_a_file_that_vanishes_is_fine(projects, memory, read, monkeypatch):
 
 
 def test_other_files_are_passed_over_unless_they_are_asked_for(projects, memory, read, said):
-    """A plain file of turns is one where somebody says so; keys that are made count on."""
+    """A plain file of turns has to be named as one; generated keys continue their numbering."""
     plain = Transcript(projects / "chat.jsonl")
     plain.put({"role": "user", "text": "Hello."}, {"role": "assistant", "text": "Hello."})
     assert read().lines == 0
@@ -154,7 +154,7 @@ def test_what_names_no_format_or_scope_is_said_at_once(memory):
 
 
 def test_one_process_reads_at_a_time(folder, projects, memory):
-    """The other waits for it, and ends at once where it is told to."""
+    """The other waits for it, and ends at once when `stop` is set."""
     Claude(projects, A).say("Hello.")
     with (
         MemoryStore.open(folder, model=None, background=False) as store,
@@ -222,7 +222,7 @@ def test_what_is_killed_loses_and_doubles_nothing(folder, projects, rollouts, rn
             talk.compact()
             rollout.compact()
     script = Path(__file__).with_name("dying.py")
-    for _ in range(4):  # Two at a time: what one was doing the other goes on with.
+    for _ in range(4):  # Two at a time: one continues the work of the other.
         steps = [str(rng.randrange(1, 50)) for _ in range(2)]
         dying = [subprocess.Popen([sys.executable, script, folder, projects, rollouts, step]) for step in steps]
         ends = [child.wait(timeout=60) for child in dying]

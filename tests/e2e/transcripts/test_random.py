@@ -1,4 +1,4 @@
-"""Random conversations of both agents, read at random moments, against a model: what each session has come to."""
+"""Random conversations of both agents, read at random moments, compared with a model of each session's state."""
 
 from __future__ import annotations
 

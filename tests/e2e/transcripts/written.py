@@ -31,7 +31,7 @@ class Transcript:
 
 
 class Claude(Transcript):
-    """A session of Claude Code. `say` and `answer` go on from the last line, or from the one `after` names."""
+    """A session of Claude Code. `say` and `answer` continue the last line, or the one in `after`."""
 
     cwd = "/home/ada/kettle"
 
