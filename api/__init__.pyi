@@ -35,7 +35,7 @@ from .projections.recall.answer import Hit, Recall
 from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Ticket
 from .projections.recall.weights import Weights
 from .projections.registry.results import RebuildReport
-from .results import CheckpointAt, NewTurn, NoteAt, TaskAt
+from .results import Checkpoint, NewTurn, Note, Task
 from .session import Session, SessionAt
 from .store import MemoryStore
 
@@ -46,7 +46,7 @@ __all__ = [
     "AsyncSessionAt",
     "AsyncTicket",
     "BackupReport",
-    "CheckpointAt",
+    "Checkpoint",
     "DuplicateKey",
     "ForgetReport",
     "Head",
@@ -61,7 +61,7 @@ __all__ = [
     "ModelUnavailable",
     "NewTurn",
     "NotAStore",
-    "NoteAt",
+    "Note",
     "PrefetchReason",
     "PrefetchResult",
     "RebuildReport",
@@ -76,7 +76,7 @@ __all__ = [
     "StoreClosed",
     "StoreNotFound",
     "SwitchReason",
-    "TaskAt",
+    "Task",
     "Ticket",
     "Turn",
     "UnknownSession",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -12,7 +12,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
 from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
-from mnemolog.domain.state import Checkpoint, Note, Task
+from mnemolog.domain.state import CheckpointState, NoteState, TaskState
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The turn in your own format, stored byte for byte (read with `mnemolog.adapters.support.store_access`)."""
 
 
-class ModelAt(msgspec.Struct, frozen=True, kw_only=True):
+class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model that has vectors on disk or was activated at some time."""
 
     name: str
@@ -79,7 +79,7 @@ class ModelDrop(msgspec.Struct, frozen=True, kw_only=True):
     """Texts in the embedding cache. 0 with `keep_embeddings`: adding the model again then needs no model calls."""
 
 
-class TaskAt(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The task a session works on."""
 
     description: str
@@ -90,15 +90,32 @@ class TaskAt(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     changed_at: datetime
 
+    @classmethod
+    def of(cls, state: TaskState) -> Self:
+        """Return the task of a session's state."""
+        return cls(
+            description=state.description,
+            step=state.step,
+            total=state.total,
+            percent=state.percent,
+            status=state.status,
+            changed_at=to_datetime(state.changed_at),
+        )
 
-class NoteAt(msgspec.Struct, frozen=True, kw_only=True):
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A note with the time it was added."""
 
     text: str
     added_at: datetime
 
+    @classmethod
+    def of(cls, state: NoteState) -> Self:
+        """Return a note of a session's state."""
+        return cls(text=state.text, added_at=to_datetime(state.added_at))
 
-class CheckpointAt(msgspec.Struct, frozen=True, kw_only=True):
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A named point in the history of a session."""
 
     id: str
@@ -109,6 +126,18 @@ class CheckpointAt(msgspec.Struct, frozen=True, kw_only=True):
     position: Position
     """Log position of the checkpoint, for `Session.at`."""
     created_at: datetime
+
+    @classmethod
+    def of(cls, state: CheckpointState) -> Self:
+        """Return a checkpoint of a session's state."""
+        return cls(
+            id=state.id,
+            session=state.session,
+            name=state.name,
+            description=state.description,
+            position=state.position,
+            created_at=to_datetime(state.created_at),
+        )
 
 
 class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,41 +193,12 @@ class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
 class RestorePreview(msgspec.Struct, frozen=True, kw_only=True):
     """What a restore would change now."""
 
-    checkpoint: CheckpointAt
+    checkpoint: Checkpoint
     values: tuple[ValueChange, ...]
     task_changes: bool
-    task_before: TaskAt | None
-    task_after: TaskAt | None
-    notes_removed: tuple[NoteAt, ...]
-    notes_added: tuple[NoteAt, ...]
+    task_before: Task | None
+    task_after: Task | None
+    notes_removed: tuple[Note, ...]
+    notes_added: tuple[Note, ...]
     """Notes that are restored."""
     turns_hidden: int
-
-
-def task_at(task: Task) -> TaskAt:
-    """Return the result type of a task."""
-    return TaskAt(
-        description=task.description,
-        step=task.step,
-        total=task.total,
-        percent=task.percent,
-        status=task.status,
-        changed_at=to_datetime(task.changed_at),
-    )
-
-
-def note_at(note: Note) -> NoteAt:
-    """Return the result type of a note."""
-    return NoteAt(text=note.text, added_at=to_datetime(note.added_at))
-
-
-def checkpoint_at(checkpoint: Checkpoint) -> CheckpointAt:
-    """Return the result type of a checkpoint."""
-    return CheckpointAt(
-        id=checkpoint.id,
-        session=checkpoint.session,
-        name=checkpoint.name,
-        description=checkpoint.description,
-        position=checkpoint.position,
-        created_at=to_datetime(checkpoint.created_at),
-    )

@@ -21,7 +21,7 @@ from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import Recalls
-from mnemolog.results import CheckpointAt, RestorePreview
+from mnemolog.results import Checkpoint, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
 
@@ -173,7 +173,7 @@ class Session(WorkingMemory):
         return previews.restore_preview(self._sessions.preview_restore(self.id, checkpoint), now=self._now())
 
     def branch(
-        self, to: str | None = None, *, at: CheckpointAt | int | str | None = None, name: str | None = None
+        self, to: str | None = None, *, at: Checkpoint | int | str | None = None, name: str | None = None
     ) -> Session:
         """Start a session that continues from here, or from a checkpoint or log position of this one.
 
@@ -181,7 +181,7 @@ class Session(WorkingMemory):
         changed, and the agent stays in it: `MemoryStore.switch(reason="branch")` also moves the agent. `to` is the
         new session's id, random by default; `at` is a position, or a checkpoint, its id or its name.
         """
-        position = at.position if isinstance(at, CheckpointAt) else at
+        position = at.position if isinstance(at, Checkpoint) else at
         made = self._sessions.branch(self.id, to, at=position, name=name)
         return Session(self._sessions, self._projections, self._recalls, self._prefetcher, made.to, made.started)
 

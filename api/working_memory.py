@@ -15,7 +15,7 @@ from mnemolog.domain.lineage import lineage
 from mnemolog.domain.position import Micros
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
 from mnemolog.domain.values import MISSING, checked_value_key, value_at
-from mnemolog.results import CheckpointAt, MemoryStats, NoteAt, TaskAt, checkpoint_at, note_at, task_at
+from mnemolog.results import Checkpoint, MemoryStats, Note, Task
 
 
 class MemoryView(ABC):
@@ -52,25 +52,25 @@ class MemoryView(ABC):
         """Return copies of all values, by key."""
         return values.all_values(self._state(), self._now())
 
-    def task(self) -> TaskAt | None:
+    def task(self) -> Task | None:
         """Return the task the session works on; None before `set_task`."""
         found = self._state().task
-        return None if found is None else task_at(found)
+        return None if found is None else Task.of(found)
 
     @overload
     def notes(self, *, with_times: Literal[False] = False) -> list[str]: ...
 
     @overload
-    def notes(self, *, with_times: Literal[True]) -> list[NoteAt]: ...
+    def notes(self, *, with_times: Literal[True]) -> list[Note]: ...
 
-    def notes(self, *, with_times: bool = False) -> list[str] | list[NoteAt]:
+    def notes(self, *, with_times: bool = False) -> list[str] | list[Note]:
         """Return the notes, oldest first; with `with_times` also when each was added."""
         found = notes.notes(self._state())
-        return [note_at(note) for note in found] if with_times else [note.text for note in found]
+        return [Note.of(note) for note in found] if with_times else [note.text for note in found]
 
-    def checkpoints(self) -> list[CheckpointAt]:
+    def checkpoints(self) -> list[Checkpoint]:
         """Return the checkpoints, including inherited ones, oldest first."""
-        return [checkpoint_at(found) for found in checkpoints.checkpoints(self._state())]
+        return [Checkpoint.of(found) for found in checkpoints.checkpoints(self._state())]
 
     def lineage(self) -> list[str]:
         """Return the ids of the session's ancestors, root first, then its own."""
@@ -142,7 +142,7 @@ class WorkingMemory(MemoryView):
         total: int | None = None,
         percent: float | None = None,
         status: str = "active",
-    ) -> TaskAt:
+    ) -> Task:
         """Set the task the session works on, replacing the last. `step` is at most `total`, `percent` 0 to 100."""
         return self._task_after(
             self._decide(
@@ -159,7 +159,7 @@ class WorkingMemory(MemoryView):
         total: int | None = None,
         percent: float | None = None,
         status: str | None = None,
-    ) -> TaskAt:
+    ) -> Task:
         """Change the given fields of the task; the others keep their value. Raises `NoTask`."""
         return self._task_after(
             self._decide(
@@ -177,7 +177,7 @@ class WorkingMemory(MemoryView):
         """Empty the scratchpad."""
         self._decide(lambda state, _: notes.clear_notes(self.id, state))
 
-    def checkpoint(self, name: str, description: str = "") -> CheckpointAt:
+    def checkpoint(self, name: str, description: str = "") -> Checkpoint:
         """Save this state under a name, for `restore`. Costs one small event, however much memory holds.
 
         Raises `CheckpointExists` if the session has a checkpoint of that name.
@@ -193,11 +193,11 @@ class WorkingMemory(MemoryView):
             )
         )[-1]
         assert isinstance(created.event, CheckpointCreated)
-        return checkpoint_at(
+        return Checkpoint.of(
             checkpoint_of(created.event, session=self.id, position=created.position, created_at=created.recorded_at)
         )
 
-    def restore(self, checkpoint: str) -> CheckpointAt:
+    def restore(self, checkpoint: str) -> Checkpoint:
         """Restore values, task and notes from a checkpoint, given by id or name, in one event.
 
         Values that have expired since stay expired. All checkpoints are kept, later ones too. Turns after the
@@ -205,12 +205,12 @@ class WorkingMemory(MemoryView):
         """
         # Fold and keep the state before taking the write lock: under the lock it is then only looked up.
         self._state()
-        found: list[CheckpointAt] = []
+        found: list[Checkpoint] = []
 
         def decision(state: SessionState | None, _: Micros) -> list[Event]:
             events = checkpoints.restore_checkpoint(self.id, state, checkpoint)
             if state is not None:
-                found.append(checkpoint_at(checkpoints.find_checkpoint(state, checkpoint)))
+                found.append(Checkpoint.of(checkpoints.find_checkpoint(state, checkpoint)))
             return events
 
         self._decide(decision)
@@ -220,9 +220,9 @@ class WorkingMemory(MemoryView):
         """Delete a checkpoint, given by id or name. Raises `UnknownCheckpoint`."""
         self._decide(lambda state, _: checkpoints.delete_checkpoint(self.id, state, checkpoint))
 
-    def _task_after(self, recorded: list[RecordedEvent]) -> TaskAt:
+    def _task_after(self, recorded: list[RecordedEvent]) -> Task:
         if recorded and isinstance(recorded[-1].event, TaskChanged):
-            return task_at(task_of(recorded[-1].event, changed_at=recorded[-1].recorded_at))
+            return Task.of(task_of(recorded[-1].event, changed_at=recorded[-1].recorded_at))
         found = self.task()  # Nothing changed.
         assert found is not None
         return found

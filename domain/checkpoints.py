@@ -18,7 +18,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.session import opened
-from mnemolog.domain.state import Checkpoint, SessionState
+from mnemolog.domain.state import CheckpointState, SessionState
 
 
 def create_checkpoint(
@@ -63,7 +63,7 @@ def restore_checkpoint(session_id: str, state: SessionState | None, checkpoint: 
     return [CheckpointRestored(id=found.id, position=found.position)]
 
 
-def find_checkpoint(state: SessionState, checkpoint: str) -> Checkpoint:
+def find_checkpoint(state: SessionState, checkpoint: str) -> CheckpointState:
     """Return the checkpoint with that id, or else with that name. Raises `UnknownCheckpoint`."""
     found = state.checkpoints.get(checkpoint)
     if found is None:
@@ -74,6 +74,6 @@ def find_checkpoint(state: SessionState, checkpoint: str) -> Checkpoint:
     return found
 
 
-def checkpoints(state: SessionState) -> list[Checkpoint]:
+def checkpoints(state: SessionState) -> list[CheckpointState]:
     """Return the checkpoints of a session, inherited ones included, oldest first."""
     return sorted(state.checkpoints.values(), key=lambda checkpoint: checkpoint.position)

@@ -15,7 +15,7 @@ from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Span
-from mnemolog.domain.state import Checkpoint, Note, SessionState, Task, Value, entry_bytes
+from mnemolog.domain.state import CheckpointState, NoteState, SessionState, TaskState, Value, entry_bytes
 
 STATE_FORMAT: Final = 1
 """Rises with every change of the bytes. A snapshot of another format is ignored, and the state is folded again."""
@@ -32,9 +32,9 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ancestors: tuple[str, ...]
     spans: tuple[Span, ...]
     values: list[tuple[str, Value]]
-    task: Task | None
-    notes: list[Note]
-    checkpoints: list[Checkpoint]
+    task: TaskState | None
+    notes: list[NoteState]
+    checkpoints: list[CheckpointState]
     lost_checkpoints: list[tuple[Position, str]] = []
 
 

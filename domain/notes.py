@@ -5,7 +5,7 @@ from __future__ import annotations
 from mnemolog.domain.events import Event, NoteAdded, NotesCleared
 from mnemolog.domain.limits import MEMORY_LIMITS, MemoryLimits, checked_room, checked_text
 from mnemolog.domain.session import opened
-from mnemolog.domain.state import Note, SessionState
+from mnemolog.domain.state import NoteState, SessionState
 
 
 def add_note(
@@ -29,6 +29,6 @@ def clear_notes(session_id: str, state: SessionState | None) -> list[Event]:
     return [NotesCleared()] if opened(session_id, state).notes else []
 
 
-def notes(state: SessionState) -> list[Note]:
+def notes(state: SessionState) -> list[NoteState]:
     """Return the notes in order."""
     return [state.notes[place] for place in range(len(state.notes))]

@@ -33,7 +33,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.forgetting import was_checkpoint
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_of
-from mnemolog.domain.state import Note, SessionState, checkpoint_of, entry_bytes, new_value, task_of
+from mnemolog.domain.state import NoteState, SessionState, checkpoint_of, entry_bytes, new_value, task_of
 
 Past = Callable[[str, Position], SessionState]
 """Returns the state of a session as of a position of the log, that position included."""
@@ -105,7 +105,7 @@ def _with_memory(state: SessionState, recorded: RecordedEvent) -> SessionState:
         case TaskChanged() as task:
             return _replace(state, task=task_of(task, changed_at=recorded.recorded_at))
         case NoteAdded(text=text):
-            notes = state.notes.set(len(state.notes), Note(text, recorded.recorded_at))
+            notes = state.notes.set(len(state.notes), NoteState(text, recorded.recorded_at))
             return _replace(state, notes=notes, notes_bytes=state.notes_bytes + len(text.encode()))
         case NotesCleared():
             return _replace(state, notes=Map(), notes_bytes=0)

@@ -47,7 +47,7 @@ def entry_bytes(key: str, value: Value | None) -> int:
     return 0 if value is None else len(key.encode()) + value.size_bytes
 
 
-class Task(msgspec.Struct, frozen=True, array_like=True):
+class TaskState(msgspec.Struct, frozen=True, array_like=True):
     """What a session is working on."""
 
     description: str
@@ -58,19 +58,19 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     changed_at: Micros
 
 
-def task_of(changed: TaskChanged, *, changed_at: Micros) -> Task:
+def task_of(changed: TaskChanged, *, changed_at: Micros) -> TaskState:
     """Return the task that an event describes."""
-    return Task(changed.description, changed.step, changed.total, changed.percent, changed.status, changed_at)
+    return TaskState(changed.description, changed.step, changed.total, changed.percent, changed.status, changed_at)
 
 
-class Note(msgspec.Struct, frozen=True, array_like=True):
+class NoteState(msgspec.Struct, frozen=True, array_like=True):
     """A line of the scratchpad."""
 
     text: str
     added_at: Micros
 
 
-class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+class CheckpointState(msgspec.Struct, frozen=True, array_like=True):
     """A named moment of a session: only the position of that moment in the log."""
 
     id: str
@@ -82,9 +82,11 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     created_at: Micros
 
 
-def checkpoint_of(created: CheckpointCreated, *, session: str, position: Position, created_at: Micros) -> Checkpoint:
+def checkpoint_of(
+    created: CheckpointCreated, *, session: str, position: Position, created_at: Micros
+) -> CheckpointState:
     """Return the checkpoint that an event of `session` created."""
-    return Checkpoint(created.id, session, created.name, created.description, position, created_at)
+    return CheckpointState(created.id, session, created.name, created.description, position, created_at)
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,12 +104,12 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """Expired ones included: whether a value exists depends on the time of the read."""
     values_bytes: int = 0
     """`entry_bytes` of all values."""
-    task: Task | None = None
-    notes: Map[int, Note] = Map()
+    task: TaskState | None = None
+    notes: Map[int, NoteState] = Map()
     """By index: 0, 1, 2 and so on without gaps."""
     notes_bytes: int = 0
     """Bytes of UTF-8 of all notes."""
-    checkpoints: Map[str, Checkpoint] = Map()
+    checkpoints: Map[str, CheckpointState] = Map()
     """By id, inherited ones included."""
     checkpoint_names: Map[str, str] = Map()
     """The ids of the checkpoints by their names."""

@@ -26,7 +26,7 @@ from mnemolog.domain.events import (
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.spans import Span
-from mnemolog.domain.state import Checkpoint, SessionState
+from mnemolog.domain.state import CheckpointState, SessionState
 from mnemolog.domain.stream_fold import Known, Past
 from mnemolog.domain.switching import SwitchRequest
 from mnemolog.infra.log.transaction import Transaction
@@ -168,7 +168,7 @@ def _require_version(tx: Transaction, stream: str, expected: Version) -> None:
 class Restored(msgspec.Struct, frozen=True):
     """What a session was before and after its working memory was brought back, and how many turns that hid."""
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointState
     before: SessionState
     after: SessionState
     hidden: int

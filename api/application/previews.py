@@ -5,7 +5,7 @@ from __future__ import annotations
 from mnemolog.application.commands import Restored, Switched
 from mnemolog.application.state_diff import note_changes, value_changes
 from mnemolog.domain.position import Micros
-from mnemolog.results import PlannedEvent, RestorePreview, SwitchPreview, checkpoint_at, task_at
+from mnemolog.results import Checkpoint, PlannedEvent, RestorePreview, SwitchPreview, Task
 
 
 def switch_preview(switched: Switched) -> SwitchPreview:
@@ -31,11 +31,11 @@ def restore_preview(restored: Restored, *, now: Micros) -> RestorePreview:
     before, after = restored.before, restored.after
     removed, added = note_changes(before, after)
     return RestorePreview(
-        checkpoint=checkpoint_at(restored.checkpoint),
+        checkpoint=Checkpoint.of(restored.checkpoint),
         values=tuple(value_changes(before, after, then=now, now=now)),
         task_changes=before.task != after.task,
-        task_before=None if before.task is None else task_at(before.task),
-        task_after=None if after.task is None else task_at(after.task),
+        task_before=None if before.task is None else Task.of(before.task),
+        task_after=None if after.task is None else Task.of(after.task),
         notes_removed=removed,
         notes_added=added,
         turns_hidden=restored.hidden,

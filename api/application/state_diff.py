@@ -8,9 +8,9 @@ from mnemolog.domain.notes import notes
 from mnemolog.domain.position import Micros
 from mnemolog.domain.state import SessionState, Value
 from mnemolog.domain.values import is_expired
-from mnemolog.results import NoteAt, ValueChange, note_at
+from mnemolog.results import Note, ValueChange
 
-Notes = tuple[NoteAt, ...]
+Notes = tuple[Note, ...]
 
 
 def value_changes(
@@ -34,7 +34,7 @@ def note_changes(before: SessionState | None, after: SessionState | None) -> tup
         (place for place, (one, two) in enumerate(zip(old, new, strict=False)) if one != two),
         min(len(old), len(new)),
     )
-    return tuple(map(note_at, old[same:])), tuple(map(note_at, new[same:]))
+    return tuple(map(Note.of, old[same:])), tuple(map(Note.of, new[same:]))
 
 
 def _keys(state: SessionState | None) -> Iterator[str]:

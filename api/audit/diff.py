@@ -20,12 +20,12 @@ from mnemolog.domain.model import Activation, activation_of
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
-from mnemolog.domain.state import Checkpoint, SessionState
+from mnemolog.domain.state import CheckpointState, SessionState
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.read_models import Switch, turn_of
-from mnemolog.results import CheckpointAt, checkpoint_at, task_at
+from mnemolog.results import Checkpoint, Task
 
 BATCH_MAX: Final = 1_000
 
@@ -141,8 +141,8 @@ def session_diff(
         # What a new branch has from its parent was shown to nobody before.
         shown=() if old is None else tuple(_turns_in(log, without(cut(seen_after, upto=before), seen_before))),
         values=tuple(value_changes(old, new, then=then, now=now)),
-        task_before=None if old is None or old.task is None else task_at(old.task),
-        task_after=None if new.task is None else task_at(new.task),
+        task_before=None if old is None or old.task is None else Task.of(old.task),
+        task_after=None if new.task is None else Task.of(new.task),
         notes_removed=removed,
         notes_added=added,
         checkpoints_created=_checkpoints_of(new, not_of=old),
@@ -158,13 +158,13 @@ def _turns_in(log: Log, spans: Spans) -> Iterator[Position]:
                     yield recorded.position
 
 
-def _checkpoints_of(state: SessionState, *, not_of: SessionState | None) -> tuple[CheckpointAt, ...]:
-    def place(checkpoint: Checkpoint) -> Position:
+def _checkpoints_of(state: SessionState, *, not_of: SessionState | None) -> tuple[Checkpoint, ...]:
+    def place(checkpoint: CheckpointState) -> Position:
         return checkpoint.position
 
     others = () if not_of is None else not_of.checkpoints
     found = (checkpoint for checkpoint in state.checkpoints.values() if checkpoint.id not in others)
-    return tuple(checkpoint_at(checkpoint) for checkpoint in sorted(found, key=place))
+    return tuple(Checkpoint.of(checkpoint) for checkpoint in sorted(found, key=place))
 
 
 def _switch(recorded: RecordedEvent, event: SessionSwitched) -> Switch:

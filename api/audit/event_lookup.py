@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from mnemolog.audit.results import EventAt
+from mnemolog.audit.results import StoredEvent
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
@@ -15,7 +15,7 @@ from mnemolog.domain.row import LogRow
 from mnemolog.infra.log.event_log import EventLog
 
 
-def event_at(log: EventLog, position: int) -> EventAt:
+def event_at(log: EventLog, position: int) -> StoredEvent:
     """Return the event at a position, damaged or not.
 
     Raises `InvalidInput` for a position that no event has yet, `LogDamaged` for one whose event is gone.
@@ -32,7 +32,7 @@ def event_at(log: EventLog, position: int) -> EventAt:
         raise errors.LogDamaged("the event that was here is gone", position=wanted)
     previous = log.genesis if wanted == 1 else _bytes(rows[wanted - 1].digest) if wanted - 1 in rows else None
     event, unreadable = _read(log, row)
-    return EventAt(
+    return StoredEvent(
         position=wanted,
         stream=_text(row.stream),
         version=row.version,

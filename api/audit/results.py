@@ -11,10 +11,10 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.projections.read_models import Switch, Turn
-from mnemolog.results import CheckpointAt, NoteAt, TaskAt, ValueChange
+from mnemolog.results import Checkpoint, Note, Task, ValueChange
 
 
-class EventAt(msgspec.Struct, frozen=True, kw_only=True):
+class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event of the log: every column as it is stored, its link, and what it says."""
 
     position: Position
@@ -63,12 +63,12 @@ class SessionDiff(msgspec.Struct, frozen=True, kw_only=True):
     """Turns from before that it did not see then, and does now."""
     values: tuple[ValueChange, ...]
     """Expired ones are not there."""
-    task_before: TaskAt | None
-    task_after: TaskAt | None
-    notes_removed: tuple[NoteAt, ...]
-    notes_added: tuple[NoteAt, ...]
-    checkpoints_created: tuple[CheckpointAt, ...]
-    checkpoints_deleted: tuple[CheckpointAt, ...]
+    task_before: Task | None
+    task_after: Task | None
+    notes_removed: tuple[Note, ...]
+    notes_added: tuple[Note, ...]
+    checkpoints_created: tuple[Checkpoint, ...]
+    checkpoints_deleted: tuple[Checkpoint, ...]
 
 
 class Diff(msgspec.Struct, frozen=True, kw_only=True):

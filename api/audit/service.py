@@ -12,7 +12,7 @@ from mnemolog.audit.diff import diff
 from mnemolog.audit.event_lookup import event_at
 from mnemolog.audit.log_export import export_log
 from mnemolog.audit.receipt_audit import LIMIT, RecallAudit, audit_recalls
-from mnemolog.audit.results import Diff, EventAt, LogExport
+from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_micros
@@ -75,7 +75,7 @@ class AuditService:
             progress=progress,
         )
 
-    def event(self, position: int) -> EventAt:
+    def event(self, position: int) -> StoredEvent:
         """Return one event: its columns as they are stored, whether its link holds, and what it says.
 
         A damaged one is returned as well as it can be. Raises `InvalidInput` for a position that no event has,

@@ -99,7 +99,7 @@ def _first_positional(command: TyperCommand, ctx: Any, args: list[str]) -> str |
 
 Store = Annotated[Path, typer.Argument(metavar="DIR", help=f"The store's folder. [dim]{STORE_VARIABLE}[/dim]")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
-Model = Annotated[
+ModelName = Annotated[
     str,
     typer.Option(
         "--model",

@@ -15,7 +15,7 @@ from mnemolog.domain import errors
 checkpoints = typer.Typer(no_args_is_help=True, help="Name moments of a session, and come back to them.")
 app.add_typer(checkpoints, name="checkpoint", rich_help_panel=MEMORY_PANEL)
 
-Checkpoint = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the checkpoint.")]
+CheckpointName = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the checkpoint.")]
 
 
 @checkpoints.command("create", cls=StoreCommand)
@@ -48,7 +48,7 @@ def list_(store: Store, session: Named, at: At = None, as_json: AsJson = False) 
 
 @checkpoints.command("restore", cls=StoreCommand)
 def restore(
-    store: Store, session: Named, checkpoint: Checkpoint, dry_run: DryRun = False, as_json: AsJson = False
+    store: Store, session: Named, checkpoint: CheckpointName, dry_run: DryRun = False, as_json: AsJson = False
 ) -> None:
     """Bring values, task and notes back to a checkpoint, and hide the turns behind it.
 
@@ -62,7 +62,7 @@ def restore(
 
 
 @checkpoints.command("delete", cls=StoreCommand)
-def delete(store: Store, session: Named, checkpoint: Checkpoint, as_json: AsJson = False) -> None:
+def delete(store: Store, session: Named, checkpoint: CheckpointName, as_json: AsJson = False) -> None:
     """Delete a checkpoint. What it points at stays in the log, and in `show --at`.
 
     Example: mnemolog checkpoint delete memory/ trip before-booking

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
-from mnemolog.audit.results import Diff, EventAt, LogExport, LogImport, SessionDiff
+from mnemolog.audit.results import Diff, LogExport, LogImport, SessionDiff, StoredEvent
 from mnemolog.cli.output import FORGOTTEN, console, counted, dated
 from mnemolog.projections.history.event_descriptions import describe, one_line
 from mnemolog.projections.history.replay import Replay, SessionReplay
 from mnemolog.projections.history.timeline import Moment
-from mnemolog.results import TaskAt
+from mnemolog.results import Task
 
 LINES_PER_WRITE: Final = 500
 _WHO_CHARACTERS: Final = 16
@@ -61,7 +61,7 @@ def _descent(item: SessionReplay | SessionDiff) -> str:
     return f"for {item.parent}" if item.branched_at is None else f"branched at {item.branched_at} of {item.parent}"
 
 
-def show_event(item: EventAt) -> None:
+def show_event(item: StoredEvent) -> None:
     """Print one event: what it says, its columns, its content."""
     out = console()
     out.print(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold", markup=False)
@@ -139,7 +139,7 @@ def _lines(item: SessionDiff) -> Iterable[tuple[str, str]]:
     yield from (("-", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_deleted)
 
 
-def _task(task: TaskAt | None) -> str:
+def _task(task: Task | None) -> str:
     if task is None:
         return "none"
     step = "" if task.step is None else f", step {task.step}" + (f" of {task.total}" if task.total else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mnemolog.cli.app import Model, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import ModelName, Store, StoreCommand, app, chosen_model
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def mcp(
     allow_origin: Origins = None,
     agent: Annotated[str, typer.Option("--agent", help="Whose sessions, where a call names none.")] = DEFAULT_AGENT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer nothing that adds to the log.")] = False,
-    model: Model = DEFAULT_MODEL,
+    model: ModelName = DEFAULT_MODEL,
 ) -> None:
     """Serve the store to agents as an MCP server, created if it is not there. Needs the extra 'mcp'.
 

@@ -14,7 +14,7 @@ from mnemolog.cli.messages import standard_input
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.domain.values import MISSING
-from mnemolog.results import TaskAt
+from mnemolog.results import Task
 
 memory = typer.Typer(no_args_is_help=True, help="Read and write the values of a session's working memory.")
 app.add_typer(memory, name="memory", rich_help_panel=MEMORY_PANEL)
@@ -108,7 +108,7 @@ def task(
     changes = {name: value for name, value in changes.items() if value is not None}
     if at is not None and (changes or set_ is not None):
         raise typer.BadParameter("use --at without options that change the task: the past stays as it is")
-    found: TaskAt | None
+    found: Task | None
     with opened_session(store, session) as opened:
         if set_ is not None:
             found = opened.set_task(set_, **changes)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mnemolog.cli import output
-from mnemolog.results import CheckpointAt, NoteAt, RestorePreview, TaskAt, ValueChange
+from mnemolog.results import Checkpoint, Note, RestorePreview, Task, ValueChange
 
 BAR_WIDTH = 30
 
@@ -42,7 +42,7 @@ class NotesWritten(msgspec.Struct, frozen=True, kw_only=True):
 class CheckpointDeleted(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that is gone. What it pointed at is still in the log."""
 
-    deleted: CheckpointAt
+    deleted: Checkpoint
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ def show_deleted(item: ValueDeleted) -> None:
     output.console().print(done if item.deleted else nothing, markup=False)
 
 
-def show_task(task: TaskAt | None) -> None:
+def show_task(task: Task | None) -> None:
     """Print the task on one line, with a bar where it says how far it is."""
     if task is None:
         output.console().print("no task", style="dim")
@@ -99,7 +99,7 @@ def show_task(task: TaskAt | None) -> None:
     output.console().print(line)
 
 
-def show_notes(notes: list[NoteAt]) -> None:
+def show_notes(notes: list[Note]) -> None:
     """Print notes in order."""
     out = output.console()
     for number, note in enumerate(notes, 1):
@@ -113,7 +113,7 @@ def show_notes_written(item: NotesWritten) -> None:
     output.console().print(f"{done}; session {item.session} has {output.counted(item.notes, 'note')} now", markup=False)
 
 
-def show_checkpoints(checkpoints: list[CheckpointAt]) -> None:
+def show_checkpoints(checkpoints: list[Checkpoint]) -> None:
     """Print checkpoints, oldest first."""
     out = output.console()
     for item in checkpoints:
@@ -123,7 +123,7 @@ def show_checkpoints(checkpoints: list[CheckpointAt]) -> None:
         out.print(f"  {item.description}" if item.description else "", markup=False)
 
 
-def show_created(item: CheckpointAt) -> None:
+def show_created(item: Checkpoint) -> None:
     """Print a checkpoint that was created."""
     text = f"checkpoint {item.name} ({item.id}) of session {item.session} at position {item.position}"
     output.console().print(text, markup=False)
@@ -164,14 +164,14 @@ def _change(value: ValueChange) -> str:
             return f"{_json(value.before)} -> {_json(value.after)}"
 
 
-def _task(task: TaskAt | None) -> str:
+def _task(task: Task | None) -> str:
     if task is None:
         return "none"
     percent = _percent(task)
     return f"{task.description} ({task.status}{'' if percent is None else f', {percent:.3g} %'})"
 
 
-def _percent(task: TaskAt) -> float | None:
+def _percent(task: Task) -> float | None:
     if task.percent is not None or task.step is None or not task.total:
         return task.percent
     return min(100.0, 100 * task.step / task.total)

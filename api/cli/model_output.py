@@ -5,10 +5,10 @@ from __future__ import annotations
 from mnemolog.cli.output import console, counted, show_rebuild, table_of
 from mnemolog.domain.model import short
 from mnemolog.projections.registry.results import RebuildReport
-from mnemolog.results import ModelActivation, ModelAt, ModelDrop
+from mnemolog.results import Model, ModelActivation, ModelDrop
 
 
-def show_models(found: list[ModelAt]) -> None:
+def show_models(found: list[Model]) -> None:
     """Print a table of models, the active one marked."""
     from rich.markup import escape
 

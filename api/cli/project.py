@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, Store, StoreCommand, app, chosen_model, refuse
+from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app, chosen_model, refuse
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
@@ -26,7 +26,7 @@ _ENDING = {signal.SIGINT, signal.SIGTERM}
 def project(
     store: Store,
     follow: Annotated[bool, typer.Option("--follow", help="Keep embedding new turns until Ctrl-C.")] = False,
-    model: Model = DEFAULT_MODEL,
+    model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
     """Embed turns without a vector, up to the head. With --follow print a line whenever the state changes.

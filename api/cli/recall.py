@@ -9,7 +9,7 @@ import typer
 
 from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.cli import output, recall_output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Model, Store, StoreCommand, app
+from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.messages import moment
 from mnemolog.cli.progress import bar
@@ -83,7 +83,7 @@ def recall(
     as_of: AsOf = None,
     receipt: Receipt = False,
     mode: Modes = "hybrid",
-    model: Model = DEFAULT_MODEL,
+    model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
     """Find the turns that answer a question.
@@ -117,7 +117,7 @@ def recalls(
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Receipts of then or later (ISO 8601).")] = None,
     after: Annotated[int, typer.Option(metavar="POSITION", help="Receipts behind this position of the log.")] = 0,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="So many receipts at most.")] = LIMIT,
-    model: Model = DEFAULT_MODEL,
+    model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
     """Ask every receipt again, as of its head and now. Exit status 1 when one does not reproduce.

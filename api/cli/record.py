@@ -12,7 +12,7 @@ import typer
 
 from mnemolog.audit.log_copies import import_log
 from mnemolog.cli import output, session_output
-from mnemolog.cli.app import AsJson, Model, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.messages import moment, standard_input
@@ -83,7 +83,7 @@ def import_(
     agent: Annotated[str | None, typer.Option(help="Agent where the file names none.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="List lines that are refused and go on.")] = False,
     vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
-    model: Model = DEFAULT_MODEL,
+    model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
     """Import conversations, or the export of a log into a new store. Safe to run twice: what is there is passed over.

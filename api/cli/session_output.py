@@ -10,7 +10,7 @@ import msgspec
 from mnemolog.cli import memory_output, output
 from mnemolog.domain.position import Position
 from mnemolog.projections.read_models import Turn
-from mnemolog.results import CheckpointAt, NoteAt, SwitchPreview, TaskAt
+from mnemolog.results import Checkpoint, Note, SwitchPreview, Task
 from mnemolog.session import Session
 
 Answer = TypeVar("Answer")
@@ -61,10 +61,10 @@ class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool
     lineage: list[str]
     turns: list[Turn]
-    task: TaskAt | None
+    task: Task | None
     values: dict[str, Any]
-    notes: list[NoteAt]
-    checkpoints: list[CheckpointAt]
+    notes: list[Note]
+    checkpoints: list[Checkpoint]
 
 
 def answer(value: Answer, show: Callable[[Answer], None], *, as_json: bool) -> None:

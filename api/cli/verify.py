@@ -12,7 +12,7 @@ from mnemolog.cli.app import (
     EXIT_DAMAGED,
     EXIT_FAILED,
     AsJson,
-    Model,
+    ModelName,
     Store,
     StoreCommand,
     app,
@@ -31,7 +31,7 @@ def rebuild(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; change nothing.")] = False,
     scratch: Annotated[bool, typer.Option("--from-scratch", help="Ask the model for every text again.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Set aside what the model refuses.")] = False,
-    model: Model = DEFAULT_MODEL,
+    model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
     """Make projections anew from the log. The old ones answer until the new are done.

@@ -10,10 +10,10 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.inventory import GenerationStatus, generations
-from mnemolog.results import ModelAt
+from mnemolog.results import Model
 
 
-def catalogue(root: Path, log: EventLog) -> list[ModelAt]:
+def catalogue(root: Path, log: EventLog) -> list[Model]:
     """Return every model that has vectors below `root` or was ever activated, by name."""
     head = log.head().position
     activations: dict[str, Activation] = {}
@@ -34,7 +34,7 @@ def folders_of(root: Path, fingerprint: str) -> list[Path]:
     return [folder.path for folder in generation_folders(root, fingerprint)]
 
 
-def known_as(found: ModelAt) -> Activation:
+def known_as(found: Model) -> Activation:
     """Return what would activate a model that is listed. Raises `ModelRefused` where its tags do not tell."""
     if len(found.fingerprint) < FINGERPRINT_DIGITS:
         raise errors.ModelRefused(found.name, "its vectors are damaged or of another version: add it again")
@@ -48,8 +48,8 @@ def known_as(found: ModelAt) -> Activation:
 
 def _model(
     built: GenerationStatus | None, known: Activation | None, active: Activation | None, *, behind: int
-) -> ModelAt:
-    return ModelAt(
+) -> Model:
+    return Model(
         name=known.model if known is not None else built.model if built is not None else "",
         fingerprint=known.fingerprint if known is not None else built.fingerprint if built is not None else "",
         state="missing" if built is None else built.state,

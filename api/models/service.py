@@ -27,7 +27,7 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
 from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
-from mnemolog.results import ModelActivation, ModelAt, ModelDrop
+from mnemolog.results import Model, ModelActivation, ModelDrop
 
 CATCH_UP_PASSES_MAX: Final = 10
 """How often an activation goes after what was recorded meanwhile. Each pass is shorter than the one before."""
@@ -44,7 +44,7 @@ class ModelService:
     def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet) -> None:
         self._folder, self._log, self._projections = folder, log, projections
 
-    def list(self) -> list[ModelAt]:
+    def list(self) -> list[Model]:
         """Return every model that has vectors on disk or was ever activated. Reads the log and tags, no vectors."""
         return catalogue(self._root, self._log)
 
@@ -212,7 +212,7 @@ class ModelService:
             or (models.own is not None and vectors is models.opened(models.own))
         )
 
-    def _named(self, name: str) -> ModelAt:
+    def _named(self, name: str) -> Model:
         """Return the one model of that name or beginning of a fingerprint. Raises `ModelRefused`."""
         known = self.list()
         found = [item for item in known if item.name in (name, opened_from_anywhere(name))]
@@ -225,7 +225,7 @@ class ModelService:
             raise errors.ModelRefused(name, f"there are several; say which by the fingerprint: {which}")
         return found[0]
 
-    def _refuse_in_use(self, found: ModelAt) -> None:
+    def _refuse_in_use(self, found: Model) -> None:
         models = self._projections.models
         active = models.active()
         if active is not None:
@@ -250,7 +250,7 @@ def _called(model: Any) -> str:
     return str(model) if isinstance(model, str | Path) else str(getattr(model, "name", type(model).__name__))
 
 
-def _is_own(models: Models, found: ModelAt) -> bool:
+def _is_own(models: Models, found: Model) -> bool:
     if models.own is None:
         return False
     own = models.opened(models.own)

@@ -10,7 +10,7 @@ from mnemolog.domain import errors, session
 from mnemolog.domain.events import NotesCleared, SessionResumed, TaskChanged
 from mnemolog.domain.limits import TASK_BYTES_MAX, MemoryLimits
 from mnemolog.domain.notes import add_note, clear_notes, notes
-from mnemolog.domain.state import Task
+from mnemolog.domain.state import TaskState
 from mnemolog.domain.task import set_task, update_task
 from tests.memory_log import MemoryLog
 
@@ -25,10 +25,10 @@ def log():
 def test_a_task_is_what_it_was_set_to_and_when(log):
     """The whole task, with the time of the change."""
     log.do(set_task, "s", "Book the ferry", step=2, total=5, percent=40, status="waiting")
-    assert log["s"].task == Task("Book the ferry", 2, 5, 40.0, "waiting", log.now)
+    assert log["s"].task == TaskState("Book the ferry", 2, 5, 40.0, "waiting", log.now)
     log.now += 1
     log.do(set_task, "s", "Pack")
-    assert log["s"].task == Task("Pack", None, None, None, "active", log.now)
+    assert log["s"].task == TaskState("Pack", None, None, None, "active", log.now)
 
 
 def test_an_update_merges_into_the_task(log):
@@ -38,7 +38,7 @@ def test_an_update_merges_into_the_task(log):
     changed = log.do(update_task, "s", step=3, percent=60.5)
     assert changed == [TaskChanged(description="Book", step=3, total=5, percent=60.5)]
     log.do(update_task, "s", status="done", total=6)
-    assert log["s"].task == Task("Book", 3, 6, 60.5, "done", log.now)
+    assert log["s"].task == TaskState("Book", 3, 6, 60.5, "done", log.now)
     assert log.do(update_task, "s", step=3, status="done") == []
     assert log.do(update_task, "s") == []
 

@@ -14,7 +14,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.results import CheckpointAt, NoteAt, TaskAt
+from mnemolog.results import Checkpoint, Note, Task
 
 SCANNED_MAX: Final = 5_000
 """Positions that one timeline scans."""
@@ -38,9 +38,9 @@ class Mind(msgspec.Struct, frozen=True, kw_only=True):
     """The working memory of a session."""
 
     values: dict[str, Any]
-    task: TaskAt | None
-    notes: list[NoteAt]
-    checkpoints: list[CheckpointAt]
+    task: Task | None
+    notes: list[Note]
+    checkpoints: list[Checkpoint]
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
