@@ -168,10 +168,6 @@ class Session(WorkingMemory):
         """
         return self._sessions.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
 
-    def preview_restore(self, checkpoint: str) -> RestorePreview:
-        """Return what `restore` would change now, without changing it. Raises as `restore` does."""
-        return previews.restore_preview(self._sessions.preview_restore(self.id, checkpoint), now=self._now())
-
     def branch(
         self, to: str | None = None, *, at: Checkpoint | int | str | None = None, name: str | None = None
     ) -> Session:
@@ -206,6 +202,9 @@ class Session(WorkingMemory):
 
     def _decide(self, decision: Decision) -> list[RecordedEvent]:
         return self._sessions.decide(self.id, decision)
+
+    def _preview_restore(self, checkpoint: str) -> RestorePreview:
+        return previews.restore_preview(self._sessions.preview_restore(self.id, checkpoint), now=self._now())
 
     @property
     def _limits(self) -> MemoryLimits:

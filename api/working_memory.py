@@ -15,7 +15,7 @@ from mnemolog.domain.lineage import lineage
 from mnemolog.domain.position import Micros
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
 from mnemolog.domain.values import MISSING, checked_value_key, value_at
-from mnemolog.results import Checkpoint, MemoryStats, Note, Task
+from mnemolog.results import Checkpoint, MemoryStats, Note, RestorePreview, Task
 
 
 class MemoryView(ABC):
@@ -102,6 +102,10 @@ class WorkingMemory(MemoryView):
     @abstractmethod
     def _decide(self, decision: Decision) -> list[RecordedEvent]:
         """Append the events that `decision` returns for the current state, under the write lock."""
+
+    @abstractmethod
+    def _preview_restore(self, checkpoint: str) -> RestorePreview:
+        """Return what restoring a checkpoint would change now, without changing it."""
 
     @property
     @abstractmethod
@@ -197,12 +201,21 @@ class WorkingMemory(MemoryView):
             checkpoint_of(created.event, session=self.id, position=created.position, created_at=created.recorded_at)
         )
 
-    def restore(self, checkpoint: str) -> Checkpoint:
+    @overload
+    def restore(self, checkpoint: str, *, dry_run: Literal[False] = False) -> Checkpoint: ...
+
+    @overload
+    def restore(self, checkpoint: str, *, dry_run: Literal[True]) -> RestorePreview: ...
+
+    def restore(self, checkpoint: str, *, dry_run: bool = False) -> Checkpoint | RestorePreview:
         """Restore values, task and notes from a checkpoint, given by id or name, in one event.
 
         Values that have expired since stay expired. All checkpoints are kept, later ones too. Turns after the
-        checkpoint are hidden from the session's own recall. Raises `UnknownCheckpoint`.
+        checkpoint are hidden from the session's own recall. With `dry_run` nothing is written: the answer is what a
+        restore would change now. Raises `UnknownCheckpoint`.
         """
+        if dry_run:
+            return self._preview_restore(checkpoint)
         # Fold and keep the state before taking the write lock: under the lock it is then only looked up.
         self._state()
         found: list[Checkpoint] = []

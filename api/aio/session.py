@@ -75,7 +75,6 @@ class AsyncSession(AsyncMemoryView[Session]):
     recall = in_recall_pool(Session.recall)
     turns = in_read_pool(Session.turns)
     rewind = in_write_pool(Session.rewind)
-    preview_restore = in_write_pool(Session.preview_restore)
     branch = wrapped(lambda of, pools: AsyncSession(of, pools), in_write_pool(Session.branch))
     end = in_write_pool(Session.end)
     at = wrapped(AsyncSessionAt, in_read_pool(Session.at))

@@ -55,7 +55,7 @@ def restore(
     Example: mnemolog checkpoint restore memory/ trip before-booking --dry-run
     """
     with opened_session(store, session) as opened:
-        changes = opened.preview_restore(checkpoint)
+        changes = opened.restore(checkpoint, dry_run=True)
         if not dry_run:
             opened.restore(changes.checkpoint.id)
     answer(show.Restored(dry_run=dry_run, changes=changes), show.show_restored, as_json=as_json)

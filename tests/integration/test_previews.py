@@ -62,7 +62,7 @@ def test_previews_write_nothing_and_say_what_follows(store):
         session.record("user", f"turn {n}")
     before = store.head()
 
-    preview = session.preview_restore("c")
+    preview = session.restore("c", dry_run=True)
     assert preview.checkpoint == checkpoint
     assert [(change.key, change.change, change.after) for change in preview.values] == [
         ("k", "added", 1),
@@ -91,18 +91,18 @@ def test_a_value_that_has_expired_does_not_come_back_in_a_preview_either(store, 
     session.checkpoint("c")
     session.delete("k")
     clock.advance(seconds=11)
-    assert session.preview_restore("c").values == ()
+    assert session.restore("c", dry_run=True).values == ()
 
 
 def test_a_preview_refuses_what_the_change_would(store):
     """With the same errors."""
     session = store.start_session("trip", session_id="s")
     with pytest.raises(UnknownCheckpoint):
-        session.preview_restore("c")
+        session.restore("c", dry_run=True)
     with pytest.raises(UnknownSession):
         store.preview_switch("nope", reason="resume")
     session.end()
     with pytest.raises(SessionAlreadyEnded):
         session.rewind(turns=1, dry_run=True)
     with pytest.raises(SessionAlreadyEnded):
-        session.preview_restore("c")
+        session.restore("c", dry_run=True)
