@@ -30,8 +30,6 @@ from mnemolog.projections.vectors.snapshot import NOTHING, Snapshot
 READ_BATCH: Final = 512
 STEP_TEXTS: Final = 128
 """Texts that go through the model while others wait for their turn to extend."""
-TAIL_PARTS_MAX: Final = 16
-"""Parts the tail in memory may have before they are merged into one."""
 EVENTS_TOGETHER_MAX: Final = 20_000
 """Events per step while a caller waits, where the cache has their texts."""
 
@@ -290,7 +288,7 @@ class Generation:
             ],
         )
         tail = (*self._work.tail, part)
-        if len(tail) > TAIL_PARTS_MAX and not self._writing:
+        if not self._writing:
             tail = _fewer(tail)
         self._work = self._work._replace(tail=tail)
         if self._work.covers >= self.snapshot.covers:
@@ -303,9 +301,9 @@ class Generation:
 
 
 def _fewer(tail: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Return a tail with its last parts made one, back to one that is much larger than all behind it.
+    """Return a tail with its last parts merged, back to one that is much larger than all after it.
 
-    So a row is copied about as often as the tail has doubled, and not whenever it has too many parts.
+    So a row is copied about as often as the tail has doubled, and a search reads a few parts only.
     """
     first, rows = len(tail) - 1, tail[-1].exact.count
     while first and tail[first - 1].exact.count <= UNEVEN_MAX * rows:

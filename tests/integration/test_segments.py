@@ -182,10 +182,9 @@ def test_a_tail_has_few_parts_and_its_rows_are_seldom_copied(rows):
         upto = position + max(1, len(turns))  # There are events that are no turns.
         part = build(list(turns), vectors, after=position, upto=upto, dimension=2)
         tail, position, said = (*tail, part), upto, [*said, *turns]
-        if len(tail) > generation.TAIL_PARTS_MAX:
-            before, tail = tail, generation._fewer(tail)
-            copied += sum(part.exact.count for part in tail if part not in before)
-        assert len(tail) <= 2 * generation.TAIL_PARTS_MAX
+        before, tail = tail, generation._fewer(tail)
+        copied += sum(part.exact.count for part in tail if part not in before)
+        assert len(tail) <= 7
     assert [int(row[0]) for part in tail for row in part.exact.take(np.arange(part.exact.count))] == said
     assert tail[-1].upto == position
     assert copied <= 8 * position
