@@ -13,6 +13,8 @@ import msgspec
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
 _MSGPACK_MIN: Final = -(1 << 63)
 _MSGPACK_MAX: Final = (1 << 64) - 1
+_NORMAL: Final = frozenset((str, int, bool, type(None)))
+"""Types whose values stay as they are."""
 
 
 def canonical(value: Any) -> bytes:
@@ -25,8 +27,8 @@ def _normal(value: Any) -> Any:
         case float() if value.is_integer() and _MSGPACK_MIN <= value <= _MSGPACK_MAX:
             return min(int(value), _MSGPACK_MAX)
         case list() | tuple():
-            return [_normal(item) for item in value]
+            return [item if type(item) in _NORMAL else _normal(item) for item in value]
         case dict():
-            return {key: _normal(item) for key, item in value.items()}
+            return {key: item if type(item) in _NORMAL else _normal(item) for key, item in value.items()}
         case _:
             return value
