@@ -131,7 +131,7 @@ class Indexing:
         lag = None if projection.covers >= upto else self._embed_new(vectors, upto)
         reached = min(projection.covers, upto)
         answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
-        if projection.covers < reached:
+        if answer.covers < reached:
             # Searching met a damaged segment, and the cache has not all that was in it: this is new once more.
             lag = self._embed_new(vectors, upto)
             answer = projection.answer(query, k=k, allowed=allowed, upto=upto)

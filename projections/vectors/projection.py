@@ -87,7 +87,7 @@ class VectorProjection:
     @property
     def covers(self) -> Position:
         """The offset up to which every turn has its vector."""
-        return self._generation.covers
+        return self._generation.snapshot.covers
 
     def catch_up(
         self,
