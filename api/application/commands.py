@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -32,6 +32,8 @@ from mnemolog.domain.switching import SwitchRequest
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.projections.read_models import Turn, turn_of
+
+Found = TypeVar("Found")
 
 LATE: Final = "late turns"
 """Why a session that has ended goes on for a moment, and ends again."""
@@ -190,17 +192,25 @@ def position_before(tx: Transaction, state: SessionState, *, turns: int | None) 
     return visible[-1] - 1 if visible else tx.last_position(session.session_stream(state.session))
 
 
+class TurnSource(Protocol[Found]):
+    """A reader of the turns of one stream: the log gives the events, a transaction their positions."""
+
+    def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[Found]:
+        """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
+        ...
+
+
 def last_visible(
-    tx: Transaction, spans: Sequence[Span], *, after: Position = ORIGIN, count: int | None = None
-) -> list[Position]:
-    """Return the positions of the last `count` turns behind `after` that the spans hold, newest first."""
-    found: list[Position] = []
+    source: TurnSource[Found], spans: Sequence[Span], *, after: Position = ORIGIN, count: int | None = None
+) -> list[Found]:
+    """Return the last `count` turns after `after` that the spans hold, newest first."""
+    found: list[Found] = []
     for span in reversed(spans):
         if (count is not None and len(found) >= count) or (span.upto is not None and span.upto <= after):
             break
         limit = INTEGER_MAX if count is None else count - len(found)
         stream = session.session_stream(span.session)
-        found += tx.last_turns(stream, after=max(span.after, after), upto=span.upto, limit=limit)
+        found += source.last_turns(stream, after=max(span.after, after), upto=span.upto, limit=limit)
     return found
 
 

@@ -100,15 +100,7 @@ class Sessions:
         state = self.states.at(session_id, head)
         if state is None:
             raise errors.UnknownSession(session_id)
-        found: list[RecordedEvent] = []
-        for span in reversed(cut(state.spans, upto=head)):
-            left = INTEGER_MAX if limit is None else limit - len(found)
-            if left <= 0:
-                break
-            stream = session.session_stream(span.session)
-            found += self.log.last_turns(stream, after=span.after, upto=span.upto or head, limit=left)
-        found.reverse()
-        return found
+        return commands.last_visible(self.log, cut(state.spans, upto=head), count=limit)[::-1]
 
     def agent(self, agent: str) -> AgentState | None:
         """Return which session an agent is in, and how often it has switched; None before any switch."""

@@ -7,9 +7,9 @@ read of a state does. Nothing here asks a view or an index.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
+from mnemolog.application.commands import last_visible
 from mnemolog.application.state_diff import note_changes, value_changes
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.agent import agent_of
@@ -23,7 +23,7 @@ from mnemolog.domain.spans import Span, Spans, cut, without
 from mnemolog.domain.state import CheckpointState, SessionState
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.history.states import SessionStates
-from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import Switch, turn_of
 from mnemolog.results import Checkpoint, Task
 
@@ -105,7 +105,7 @@ def diff(
 
 
 def session_diff(
-    log: Log,
+    log: EventLog,
     old: SessionState | None,
     new: SessionState,
     *,
@@ -137,9 +137,9 @@ def session_diff(
         ended_after=new.ended,
         turns_recorded=recorded,
         turns=tuple(turn_of(turn, session=session, scope=started.scope) for turn in turns),
-        hidden=tuple(_turns_in(log, without((*seen_before, *recorded_since), seen_after))),
+        hidden=_turns_in(log, without((*seen_before, *recorded_since), seen_after)),
         # What a new branch has from its parent was shown to nobody before.
-        shown=() if old is None else tuple(_turns_in(log, without(cut(seen_after, upto=before), seen_before))),
+        shown=() if old is None else _turns_in(log, without(cut(seen_after, upto=before), seen_before)),
         values=tuple(value_changes(old, new, then=then, now=now)),
         task_before=None if old is None or old.task is None else Task.of(old.task),
         task_after=None if new.task is None else Task.of(new.task),
@@ -150,12 +150,8 @@ def session_diff(
     )
 
 
-def _turns_in(log: Log, spans: Spans) -> Iterator[Position]:
-    for session, after, upto in ((span.session, span.after, span.upto) for span in spans):
-        for batch in log.read(after=after, upto=upto or after, batch_max=BATCH_MAX):
-            for recorded in batch:
-                if session_of(recorded.stream) == session and isinstance(recorded.event, TurnRecorded):
-                    yield recorded.position
+def _turns_in(log: EventLog, spans: Spans) -> tuple[Position, ...]:
+    return tuple(recorded.position for recorded in reversed(last_visible(log, spans)))
 
 
 def _checkpoints_of(state: SessionState, *, not_of: SessionState | None) -> tuple[Checkpoint, ...]:

@@ -252,7 +252,7 @@ class EventLog:
         with self._reading() as reads:
             return self._recorded(reads.last_event(stream))
 
-    def last_turns(self, stream: str, *, after: Position, upto: Position, limit: int) -> list[RecordedEvent]:
+    def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[RecordedEvent]:
         """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
         with self._reading() as reads:
             return last_turns(reads, self._codec, stream, after=after, upto=upto, limit=limit)

@@ -50,11 +50,12 @@ def version_at(reads: LogReader, stream: str, position: Position, *, latest: Ver
 
 
 def last_turns(
-    reads: LogReader, codec: EventCodec, stream: str, *, after: Position, upto: Position, limit: int
+    reads: LogReader, codec: EventCodec, stream: str, *, after: Position, upto: Position | None, limit: int
 ) -> list[RecordedEvent]:
     """Return the last `limit` turns of `stream` in `(after, upto]`, newest first, without forgotten ones."""
     latest = Version(reads.version(stream))
-    first, last = (version_at(reads, stream, position, latest=latest) for position in (after, upto))
+    first = version_at(reads, stream, after, latest=latest)
+    last = latest if upto is None else version_at(reads, stream, upto, latest=latest)
     rows = reads.turns_backward(stream, after=first, upto=last)
     codec.refresh()
     try:
