@@ -12,7 +12,6 @@ from mnemolog.domain import errors
 from mnemolog.domain.position import Position
 
 FORMAT: Final = 1
-_DIGITS: Final = 8
 _CHECK: Final = 4
 
 _FIELD: Final = "after"
@@ -25,7 +24,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     format: int = FORMAT
     log_id: str
     question: bytes
-    """The beginning of the question's digest."""
+    """The question's digest."""
     head: Position
     """The offset that the first page was answered as of."""
     as_of: bool
@@ -33,22 +32,9 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     passed_over: int
     candidates: int
     order: bytes
-    """The beginning of the digest of the hits that were handed out, in their order."""
+    """The digest of the hits that were returned, in their order."""
     vectors_cover: Position | None
     model: str | None
-
-    def is_for(self, question: bytes) -> bool:
-        """Whether this is a cursor of the question with that digest."""
-        return self.question == shortened(question)
-
-    def follows(self, order: bytes) -> bool:
-        """Whether the hits with that digest are those that were handed out."""
-        return self.order == shortened(order)
-
-
-def shortened(digest: bytes) -> bytes:
-    """Return so much of a digest as a cursor holds."""
-    return digest[:_DIGITS]
 
 
 def encode(cursor: Cursor) -> str:

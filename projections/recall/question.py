@@ -35,6 +35,9 @@ TEXT: Final = "text"
 VECTOR: Final = "vector"
 """The legs of a recall, which are the search paths that answer it. `hybrid` has both."""
 
+DIGEST_BYTES: Final = 8
+"""Of the digests in a cursor: the first ones of a SHA-256."""
+
 _NO_TEXT: Final = "\ufffd"
 """Stands for what no text can hold: U+FFFD, the replacement character."""
 
@@ -73,9 +76,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def digest(self) -> bytes:
-        """Return 32 bytes that are others for a question with another ranking: its length plays no part in it."""
+        """Return what differs between questions with different rankings, for a cursor. `k` plays no part in it."""
         asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, context_turns=0))
-        return sha256(canonical(asked)).digest()
+        return sha256(canonical(asked)).digest()[:DIGEST_BYTES]
 
 
 def question(

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.candidates import Candidates
-from mnemolog.projections.recall.question import TEXT, VECTOR
+from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR
 from mnemolog.projections.recall.weights import Weights
 
 CANDIDATES_MIN: Final = 50
@@ -76,8 +76,8 @@ class Ranking:
         return len(self.turns) >= self._count or not full
 
     def digest(self, count: int) -> bytes:
-        """Return 32 bytes that identify which turns come first, and in which order."""
-        return sha256(b",".join(b"%d" % turn.position for turn in self.turns[:count])).digest()
+        """Return what identifies the first `count` turns in their order, for a cursor."""
+        return sha256(b",".join(b"%d" % turn.position for turn in self.turns[:count])).digest()[:DIGEST_BYTES]
 
 
 def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[Ranked, str | None]]:

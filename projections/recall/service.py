@@ -125,7 +125,7 @@ class Recalls:
             elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(basis)):
                 basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
             answer = self._answer(question, basis, views)
-            if cursor is not None and not cursor.follows(answer.ranking.digest(cursor.passed_over)):
+            if cursor is not None and cursor.order != answer.ranking.digest(cursor.passed_over):
                 raise cursors.refused("the pages before cannot be reproduced: begin with the first")
             if min_position is not None and question.mode != TEXT:
                 _require(answer.recall, min_position)
@@ -256,7 +256,7 @@ class Recalls:
         """Return a cursor that continues this question on this log. Raises `InvalidInput` for another one."""
         if cursor.log_id != self._log_id or cursor.head > newest:
             raise cursors.refused("it belongs to another log, or to a longer version of this one")
-        if not cursor.is_for(question.digest()):
+        if cursor.question != question.digest():
             raise cursors.refused("it belongs to another question, or to other filters")
         if as_of is not None and as_of != cursor.head:
             raise cursors.refused(f"it continues as of {cursor.head}, not of {as_of}")
@@ -265,15 +265,16 @@ class Recalls:
     def _next(self, question: Question, page: Page, answer: Answer, *, as_of: bool) -> str | None:
         if not answer.ranking.more:
             return None
+        end = page.end
         return cursors.encode(
             Cursor(
                 log_id=self._log_id,
-                question=cursors.shortened(question.digest()),
+                question=question.digest(),
                 head=answer.recall.head,
                 as_of=as_of,
-                passed_over=page.end,
+                passed_over=end,
                 candidates=page.offered(question.mode),
-                order=cursors.shortened(answer.ranking.digest(page.end)),
+                order=answer.ranking.digest(end),
                 vectors_cover=answer.recall.vectors_cover,
                 model=answer.recall.model,
             )

@@ -76,8 +76,8 @@ def _counts(connection: sa.Connection, terms: Sequence[str]) -> Counts:
 def _rarest(holding: Mapping[str, int]) -> list[str]:
     """Return the words that candidates are made from, the rarest first."""
     chosen, places = list[str](), 0
-    for term in sorted(holding, key=lambda term: (holding[term], term)):
-        places += holding[term]
+    for count, term in sorted((count, term) for term, count in holding.items()):
+        places += count
         if chosen and places > PLACES_MAX:
             break
         chosen.append(term)
