@@ -1,4 +1,4 @@
-"""The composition root: builds the parts of a store and fits infra to the ports that projections declare."""
+"""The composition root: builds the parts of a store and connects `infra` to the ports of the projections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from mnemolog.projections.sql.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """What a store is made of. Built by `build`; `start` and `close` frame its life."""
+    """The parts of a store. `build` creates them; `start` and `close` begin and end their work."""
 
     layout: StoreLayout
     log: EventLog
@@ -54,7 +54,7 @@ class StoreParts:
     admin: AdminService
 
     def start(self) -> None:
-        """Start what runs in the background, and resume requests to forget that were interrupted."""
+        """Start the background threads, and resume interrupted requests to forget."""
         self.telemetry.watch(self.gauges)
         self.projections.start()
         background = self.projections.projector is not None
@@ -139,7 +139,7 @@ def build(
 
 def _prefetcher(log: EventLog, sessions: Sessions, projections: ProjectionSet, recalls: Recalls) -> Prefetcher:
     def moment(session_id: str) -> Moment:
-        """Return what the stamp of a prefetch is compared with: any switch, rewind or restore of the session."""
+        """Return the state that a prefetch is checked against: it changes with a switch, rewind or restore."""
         return Moment(
             generation=sessions.generation(session_id),
             epoch=log.epoch(),

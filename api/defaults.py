@@ -1,4 +1,4 @@
-"""What is meant where nothing is said, known to the command line before the store is imported."""
+"""Default values, importable without importing the store."""
 
 from __future__ import annotations
 

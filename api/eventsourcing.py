@@ -216,7 +216,7 @@ class LogSubscription(ListenNotifySubscription[LogApplicationRecorder]):
         self._recorder.log.unlisten(self._has_been_notified)
 
     def _loop_on_pull(self) -> None:
-        # Commits of this process wake us; for those of other processes we have to look.
+        # Commits of this process wake us; commits of other processes are polled for.
         try:
             while not self._has_been_stopped:
                 self._pull()
@@ -257,7 +257,7 @@ class SqliteTrackingRecorder(TrackingRecorder):
             return tracking.tracked(connection, application_name).position or None
 
     def close(self) -> None:
-        """Let go of the file. The runner does not do that."""
+        """Close the file. The runner does not."""
         self.database.close()
 
 

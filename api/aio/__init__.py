@@ -1,1 +1,1 @@
-"""The store for asyncio: the surface of `mnemolog.store`, done in threads of the store's own (docs/async.md)."""
+"""The store for asyncio: the API of `mnemolog.store`, run in the store's own threads (docs/async.md)."""

@@ -16,7 +16,7 @@ View_co = TypeVar("View_co", bound=MemoryView, covariant=True)
 
 
 class AsyncMemoryView(AsyncWrapper[View_co]):
-    """Read access to working memory. Methods are those of `MemoryView`."""
+    """Working memory, read-only. Methods are those of `MemoryView`."""
 
     @property
     def id(self) -> str:
@@ -54,21 +54,21 @@ class AsyncSessionAt(AsyncMemoryView[SessionAt]):
 
 
 class AsyncSession(AsyncMemoryView[Session]):
-    """A conversation. See `Session`: methods, arguments and errors are the same; await the calls."""
+    """A conversation. See `Session`: same methods, arguments and errors, but awaitable."""
 
     @property
     def name(self) -> str:
-        """The name of the session."""
+        """The name the session was started with."""
         return self._of.name
 
     @property
     def agent(self) -> str:
-        """The agent that it was started for."""
+        """The agent the session was started for."""
         return self._of.agent
 
     @property
     def scope(self) -> str:
-        """The scope that it was started in."""
+        """The scope the session was started in."""
         return self._of.scope
 
     record = in_write_pool(Session.record)
@@ -94,7 +94,7 @@ class AsyncSession(AsyncMemoryView[Session]):
     async def prefetch_result(self, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
         """Return the answer to this session's newest prefetch, once, or why there is none. See `Session`.
 
-        No thread waits meanwhile. Cancelled while it waits, it has taken nothing.
+        Blocks no thread while it waits. If it is cancelled while waiting, the answer stays available.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s

@@ -62,17 +62,17 @@ def _opening(open_: Callable[P, MemoryStore]) -> Callable[P, Opening]:
 
 
 class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
-    """An agent's memory, for asyncio. See `MemoryStore`: methods, arguments and errors are the same; await the calls.
+    """An agent's memory, for asyncio. See `MemoryStore`: same methods, arguments and errors, but awaitable.
 
-    No call blocks the event loop. Calls run in threads of the store's own, in one pool each for writes, reads, recalls
+    No call blocks the event loop. Calls run in the store's own threads, in separate pools for writes, reads, recalls
     and background work, in the context (`contextvars`) of the caller. Callbacks (an encoder, a clock, `progress`) are
     called there, not in the loop.
 
-    A call that is cancelled before it has started never starts. A running call continues unobserved: a write is then
-    whole, and whether it was made is unknown, unless a retry with the same `key` asks. A recall or background work
-    stops at its next step. docs/async.md has the rules.
+    A call that is cancelled before it starts never runs. A write that has started is completed, but its caller does
+    not learn the outcome; a retry with the same `key` finds out. A started recall or background call stops at its
+    next step. docs/async.md has the rules.
 
-    Safe for several event loops, also in several threads. Calls made at the same time are done in no given order.
+    Safe for several event loops, also in several threads. Concurrent calls run in no particular order.
     """
 
     def __init__(self, of: MemoryStore, pools: WorkerPools) -> None:
@@ -84,11 +84,11 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     open = staticmethod(_opening(MemoryStore.open))
 
     async def close(self) -> None:
-        """Wait for calls in flight and close all files. Later calls raise `StoreClosed`.
+        """Wait for running calls and close all files. Later calls raise `StoreClosed`.
 
-        Writes and reads are done first, however long they take. Recalls and background work stop at their next step and
-        raise `StoreClosed`; those that have not stopped after a second are abandoned, as what `MemoryStore.close`
-        waits for is. Cancelled meanwhile, it closes all the same and is cancelled then.
+        Writes and reads are completed first, however long they take. Recalls and background calls stop at their next
+        step and raise `StoreClosed`; those still running after a second are abandoned, as `MemoryStore.close` does.
+        If `close` itself is cancelled, it still closes the store, then raises the cancellation.
         """
         await self._pools.close(self._of.close)
 
@@ -157,12 +157,12 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     async def current(self, agent: str = DEFAULT_AGENT) -> AsyncSession | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.
 
-        Raises `InvalidInput` for what cannot name an agent.
+        Raises `InvalidInput` for an invalid agent name.
         """
         found = await self._pools.read(partial(self._of.current, agent))
         return None if found is None else AsyncSession(found, self._pools)
 
     async def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> AsyncIterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order; by default until the head."""
+        """Yield the events of `(after, upto]` in order; `upto` defaults to the head of the log."""
         async for event in pages(self._pools, lambda: self._of.events(after=after, upto=upto)):
             yield event

@@ -10,19 +10,19 @@ from mnemolog.projections.recall.prefetch_ticket import Outcome, PrefetchReason,
 
 
 class AsyncTicket(AsyncWrapper[Ticket]):
-    """A recall in the background. See `Ticket`."""
+    """A recall running in the background. See `Ticket`."""
 
     def __repr__(self) -> str:
         return f"Async{self._of!r}"
 
     @property
     def stamp(self) -> Stamp:
-        """When and where it was requested, and for which session."""
+        """When, at which position and for which session it was requested."""
         return self._of.stamp
 
     @property
     def request(self) -> Request:
-        """The query and its arguments."""
+        """The request."""
         return self._of.request
 
     @property
@@ -37,12 +37,12 @@ class AsyncTicket(AsyncWrapper[Ticket]):
 
     @property
     def done(self) -> bool:
-        """Whether it is done, with or without an answer."""
+        """Whether it has ended, with or without an answer."""
         return self._of.done
 
     @property
     def reason(self) -> PrefetchReason | None:
-        """Why there is no answer; None while it is running, and if there was one."""
+        """Why there is no answer; None while it runs, and if there was an answer."""
         return self._of.reason
 
     @property
@@ -51,7 +51,7 @@ class AsyncTicket(AsyncWrapper[Ticket]):
         return self._of.error
 
     async def wait(self, timeout_s: float) -> bool:
-        """Return True once it is done, False after `timeout_s` seconds. Blocks no thread."""
+        """Return True once it is done, False after `timeout_s` seconds. Blocks no thread while it waits."""
         loop = asyncio.get_running_loop()
         told = asyncio.Event()
 
@@ -65,5 +65,5 @@ class AsyncTicket(AsyncWrapper[Ticket]):
         return self.done
 
     async def cancel(self) -> None:
-        """Cancel it. If it is queued it never runs, and an answer that was not fetched is dropped."""
+        """Cancel it. If it has not started it never runs; an answer not yet returned is discarded."""
         self._of.cancel()

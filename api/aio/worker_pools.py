@@ -1,7 +1,7 @@
-"""Worker threads of a store for event loops, so that no loop is ever blocked.
+"""A store's own threads that do blocking work for event loops, so that no loop is ever blocked.
 
-Each kind of work has a pool with its own threads and queue: slow work never delays quick work, and a stuck model never
-delays a record. Nothing here is bound to one loop: calls may come from several loops, in any thread.
+Each pool has its own threads and queue: slow work never delays fast work, and a stuck model never delays recording.
+Nothing here belongs to one loop: calls may come from several, in any thread.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LINGER_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 1.0
 """How long a close waits for work that was asked to stop."""
 EXIT_TIMEOUT_S: Final = 1.0
-"""How long the exit of the process waits for busy threads, and then for interrupted ones."""
+"""How long the end of the process waits for running threads, and then again after interrupting them."""
 
 Result = TypeVar("Result")
 
 
 class Job(Generic[Result]):
-    """Work in a pool, and the future of its result, if a caller waits for it."""
+    """Work queued or running in a pool, and the future that waits for it, if any."""
 
     __slots__ = ("_context", "_future", "_work", "given_up")
 
@@ -43,10 +43,10 @@ class Job(Generic[Result]):
         self._work, self._future = work, future
         self._context = copy_context()
         self.given_up = False
-        """Whether the caller has stopped waiting for it."""
+        """Whether its caller no longer waits for it."""
 
     def run(self, stop: Callable[[], bool] | None) -> None:
-        """Do the work in the context of the caller, until `stop()` is true, and set the outcome."""
+        """Do the work in its caller's context, stopping when `stop()` is true, and settle the future."""
         try:
             result = self._context.run(self._work if stop is None else partial(_stoppable, self._work, stop))
         except cancellation.Stopped:
@@ -70,15 +70,15 @@ class Job(Generic[Result]):
 
     def _settle(self, settle: Callable[[asyncio.Future[Any]], None]) -> None:
         if self._future is not None:
-            with suppress(RuntimeError):  # The loop is closed, so no caller waits.
+            with suppress(RuntimeError):  # The loop is closed: no caller waits any more.
                 self._future.get_loop().call_soon_threadsafe(settle, self._future)
 
 
 class WorkerPool:
-    """Up to `threads_max` threads that run jobs in the order of arrival. They start when needed.
+    """Up to `threads_max` threads that run jobs in the order they arrive. Threads start when needed.
 
-    With `stops`, work gets a stop request (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
-    queue needs no limit: each job in it has a task that waits.
+    With `stops`, work is asked to stop (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
+    queue has no limit of its own: each job in it has a waiting task.
     """
 
     def __init__(self, name: str, *, threads_max: int, stops: bool = False, linger_s: float = LINGER_S) -> None:
@@ -92,10 +92,10 @@ class WorkerPool:
         self._running: set[Job[Any]] = set()
         self._threads: set[threading.Thread] = set()
         self._idle: list[threading.Lock] = []
-        """A closed gate for each idle thread."""
+        """A held lock for each thread that waits for work; releasing it wakes the thread."""
 
     async def call(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns. If cancelled, work that has not started never runs; running work completes.
+        """Return what `work` returns. If cancelled before it starts, it never runs; after that it runs on, unobserved.
 
         Raises what it raises, and `StoreClosed` after `shut`.
         """
@@ -109,7 +109,7 @@ class WorkerPool:
             raise
 
     async def call_to_completion(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns. A cancellation is raised only after the work is done."""
+        """Return what `work` returns. A cancellation is raised only when the work is done."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.put(Job(work, future))
         cancelled: asyncio.CancelledError | None = None
@@ -123,18 +123,18 @@ class WorkerPool:
         return future.result()
 
     def put(self, job: Job[Any]) -> None:
-        """Queue a job, and wake or start a thread for it. Raises `StoreClosed`."""
+        """Queue a job, and start a thread for it if needed. Raises `StoreClosed`."""
         with self._mutex:
             if self._shut:
                 raise errors.StoreClosed
             self._queue[job] = None
             if self._idle:
-                self._idle.pop().release()  # The most recently idle: the others may time out.
+                self._idle.pop().release()  # The one idle for the shortest time: the others may time out and end.
             elif len(self._threads) < self._threads_max:
                 self._start_thread(job)
 
     def shut(self) -> None:
-        """Accept no more work. Queued work is completed; a pool that `stops` stops and rejects it instead."""
+        """Accept no more jobs. Accepted jobs are completed; a pool that `stops` stops or rejects them instead."""
         with self._mutex:
             self._shut = True
             rejected = list(self._queue) if self._stops else []
@@ -146,7 +146,7 @@ class WorkerPool:
             job.fail(errors.StoreClosed())
 
     def join(self, timeout_s: float | None = None) -> list[threading.Thread]:
-        """Wait for the threads of a pool that is shut. Return those still busy; their callers get `StoreClosed`."""
+        """Wait for the threads of a pool that is shut. Return those still running after `timeout_s` seconds."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with self._mutex:
             threads = list(self._threads)
@@ -162,12 +162,12 @@ class WorkerPool:
         self._reset()
 
     def _start_thread(self, job: Job[Any]) -> None:
-        # Daemons: the process may end while an encoder is at work.
+        # Daemons: the process may end while an encoder is running.
         thread = threading.Thread(target=self._work, name=f"mnemolog-{self._name}", daemon=True)
         self._threads.add(thread)
         try:
             thread.start()
-        except RuntimeError:  # No more threads: the existing ones will do it.
+        except RuntimeError:  # No more threads can start: the existing ones will run the job.
             self._threads.discard(thread)
             if not self._threads:
                 del self._queue[job]
@@ -183,7 +183,7 @@ class WorkerPool:
             job.run(partial(self._must_stop, job) if self._stops else None)
             with self._mutex:
                 self._running.discard(job)
-            del job  # Keep neither the job nor its result while waiting for the next.
+            del job  # This releases the result too: nothing is kept while waiting for the next job.
 
     def _next(self) -> Job[Any] | None:
         """Return the next job, None if this thread has to end."""
@@ -226,12 +226,12 @@ class WorkerPools:
         shutdown.watch(self)
 
     async def write(self, work: Callable[[], Result]) -> Result:
-        """Run work that appends to the log. It is never interrupted."""
+        """Run work that appends to the log. It is never stopped early."""
         self._origin.require_here()
         return await self._writes.call(work)
 
     async def write_to_completion(self, work: Callable[[], Result]) -> Result:
-        """Run work that appends to the log. A cancellation is raised only after it is done."""
+        """Run work that appends to the log; a cancellation is raised only when it is done, so the outcome is known."""
         self._origin.require_here()
         return await self._writes.call_to_completion(work)
 
@@ -251,7 +251,7 @@ class WorkerPools:
         return await self._background.call(work)
 
     async def startup(self, work: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
-        """Run work that comes before all other. If the caller stops waiting, the result is undone."""
+        """Run the work that opens the store. If its caller is cancelled, `undo` is called with the result."""
         made: list[Result] = []
 
         def do() -> None:
@@ -264,15 +264,14 @@ class WorkerPools:
         try:
             await self._startup.call(do)
         except BaseException:
-            self._startup.put(Job(take_back))  # There is one thread, so this runs after the work and sees its result.
+            self._startup.put(Job(take_back))  # One thread: this runs after the other job.
             raise
         return made[0]
 
     async def close(self, last: Callable[[], None]) -> None:
-        """Accept no more work, wait for queued work, then run `last`. A cancellation is raised after that.
+        """Accept no more work, wait for the accepted work, then call `last`. A cancellation is raised after that.
 
-        Recalls and background work get a stop request. After `CLOSE_TIMEOUT_S` they are abandoned: their callers get
-        `StoreClosed`.
+        Stoppable work is asked to stop. After `CLOSE_TIMEOUT_S` it is abandoned and its caller gets `StoreClosed`.
         """
         self._shut()
         await self._startup.call_to_completion(partial(self._finish, last))
@@ -283,7 +282,7 @@ class WorkerPools:
             pool.forked()
 
     def end(self) -> None:
-        """Stop all work at the exit of the process; interrupt threads that do not stop in time."""
+        """Stop running work, or interrupt it: the process is ending."""
         self._shut()
         if self._origin.is_here and (left := self._join(EXIT_TIMEOUT_S, EXIT_TIMEOUT_S)):
             for thread in left:

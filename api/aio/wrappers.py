@@ -16,7 +16,7 @@ from mnemolog.infra.runtime import cancellation
 from mnemolog.projections.ports import Progress
 
 ITEMS_PER_CALL: Final = 500
-"""The number of events that the log reads at once."""
+"""Equal to the number of events that the log reads at once."""
 
 Item = TypeVar("Item")
 Of_co = TypeVar("Of_co", covariant=True)
@@ -66,7 +66,7 @@ def in_recall_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Resu
 
 
 def in_background_pool(method: Method[Self, P, Result]) -> AsyncMethod[Self, P, Result]:
-    """Make a coroutine of a method that may take minutes. One that reports progress can be stopped wherever it does."""
+    """Make a coroutine of a method that may take minutes. It can be stopped whenever it reports progress."""
     reports = "progress" in signature(method).parameters
 
     async def call(self: AsyncWrapper[Self], /, *args: P.args, **kwargs: P.kwargs) -> Result:

@@ -1,6 +1,6 @@
-"""Commands: plain functions `command(tx, ...)`, to be run by `EventLog.transact(partial(command, ...))`.
+"""Commands: plain functions `command(tx, ...)`, run by `EventLog.transact(partial(command, ...))`.
 
-Each runs alone under the write lock and decides on the state it writes to: no conflict, no retry.
+Each runs alone under the write lock and decides on the current state, so it needs no retry.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from mnemolog.projections.read_models import Turn, turn_of
 Found = TypeVar("Found")
 
 LATE: Final = "late turns"
-"""Why a session that has ended goes on for a moment, and ends again."""
+"""The reason recorded when an ended session is resumed for late turns and ended again."""
 
 Decision = Callable[[SessionState | None], list[Event]]
-"""Returns the events that follow from the state of a session, or raises."""
+"""Returns the events to append, given the state of a session; or raises."""
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """A turn in the log. `deduplicated` when its key was there already and nothing was added."""
+    """A turn in the log. `deduplicated` if its key was already in use and nothing was added."""
 
     event: RecordedEvent
     session: str
@@ -51,31 +51,31 @@ class Recorded(msgspec.Struct, frozen=True):
     deduplicated: bool
 
     def turn(self) -> Turn:
-        """Return it as it is answered with."""
+        """Return it as a result type."""
         return turn_of(self.event, session=self.session, scope=self.scope)
 
 
 def start_session(tx: Transaction, session_id: str, started: SessionStarted, states: SessionStates) -> SessionStarted:
-    """Start a session, or find it started in just this way."""
+    """Start a session, or accept one already started with the same arguments."""
     decide(tx, session_id, states, lambda state: session.start(session_id, state, started))
     return started
 
 
 def decide(tx: Transaction, session_id: str, states: SessionStates, decision: Decision) -> list[RecordedEvent]:
-    """Append to a session what `decision` makes of its state."""
+    """Append the events that `decision` returns for the state of a session."""
     stream = session.session_stream(session_id)
     return [tx.append(stream, event) for event in decision(state_in(tx, session_id, states))]
 
 
 def state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
-    """Return the state of a session inside a unit of work, None if it was never started."""
+    """Return the state of a session within a transaction; None if it was never started."""
     return tx.fold(session.session_stream(session_id), evolve, states.known)
 
 
 def record_turn(
     tx: Transaction, session_id: str, turn: TurnRecorded, states: SessionStates, *, key: str | None
 ) -> Recorded:
-    """Record a turn, or find it recorded under its key with the same content."""
+    """Record a turn, or return the one already recorded under its key with the same content."""
     stream = session.session_stream(session_id)
     state = tx.fold(stream, evolve, states.known)
     scope = "" if state is None else state.started.scope
@@ -93,9 +93,9 @@ def record_turn(
 def record_late(
     tx: Transaction, turns: Sequence[tuple[str, Callable[[Transaction], Recorded]]], states: SessionStates
 ) -> list[Recorded]:
-    """Record turns, each given with its session; those that have ended go on for it, and are ended again.
+    """Record turns, each given with its session; ended sessions are resumed for it and ended again.
 
-    A retry that finds all its turns reopens nothing.
+    A retry whose turns are all recorded already reopens nothing.
     """
     made, reopened = list[Recorded](), list[str]()
     for session_id, record in turns:
@@ -120,13 +120,13 @@ def record_behind(
 ) -> list[Recorded]:
     """Record turns if nothing was appended to the session since `expected`, else raise `WrongExpectedVersion`.
 
-    A turn whose key belongs to content that was forgotten is passed over.
+    A turn whose key belongs to forgotten content is skipped.
     """
     stream = session.session_stream(session_id)
     _require_version(tx, stream, expected)
     made: list[Recorded] = []
     for turn, key in turns:
-        with suppress(errors.ContentForgotten):  # What was forgotten is not missing.
+        with suppress(errors.ContentForgotten):  # Forgotten turns are not recorded again.
             made.append(record_turn(tx, session_id, turn, states, key=key))
     return made
 
@@ -134,7 +134,7 @@ def record_behind(
 def rewind(
     tx: Transaction, session_id: str, states: SessionStates, *, to: int | None, turns: int | None
 ) -> list[Position]:
-    """Hide the last `turns` visible turns of a session, or all behind the position `to`. Say which, newest first."""
+    """Hide the last `turns` visible turns of a session, or all after the position `to`. Return them, newest first."""
     stream = session.session_stream(session_id)
     state = session.opened(session_id, state_in(tx, session_id, states))
     target = position_before(tx, state, turns=turns) if to is None else to
@@ -148,9 +148,9 @@ def rewind(
 def resolve_pending_undo(
     tx: Transaction, session_id: str, states: SessionStates, *, turns: int, expected: Version
 ) -> None:
-    """Hide the last `turns` turns, if any, and clear the flag of a pending undo. A session that has ended ends again.
+    """Hide the last `turns` turns, if any, and clear the flag of a pending undo. An ended session is ended again.
 
-    Raises `WrongExpectedVersion` where anything was appended to the session since `expected`.
+    Raises `WrongExpectedVersion` if anything was appended to the session since `expected`.
     """
     _require_version(tx, session.session_stream(session_id), expected)
     resumed = decide(tx, session_id, states, partial(session.resume, session_id, reason=LATE))
@@ -168,7 +168,7 @@ def _require_version(tx: Transaction, stream: str, expected: Version) -> None:
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a session was before and after its working memory was brought back, and how many turns that hid."""
+    """The state of a session before and after a restore, and the number of turns it hid."""
 
     checkpoint: CheckpointState
     before: SessionState
@@ -177,7 +177,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore(tx: Transaction, session_id: str, states: SessionStates, checkpoint: str) -> Restored:
-    """Bring working memory back to a checkpoint, given by id or name."""
+    """Restore working memory from a checkpoint, given by id or name."""
     before = session.opened(session_id, state_in(tx, session_id, states))
     found = checkpoints.find_checkpoint(before, checkpoint)
     hidden = len(last_visible(tx, before.spans, after=found.position))
@@ -187,7 +187,7 @@ def restore(tx: Transaction, session_id: str, states: SessionStates, checkpoint:
 
 
 def position_before(tx: Transaction, state: SessionState, *, turns: int | None) -> int:
-    """Return the position behind which lie the last `turns` turns that a session sees, or all if it sees fewer."""
+    """Return the position after which the last `turns` turns that a session sees begin; all if it sees fewer."""
     visible = last_visible(tx, state.spans, count=turns)
     return visible[-1] - 1 if visible else tx.last_position(session.session_stream(state.session))
 
@@ -215,13 +215,13 @@ def last_visible(
 
 
 class Switched(msgspec.Struct, frozen=True):
-    """What a switch or a branch left, and the start of the session it came to."""
+    """The result of a switch or a branch: the session left, and the session entered with its start."""
 
     left: str | None
     to: str
     started: SessionStarted
     appended: list[RecordedEvent]
-    """In order. Nothing for a retry."""
+    """In order; empty for a retry."""
 
 
 def switch(
@@ -237,10 +237,10 @@ def switch(
 ) -> Switched:
     """Switch an agent's session: one append over all the streams it touches, or none.
 
-    Without `from_` the agent leaves the session it is in; `in_place` it enters the one it leaves. Both are known
-    only now: other switches may have been queued before this one. `turns` stands for the position behind which
-    lie so many of the turns that session sees. A switch of this agent that carries `key` is this one, made before;
-    unless it was `named`, whatever session that came to is the one to go to.
+    Without `from_` the agent leaves the session it is in; `in_place` it enters the session it leaves. Both are known
+    only now: other switches may have been queued before this one. `turns` is converted to the position after which
+    that many of the turns that session sees begin. If this agent already made a switch with this `key`, it is a
+    retry: unless the target was `named`, the target is the session which that switch entered.
     """
     if key is not None and (made := tx.find(agent_stream(asked.agent), key)) is not None:
         return _made_before(tx, made, asked, states, named=named, in_place=in_place)
@@ -271,7 +271,7 @@ def switch(
 def _made_before(
     tx: Transaction, made: RecordedEvent, asked: SwitchRequest, states: SessionStates, *, named: bool, in_place: bool
 ) -> Switched:
-    """Return the switch that a key belongs to. Raises `DuplicateKey` if another one is asked."""
+    """Return the switch made under a key. Raises `DuplicateKey` if this one differs from it."""
     event = made.event
     if (
         not isinstance(event, SessionSwitched)
@@ -295,7 +295,7 @@ def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates) -> Swit
 
 
 class Activated(msgspec.Struct, frozen=True):
-    """The model that is active now, and the one that was before."""
+    """The model that is active now, and the one active before."""
 
     before: model.Activation | None
     now: model.Activation
@@ -303,7 +303,7 @@ class Activated(msgspec.Struct, frozen=True):
 
 
 def activate_model(tx: Transaction, wanted: ModelActivated, known: Known[model.Activation]) -> Activated:
-    """Activate a model, or find it active."""
+    """Activate a model, unless it is active."""
     before = tx.fold(model.MODELS_STREAM, model.evolve_active, known)
     appended = [tx.append(model.MODELS_STREAM, event) for event in model.activate(before, wanted)]
     now = model.activation_of(appended[0]) if appended else before

@@ -1,4 +1,4 @@
-"""What a change would do, told from a rehearsal of it."""
+"""Previews of changes, from rehearsing them without writing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mnemolog.results import Checkpoint, PlannedEvent, RestorePreview, SwitchPre
 
 
 def switch_preview(switched: Switched) -> SwitchPreview:
-    """Return a switch that was rehearsed as it is answered with."""
+    """Return the preview of a rehearsed switch."""
     started = switched.started
     return SwitchPreview(
         left=switched.left,
@@ -27,7 +27,7 @@ def switch_preview(switched: Switched) -> SwitchPreview:
 
 
 def restore_preview(restored: Restored, *, now: Micros) -> RestorePreview:
-    """Return a restore that was rehearsed as it is answered with. Values that have expired are not there."""
+    """Return the preview of a rehearsed restore. Expired values are left out."""
     before, after = restored.before, restored.after
     removed, added = note_changes(before, after)
     return RestorePreview(

@@ -34,7 +34,7 @@ from mnemolog.projections.history.states import SessionStates
 from mnemolog.results import NewTurn
 
 Decision = Callable[[SessionState | None, Micros], list[Event]]
-"""Says which events follow from the state of a session at a moment, or raises."""
+"""Returns the events to append, given a session's state and the current time; or raises."""
 
 AGENTS_KEPT_MAX: Final = 1_000
 
@@ -42,7 +42,7 @@ Work = Callable[[Transaction], commands.Switched]
 
 
 class SwitchHow(TypedDict, total=False):
-    """How to switch: what `MemoryStore.switch` takes besides the session to go to."""
+    """Arguments of `MemoryStore.switch` besides the session to enter."""
 
     reason: Required[SwitchReason | str]
     session: str | None
@@ -62,14 +62,14 @@ class Sessions:
         self._agents: dict[str, FoldedState[AgentState]] = {}
 
     def state(self, session_id: str) -> SessionState:
-        """Return what a session is now. Raises `UnknownSession`."""
+        """Return the current state of a session. Raises `UnknownSession`."""
         state = self.states.latest(session_id)
         if state is None:
             raise errors.UnknownSession(session_id)
         return state
 
     def state_at(self, session_id: str, position: int) -> SessionState:
-        """Return what a session was at a position. Raises `UnknownSession`, `OutsideSession`."""
+        """Return the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
         first, head = self.state(session_id).started_position, self.log.head().position
         state = self.states.at(session_id, Position(position)) if first <= position <= head else None
         if state is None:
@@ -77,11 +77,11 @@ class Sessions:
         return state
 
     def spans(self, session_id: str, *, hidden: bool = False) -> Spans:
-        """Return the turns that a session sees; with `hidden` also those that it has hidden."""
+        """Return the spans of turns that a session sees; with `hidden` also the hidden ones."""
         return self._spans(self.state(session_id), hidden=hidden)
 
     def spans_at(self, session_id: str, position: int, *, hidden: bool = False) -> Spans:
-        """Return the turns that a session saw at a position. Raises `UnknownSession`, `OutsideSession`."""
+        """Return the spans of turns that a session saw at a position. Raises `UnknownSession`, `OutsideSession`."""
         return self._spans(self.state_at(session_id, position), hidden=hidden)
 
     def _spans(self, state: SessionState, *, hidden: bool) -> Spans:
@@ -91,9 +91,9 @@ class Sessions:
         return unhidden(state, [first for first in beginnings if first is not None])
 
     def seen(self, session_id: str, *, limit: int | None = None) -> list[RecordedEvent]:
-        """Return the last `limit` turns that a session sees, or all, in order, as they are in the log.
+        """Return the last `limit` turns that a session sees, or all, in order, as events of the log.
 
-        All of it is as of one position, whatever is hidden and recorded meanwhile. Raises `UnknownSession`.
+        The result is as of one position, even if turns are hidden or recorded meanwhile. Raises `UnknownSession`.
         """
         head = self.log.head().position
         self.state(session_id)
@@ -103,7 +103,7 @@ class Sessions:
         return commands.last_visible(self.log, cut(state.spans, upto=head), count=limit)[::-1]
 
     def agent(self, agent: str) -> AgentState | None:
-        """Return which session an agent is in, and how often it has switched; None before any switch."""
+        """Return an agent's current session and number of switches; None before any switch."""
         stream = agent_stream(checked_label("agent", agent))
         if len(self._agents) >= AGENTS_KEPT_MAX:
             self._agents.clear()
@@ -114,7 +114,7 @@ class Sessions:
         return self._agents.get(stream) if position is None else None
 
     def generation(self, session_id: str) -> Position:
-        """Return the position of the last event that changed what a session sees, or that an agent left or entered it.
+        """Return the position of the last event that changed what a session sees, or of a switch from or to it.
 
         Raises `UnknownSession`.
         """
@@ -128,7 +128,7 @@ class Sessions:
         return self.log.version(session.session_stream(session_id))
 
     def start(self, session_id: str | None, started: SessionStarted) -> str:
-        """Start a session, under a random id where none is given. Return its id."""
+        """Start a session and return its id; without `session_id` the id is random."""
         if started.parent is not None:
             self.state(started.parent)
         chosen = new_session_id() if session_id is None else session.checked_session_id(session_id)
@@ -141,7 +141,7 @@ class Sessions:
         self.decide(session_id, lambda state, _: session.end(session_id, state, reason=reason))
 
     def decide(self, session_id: str, decision: Decision) -> list[RecordedEvent]:
-        """Append to a session what `decision` makes of its state and of the moment."""
+        """Append the events that `decision` returns for a session's state and the current time."""
         return self.log.transact(
             partial(
                 commands.decide,
@@ -152,7 +152,7 @@ class Sessions:
         )
 
     def record(self, session_id: str, turn: TurnRecorded, *, key: str | None) -> commands.Recorded:
-        """Record a turn that is checked already."""
+        """Record a validated turn."""
         if key is not None:
             session.checked_key(key)
         return self.log.transact(
@@ -160,9 +160,9 @@ class Sessions:
         )
 
     def record_many(self, turns: Sequence[NewTurn], *, reopen_ended: bool = False) -> list[commands.Recorded]:
-        """Record turns of any sessions in the order given, in one transaction. See `MemoryStore.record_many`.
+        """Record turns of any sessions, in the order given, in one transaction. See `MemoryStore.record_many`.
 
-        With `reopen_ended`, sessions that have ended are resumed for their turns and ended again.
+        With `reopen_ended`, ended sessions are resumed for their turns and ended again.
         """
         if len(turns) > TURNS_PER_CALL_MAX:
             raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
@@ -173,7 +173,7 @@ class Sessions:
         return self.log.transact(lambda tx: [work(tx) for work in works])
 
     def rewrite(self, session_id: str, turns: Sequence[NewTurn]) -> None:
-        """Hide all that a session sees and record turns in its place, in one transaction."""
+        """Hide all turns that a session sees and record these in their place, in one transaction."""
         works = [self._recording(new) for new in turns]
 
         def rewrite(tx: Transaction) -> None:
@@ -214,7 +214,7 @@ class Sessions:
         return partial(commands.rewind, session_id=session_id, states=self.states, to=to, turns=turns)
 
     def flag_pending_undo(self, session_id: str, *, agent: str) -> None:
-        """Resume a session for `agent`, and record that turns of it were undone, but not which."""
+        """Resume a session for `agent`, and record that some of its turns were undone, not yet known which."""
         resume = self._switch(session_id, reason=SwitchReason.RESUME, session=session_id, agent=agent)
         decision = partial(pending_undo.flag, session_id)
 
@@ -237,22 +237,22 @@ class Sessions:
         )
 
     def take_back(self, session_id: str) -> RecordedEvent | None:
-        """Hide the last turn that a session sees, and return it; None where it sees none. Nobody else gets it."""
+        """Hide the last turn that a session sees, and return it; None if it sees none. No two callers get the same."""
         work = self._rewind(session_id, to=None, turns=1)
         while hidden := self.log.transact(work):
             taken = self.log.event_at(hidden[0])
-            if taken is not None and isinstance(taken.event, TurnRecorded):  # Or else forgotten since.
+            if taken is not None and isinstance(taken.event, TurnRecorded):  # Otherwise it was forgotten meanwhile.
                 return taken
         return None
 
     def preview_restore(self, session_id: str, checkpoint: str) -> commands.Restored:
-        """Say what a restore of a session's checkpoint would change."""
+        """Return what a restore of a session's checkpoint would change."""
         return self.log.rehearse(
             partial(commands.restore, session_id=session_id, states=self.states, checkpoint=checkpoint)
         )
 
     def branch(self, session_id: str, to: str | None, *, at: int | str | None, name: str | None) -> commands.Switched:
-        """Start a session that goes on from another; no agent moves."""
+        """Start a session that continues from another; no agent moves."""
         state = self.state(session_id)
         asked = SwitchRequest(
             agent=state.started.agent,
@@ -269,7 +269,7 @@ class Sessions:
         return self.log.transact(self._switch(to, **how))
 
     def preview_switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
-        """Say what a switch would append."""
+        """Return what a switch would append."""
         return self.log.rehearse(self._switch(to, **how))
 
     def _switch(self, to: str | None, **how: Unpack[SwitchHow]) -> Work:
@@ -307,7 +307,7 @@ class Sessions:
         )
 
     def _keep_states_of(self, asked: SwitchRequest) -> None:
-        """Fold what is about to be left before the write lock is taken: under it the state is only looked up."""
+        """Fold the states a switch needs before taking the write lock: under it they are only looked up."""
         if asked.reason in INHERITING:
             state = self.agent(asked.agent) if asked.from_ is None else None
             left = asked.from_ if state is None else state.current

@@ -1,4 +1,4 @@
-"""What differs between two states of a session's working memory. A session that was not there had none."""
+"""Differences between two states of a session's working memory. None stands for a session not yet started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Notes = tuple[Note, ...]
 def value_changes(
     before: SessionState | None, after: SessionState | None, *, then: Micros, now: Micros
 ) -> Iterator[ValueChange]:
-    """Yield what became of each key between `then` and `now`. Values that have expired are not there."""
+    """Yield the change of each key between `then` and `now`. Expired values count as deleted."""
     for key in sorted({*_keys(before), *_keys(after)}):
         old, new = _there(before, key, then), _there(after, key, now)
         if old is None and new is not None:
@@ -28,7 +28,7 @@ def value_changes(
 
 
 def note_changes(before: SessionState | None, after: SessionState | None) -> tuple[Notes, Notes]:
-    """Return the notes that went and those that came: all behind the first that differs."""
+    """Return the notes removed and the notes added: all from the first that differs."""
     old, new = [] if before is None else notes(before), [] if after is None else notes(after)
     same = next(
         (place for place, (one, two) in enumerate(zip(old, new, strict=False)) if one != two),

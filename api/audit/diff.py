@@ -1,7 +1,7 @@
-"""What changed between two positions of the log: two folds of it, held against one another.
+"""What changed between two positions of the log: the comparison of two folds.
 
-Only the events in between are read through, a batch at a time; the states at both ends come from where every other
-read of a state does. Nothing here asks a view or an index.
+Only the events in between are read, a batch at a time; the states at both ends come from the usual state cache.
+No view or index is used.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ BATCH_MAX: Final = 1_000
 
 
 class _Between:
-    """What the events between two positions say by themselves."""
+    """What the events between two positions show, without any state."""
 
     def __init__(self, *, turns_max: int) -> None:
         self.topics: Counter[str] = Counter()
         self.recorded: Counter[str] = Counter()
-        """Turns by session, 0 for a session to which something else happened."""
+        """Number of turns by session; 0 for a session with other events only."""
         self.turns: dict[str, list[RecordedEvent]] = {}
         self.turns_left_out = 0
         self.switches: list[Switch] = []
@@ -116,9 +116,9 @@ def session_diff(
     recorded: int,
     turns: list[RecordedEvent],
 ) -> SessionDiff:
-    """Return what changed of a session from its state at `before` to that at `after`.
+    """Return what changed in a session between its state at `before` and its state at `after`.
 
-    The log is asked only which turns are hidden, where any are.
+    The log is read only for the positions of hidden turns, if there are any.
     """
     started, session = new.started, new.session
     seen_before = () if old is None else cut(old.spans, upto=before)
@@ -138,7 +138,7 @@ def session_diff(
         turns_recorded=recorded,
         turns=tuple(turn_of(turn, session=session, scope=started.scope) for turn in turns),
         hidden=_turns_in(log, without((*seen_before, *recorded_since), seen_after)),
-        # What a new branch has from its parent was shown to nobody before.
+        # A new branch has no earlier view: turns of its parent do not count as shown.
         shown=() if old is None else _turns_in(log, without(cut(seen_after, upto=before), seen_before)),
         values=tuple(value_changes(old, new, then=then, now=now)),
         task_before=None if old is None or old.task is None else Task.of(old.task),

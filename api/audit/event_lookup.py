@@ -1,4 +1,4 @@
-"""One event of the log, as it is stored and as it reads."""
+"""One event of the log, as stored and decoded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mnemolog.infra.log.event_log import EventLog
 def event_at(log: EventLog, position: int) -> StoredEvent:
     """Return the event at a position, damaged or not.
 
-    Raises `InvalidInput` for a position that no event has yet, `LogDamaged` for one whose event is gone.
+    Raises `InvalidInput` for a position outside the log, `LogDamaged` if the event at it is gone.
     """
     wanted = checked_position("position", position)
     before = Position(max(wanted - 2, ORIGIN))
@@ -28,7 +28,7 @@ def event_at(log: EventLog, position: int) -> StoredEvent:
     if row is None:
         head = log.head().position
         if wanted == ORIGIN or wanted > head:
-            raise errors.InvalidInput("position", f"no event is at {wanted}; this log goes from 1 to {head}")
+            raise errors.InvalidInput("position", f"no event is at {wanted}; positions of this log are 1 to {head}")
         raise errors.LogDamaged("the event that was here is gone", position=wanted)
     previous = log.genesis if wanted == 1 else _bytes(rows[wanted - 1].digest) if wanted - 1 in rows else None
     event, unreadable = _read(log, row)
@@ -62,7 +62,7 @@ def _text(stored: Any) -> str:
 
 
 def _bytes(stored: Any) -> bytes:
-    """Return bytes as they are, and none where damage has made something else of them."""
+    """Return bytes unchanged; empty if damage has changed the type of the value."""
     return stored if isinstance(stored, bytes) else b""
 
 

@@ -1,4 +1,4 @@
-"""An exported log, read from its first line to its last: what does not follow is refused where it stands."""
+"""Reading an exported log, line by line: an invalid line is refused, with its number."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from mnemolog.domain.row import LogRow
 from mnemolog.infra.text_source import TextSource
 
 Line = tuple[int, LogRow]
-"""An event and the number of its line."""
+"""An event and its line number."""
 
 
 def is_log_export(path: Path) -> bool:
-    """Whether a file is the export of a log, and no conversation. Raises `ImportRefused` if it cannot be read."""
+    """Whether a file is the export of a log, not of a conversation. Raises `ImportRefused` if it cannot be read."""
     with TextSource(path) as source:
         first = next((line for line in source.head if line.strip()), b"")
     try:
@@ -37,7 +37,7 @@ def is_log_export(path: Path) -> bool:
 
 
 class ExportReader:
-    """The events of an export. Every line is checked before it is given; the end when the last was taken."""
+    """The events of an export. Every line is checked before it is yielded; the end after the last event."""
 
     def __init__(self, source: TextSource) -> None:
         self._source, self._lines = source, source.lines()
@@ -46,7 +46,7 @@ class ExportReader:
         """The digest that the first event follows."""
 
     def events(self) -> Iterator[Line]:
-        """Yield every event with its line. Raises `ImportRefused`, naming the first line that does not fit."""
+        """Yield every event with its line number. Raises `ImportRefused`, naming the first invalid line."""
         position, before, number = self.header.after, self.start, 1
         versions: dict[bytes, int] = {}
         for number, text in self._lines:
@@ -56,15 +56,15 @@ class ExportReader:
                 return
             row = self._row(number, line)
             if row.position != position + 1:
-                raise self._refused(number, f"position {row.position} where {position + 1} is to come")
+                raise self._refused(number, f"expected position {position + 1}, found {row.position}")
             if not row.follows(before):
-                raise self._refused(number, "its digest does not follow from it and the event before")
+                raise self._refused(number, "its digest does not match it and the event before")
             known = versions.get(row.stream, row.version - 1 if self.header.after else 0)
             if row.version != known + 1:
-                raise self._refused(number, f"version {row.version} of its stream where {known + 1} is to come")
+                raise self._refused(number, f"expected version {known + 1} of its stream, found {row.version}")
             position, before, versions[row.stream] = row.position, row.digest, row.version
             yield number, row
-        raise self._refused(number, "the export ends here without its last line: it was cut off")
+        raise self._refused(number, "the export ends here without its last line: it is incomplete")
 
     def _read_header(self) -> ExportHeader:
         for number, text in self._lines:
@@ -72,21 +72,21 @@ class ExportReader:
             if not isinstance(line, ExportHeader) or line.format != FORMAT:
                 break
             if line.version > VERSION:
-                raise self._refused(number, f"version {line.version} of exports; this mnemolog reads {VERSION}")
+                raise self._refused(number, f"export format {line.version}; this mnemolog reads {VERSION}")
             if line.after < 0 or (line.after == 0 and _genesis(line) != line.digest):
-                raise self._refused(number, "what it says of the log does not fit its digest")
+                raise self._refused(number, "its description of the log does not match its digest")
             return line
-        raise self._refused(1, "no export of a log: its first line does not say so")
+        raise self._refused(1, "not an export of a log: its first line is not a header")
 
     def _check_end(self, number: int, line: ExportTrailer, *, position: int, digest: bytes) -> None:
         if line != ExportTrailer(events=position - self.header.after, position=position, digest=digest.hex()):
-            raise self._refused(number, "the last line speaks of other events than those before it")
+            raise self._refused(number, "the last line does not match the events before it")
         for after, _ in self._lines:
-            raise self._refused(after, "something stands behind the end")
+            raise self._refused(after, "there is more text after the last line")
 
     def _row(self, number: int, line: ExportLine) -> LogRow:
         if not isinstance(line, ExportedEvent):
-            raise self._refused(number, "a second first line")
+            raise self._refused(number, "a second header")
         try:
             return imported(line)
         except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""A log written as JSON Lines, for others to keep and to check without us."""
+"""Exporting a log as JSON Lines, verifiable without mnemolog."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def export_log(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> LogExport:
-    """Write the events of `(after, upto]` to a file, which gets its name when it is whole, or to an open one.
+    """Write the events of `(after, upto]` to a new file, renamed when it is complete, or to an open one.
 
-    Every link is checked on the way: what cannot be proved is not exported. Raises `LogDamaged`, `InvalidInput`,
-    `StoreNotWritable`, `StorageFull`; no file is left then.
+    Every digest is checked: an event that fails is not exported. Raises `LogDamaged`, `InvalidInput`,
+    `StoreNotWritable`, `StorageFull`; then no file is left.
     """
     if isinstance(target, Path):
         with new_file(target, overwrite=overwrite) as file:
@@ -68,13 +68,13 @@ def _lines(log: EventLog, *, after: Position, upto: Position, progress: Progress
     for page in log.stored_rows(after=after, upto=upto, batch_max=BATCH_MAX):
         for row in (LogRow(*columns) for columns in page):
             if row.position != position + 1 or not row.follows(digest):
-                why = "its digest does not follow from it and the event before; nothing was exported"
+                why = "its digest does not match it and the event before; nothing was exported"
                 raise errors.LogDamaged(why, position=position + 1)
             try:
                 yield exported(row)
             except UnicodeDecodeError as error:
                 raise errors.LogDamaged(
-                    "its texts are no UTF-8; nothing was exported", position=row.position
+                    "its text columns are not valid UTF-8; nothing was exported", position=row.position
                 ) from error
             position, digest = row.position, row.digest
         if progress is not None:

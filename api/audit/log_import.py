@@ -1,4 +1,4 @@
-"""An exported log made a store again: the same bytes, the same digests, the same identity."""
+"""Importing an exported log as a store: the same bytes, the same digests, the same identity."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ BATCH_MAX: Final = 500
 
 
 def import_export(source: Path, target: Path, *, progress: Progress | None) -> LogImport:
-    """Make a store of an exported log, or bring one up. See `mnemolog.import_log`."""
+    """Create or extend a store from an exported log. See `mnemolog.import_log`."""
     if (target / LOG_FILE).exists():
         return _bring_up(source, target, progress)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise errors.NotAStore(target, f"it is there, but holds no {LOG_FILE}")
+        raise errors.NotAStore(target, f"the folder exists, but holds no {LOG_FILE}")
     return _make(source, target, progress)
 
 
@@ -44,10 +44,11 @@ def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
         reader = ExportReader(file)
         header = reader.header
         if header.after != ORIGIN:
-            raise errors.ImportRefused(source, 1, f"it begins behind position {header.after}; a new store needs all")
+            why = f"it begins after position {header.after}; a new store needs an export from the first event"
+            raise errors.ImportRefused(source, 1, why)
         identity = LogIdentity(header.log_id, header.log_format, Micros(header.created_at))
         with temporary_folder(f"{final.name}.import", folder) as temporary:
-            # Nothing is promised before the folder has its name: closing the log makes all of it durable at once.
+            # Durability is needed only once the folder has its final name: closing the log syncs everything at once.
             log = EventLog.open(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
             with closing(log):
                 appended = _append(log, source, reader.events())
@@ -83,17 +84,17 @@ def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImpor
 
 
 def _checked_against(log: EventLog, source: Path, head: Position, *, progress: Progress | None) -> int:
-    """Return where the export ends, having read it through: it is whole, and goes on with what the store has."""
+    """Read the whole export, and return where it ends: it is complete and continues the history of the store."""
     with TextSource(source, progress=progress) as file:
         reader = ExportReader(file)
         header = reader.header
         if header.log_id != log.log_id:
             raise errors.ImportRefused(source, 1, f"it is of log {header.log_id}, the store there of {log.log_id}")
         if header.after > head:
-            why = f"it begins behind position {header.after}, the store ends at {head}: what is between is missing"
+            why = f"it begins after position {header.after}, the store ends at {head}: events in between are missing"
             raise errors.ImportRefused(source, 1, why)
         position, digest = header.after, reader.start
-        meeting = 1, position, digest  # Where the store ends; where the export does, if that is before.
+        meeting = 1, position, digest  # Where the store ends, or the export, if that is before.
         for number, row in reader.events():
             position, digest = row.position, row.digest
             if position <= head:
@@ -111,14 +112,14 @@ def _append(log: EventLog, source: Path, lines: Iterator[Line]) -> int:
         try:
             log.transact(partial(Transaction.append_rows, rows=rows))
         except (errors.WrongExpectedVersion, errors.DuplicateKey, dbapi2.IntegrityError) as error:
-            why = f"it cannot follow what the store has by now: {error}"
+            why = f"it does not continue the store as it is now: {error}"
             raise errors.ImportRefused(source, batch[0][0], why) from error
         appended += len(batch)
     return appended
 
 
 def _half(progress: Progress | None, *, first: bool) -> Progress | None:
-    """Return what tells of one of two readings of a file."""
+    """Return a progress callback for one of two passes over a file."""
     if progress is None:
         return None
     return lambda done, total: progress(done if first else total + done, 2 * total)

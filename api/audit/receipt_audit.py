@@ -1,4 +1,4 @@
-"""Does the log still give the answers that were given? Every receipt is asked again, as of its head and now."""
+"""Checking receipts: each recall is repeated as of its head, and as of now."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ Gone = Mapping[Position, str]
 """Topics of what was forgotten, by position."""
 
 LIMIT = 1_000
-"""Receipts that one audit asks again, unless told otherwise."""
+"""Default number of receipts that one audit repeats."""
 
 
 class Verdict(StrEnum):
-    """What became of a receipt."""
+    """The outcome for a receipt."""
 
     REPRODUCES = "reproduces"
     DIFFERS = "does-not-reproduce"
-    """Asked again as of its head, it is answered differently: the log, the model or this program is another."""
+    """Repeated as of its head, the answer differs: the log, the model or this program has changed."""
     UNKNOWN = "cannot-be-told"
-    """It cannot be asked again here as it was: `why` says what is missing."""
+    """It cannot be repeated here as it was: `why` says what is missing."""
 
 
 class AuditedRecall(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt, asked again."""
+    """A receipt and the result of repeating it."""
 
     position: Position
-    """Where the receipt stands in the log."""
+    """Position of the receipt in the log."""
     served_at: datetime
     query: str
     head: Position
-    """The offset it was answered as of."""
+    """The position it was answered as of."""
     hits: tuple[Position, ...]
-    """The turns it was answered with, best first."""
+    """The turns in the answer, best first."""
     model: str | None
     verdict: Verdict
     why: str = ""
-    """What differs, or why that cannot be told."""
+    """What differs, or why that is unknown."""
     would_differ_today: bool | None = None
-    """Whether the same question has other hits now; None where that cannot be told."""
+    """Whether the same question has other hits now; None if that is unknown."""
     came: tuple[Position, ...] = ()
-    """Turns that it would be answered with now, and was not then; best first."""
+    """Turns in today's answer that were not in the receipt; best first."""
     went: tuple[Position, ...] = ()
-    """Turns that it was answered with then, and would not be now."""
+    """Turns in the receipt that are not in today's answer."""
     today: str = ""
-    """Why it cannot be told what it would be answered with now."""
+    """Why today's answer is unknown; empty if it is known."""
 
 
 class RecallAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """Receipts in the order they were made."""
+    """The results for receipts, in the order they were recorded."""
 
     recalls: tuple[AuditedRecall, ...]
     reproduced: int
@@ -72,13 +72,13 @@ class RecallAudit(msgspec.Struct, frozen=True, kw_only=True):
     unknown: int
     changed_today: int
     forgotten: int
-    """Receipts whose query is forgotten: they are not asked again."""
+    """Receipts whose query is forgotten; they are not repeated."""
     more: bool
-    """Whether there are receipts behind these: go on with `after` the last one's position."""
+    """Whether there are more receipts: continue with the last one's position as `after`."""
 
     @property
     def sound(self) -> bool:
-        """Whether no receipt was found that does not reproduce."""
+        """Whether no receipt failed to reproduce."""
         return self.differing == 0
 
 
@@ -91,7 +91,7 @@ def audit_recalls(
     limit: int,
     progress: Progress | None = None,
 ) -> RecallAudit:
-    """Ask receipts again: those behind a position, made at a moment or later, `limit` at most."""
+    """Repeat up to `limit` receipts after a position that were made at `since` or later."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise errors.InvalidInput("limit", f"a whole number from 1 on, got {limit!r}")
     chosen: list[RecordedEvent] = []
@@ -142,11 +142,11 @@ def _audited(recalls: Recalls, recorded: RecordedEvent, served: RecallServed, go
 
 
 def _lost(served: RecallServed, gone: Gone) -> str:
-    """Return what was forgotten of what a receipt was answered from; nothing where nothing was."""
+    """Return what was forgotten of the turns behind a receipt, in words; empty if nothing was."""
     if hits := [position for position in served.hits if Position(position) in gone]:
-        return f"turns that it was answered with are forgotten since ({_listed(hits)})"
+        return f"turns in its answer were forgotten since ({_listed(hits)})"
     if any(position <= served.head and topic == TurnRecorded.topic for position, topic in gone.items()):
-        return "turns that it was ranked among are forgotten since"
+        return "turns that it was ranked among were forgotten since"
     return ""
 
 
@@ -157,15 +157,15 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
     try:
         answer = recalls.answer(question_of(served), basis)
     except errors.InvalidInput as error:
-        return Verdict.UNKNOWN, f"it was asked as this mnemolog cannot ask: {error}"
+        return Verdict.UNKNOWN, f"this mnemolog does not support its question: {error}"
     except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
         return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
     difference = _difference(served, answer.hits)
     if not difference:
         return Verdict.REPRODUCES, ""
     if served.reranker != (answer.reranker or ""):
-        names = served.reranker or "no reranker", answer.reranker or "none"
-        return Verdict.UNKNOWN, f"{names[0]} looked at it then, {names[1]} does now: {difference}"
+        names = served.reranker or "none", answer.reranker or "none"
+        return Verdict.UNKNOWN, f"the reranker was {names[0]}, it is {names[1]} now: {difference}"
     if served.ranking != RANKING:
         why = f"it was ranked by {served.ranking}, this mnemolog ranks by {RANKING}: {difference}"
         return Verdict.UNKNOWN, why
@@ -173,7 +173,7 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
 
 
 def _difference(served: RecallServed, hits: Sequence[Hit]) -> str:
-    """Return in words how an answer differs from what was served; nothing where it does not."""
+    """Return in words how an answer differs from its receipt; empty if it does not."""
     now = [hit.position for hit in hits]
     came = [position for position in now if position not in set(served.hits)]
     went = [position for position in served.hits if position not in set(now)]
@@ -190,7 +190,7 @@ def _difference(served: RecallServed, hits: Sequence[Hit]) -> str:
 
 
 def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedRecall) -> AuditedRecall:
-    """Add what the question would be answered with now. What was asked as of an offset is the same for ever."""
+    """Add today's answer. The answer to a question with `as_of` never changes."""
     if served.as_of:
         return msgspec.structs.replace(found, would_differ_today=False)
     page = Page(served.k, served.passed_over, served.candidates)

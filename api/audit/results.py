@@ -1,4 +1,4 @@
-"""What an audit of a store answers with, beside `Verification` and `Replay`."""
+"""Results of `store.audit`, besides `Verification` and `Replay`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemolog.results import Checkpoint, Note, Task, ValueChange
 
 
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of the log: every column as it is stored, its link, and what it says."""
+    """One event of the log: its stored columns, whether its digest is valid, and its decoded content."""
 
     position: Position
     stream: str
@@ -26,23 +26,23 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     recorded_at: int
     """Microseconds since the Unix epoch, as stored."""
     at: datetime | None
-    """The same as a moment in UTC; None where that is no time of the calendar."""
+    """The same as a time in UTC; None if it is out of range."""
     state: bytes
     """The stored bytes of the event itself; base64 in JSON."""
     digest: str
     """Hexadecimal, as stored."""
     previous_digest: str | None
-    """That of the position before; None where no event is there."""
+    """The digest at the position before; None if there is no event."""
     link_holds: bool
-    """Whether the digest follows from these columns and the digest before."""
+    """Whether the digest matches these columns and the previous digest."""
     event: Event | None
-    """What was recorded, decoded."""
+    """The decoded event."""
     unreadable: str | None
-    """Why it cannot be decoded; None where it can."""
+    """Why it cannot be decoded; None if it can."""
 
 
 class SessionDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed of a session between two positions."""
+    """What changed in a session between two positions."""
 
     session: str
     name: str
@@ -56,13 +56,13 @@ class SessionDiff(msgspec.Struct, frozen=True, kw_only=True):
     ended_after: bool
     turns_recorded: int
     turns: tuple[Turn, ...]
-    """The recorded ones, hidden since or not; no more than were asked for, see `Diff.turns_left_out`."""
+    """Turns recorded in between, hidden since or not, up to the requested number; see `Diff.turns_left_out`."""
     hidden: tuple[Position, ...]
-    """Turns that it saw, or recorded in between, and does not see any more."""
+    """Turns that it saw before or recorded in between, and no longer sees."""
     shown: tuple[Position, ...]
-    """Turns from before that it did not see then, and does now."""
+    """Older turns that it did not see before and sees now."""
     values: tuple[ValueChange, ...]
-    """Expired ones are not there."""
+    """Expired values are left out."""
     task_before: Task | None
     task_after: Task | None
     notes_removed: tuple[Note, ...]
@@ -77,40 +77,40 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     before: Head
     after: Head
     before_at: datetime
-    """When the last event up to `before` was recorded. What has expired by then is not there."""
+    """When the last event up to `before` was recorded. Values expired by then are left out."""
     after_at: datetime
     topics: dict[str, int]
     """How many events of each kind were recorded in between."""
     sessions: tuple[SessionDiff, ...]
-    """Those to which something happened, in the order in which it first did."""
+    """Sessions with events in between, in the order of their first one."""
     switches: tuple[Switch, ...]
     activations: tuple[Activation, ...]
-    """Models that were activated."""
+    """Models activated in between."""
     turns_left_out: int
-    """Recorded turns that are counted and not listed."""
+    """Recorded turns that are counted but not listed."""
 
 
 class LogExport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was exported."""
+    """The result of an export."""
 
     log_id: str
     after: Position
-    """The export holds the events behind this position."""
+    """The export holds the events after this position."""
     events: int
     head: Head
-    """The last of them, and the digest by which to check the export."""
+    """The last exported position, and the digest to check the export with."""
     bytes: int
 
 
 class LogImport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import of an exported log did."""
+    """The result of importing an exported log."""
 
     log_id: str
     created: bool
-    """Whether the store was made for it; else it had a part of this log already."""
+    """Whether the store was created; otherwise it already had a part of this log."""
     events: int
     """Events that were appended."""
     already_there: int
     needs_keys: bool
-    """Whether its content is encrypted and no `keys.db` is there: put the log's own beside `log.db`."""
+    """Whether its content is encrypted and `keys.db` is missing: put the log's own beside `log.db`."""
     head: Head

@@ -1,4 +1,4 @@
-"""Auditing a store: its history event by event, what changed, receipts asked again, exports."""
+"""Auditing a store: its history event by event, what changed, receipts, exports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AuditService:
     def append_head(self, file: str | Path) -> Head:
         """Append the head of the log to a file of heads (JSON Lines), which `verify(heads=file)` checks.
 
-        Keep the file where those who may write the store may not write. It is durable on return. Raises
+        Keep the file where writers of the store cannot change it. The head is durable on return. Raises
         `LogDamaged` where the last head in the file contradicts the log, `WitnessUnreadable` for an invalid line,
         `StoreNotWritable`: nothing was written.
         """
@@ -56,10 +56,10 @@ class AuditService:
         until: datetime | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Moment]:
-        """Yield what happened behind position `after`, up to `upto` (the head by default), event by event, in words.
+        """Yield what happened after position `after`, up to `upto` (the head by default), event by event, in words.
 
-        `session` is the id of one; `since` and `until` (not included) are times of recording. Holds a batch of events
-        in memory, however long the log is. Raises `InvalidInput` for a position past the head, `UnknownSession`,
+        `session` is the id of a session; `since` and `until` (exclusive) are times of recording. Holds one batch of
+        events in memory, however long the log is. Raises `InvalidInput` for a position past the head, `UnknownSession`,
         `UndecodableEvent`.
         """
         first, last = self._range("after", after, "upto", upto)
@@ -76,10 +76,10 @@ class AuditService:
         )
 
     def event(self, position: int) -> StoredEvent:
-        """Return one event: its columns as they are stored, whether its link holds, and what it says.
+        """Return one event: its stored columns, whether its digest is valid, and its decoded content.
 
-        A damaged one is returned as well as it can be. Raises `InvalidInput` for a position that no event has,
-        `LogDamaged` for one whose event is gone.
+        Of a damaged event everything readable is returned. Raises `InvalidInput` for a position outside the log,
+        `LogDamaged` if the event at that position is gone.
         """
         return event_at(self._log, position)
 
@@ -93,7 +93,7 @@ class AuditService:
     ) -> Diff:
         """Return what changed from position `before` to `after` (the head by default), folded from the log.
 
-        Of the turns recorded in between at most `turns_max` are listed, the others are counted. Raises `InvalidInput`
+        At most `turns_max` of the turns recorded in between are listed; the others are counted. Raises `InvalidInput`
         for a position past the head or a range that runs backwards, `UndecodableEvent`.
         """
         first, last = self._range("before", before, "after", after)
@@ -109,13 +109,12 @@ class AuditService:
         overwrite: bool = False,
         progress: Progress | None = None,
     ) -> LogExport:
-        """Write the log behind position `after`, up to `upto` (the head by default), as JSON Lines with all digests.
+        """Write the log after position `after`, up to `upto` (the head by default), as JSON Lines with all digests.
 
-        It can be verified without mnemolog (docs/verify_export.py) and made a store again (`import_log`). The content
-        in it is as it is stored: encrypted content stays so. The file is readable for its owner alone, and there as a
-        whole or not at all; one that is open already is written to as it is. Raises `InvalidInput` for a name that is
-        taken unless `overwrite` is set, `LogDamaged` at the first event whose link does not hold, `StoreNotWritable`,
-        `StorageFull`.
+        The export can be verified without mnemolog (docs/verify_export.py) and turned into a store (`import_log`).
+        Encrypted content stays encrypted. Given a path, the file is created complete or not at all, readable by its
+        owner only; an open file is written to directly. Raises `InvalidInput` if the path exists and `overwrite` is
+        not set, `LogDamaged` at the first event whose digest is invalid, `StoreNotWritable`, `StorageFull`.
         """
         first, last = self._range("after", after, "upto", upto)
         target = Path(file) if isinstance(file, str | Path) else file
@@ -129,11 +128,11 @@ class AuditService:
         limit: int = LIMIT,
         progress: Progress | None = None,
     ) -> RecallAudit:
-        """Ask the question of every receipt again, as of its head and now.
+        """Repeat the recall of every receipt, as of its head and now.
 
-        Takes the receipts after position `after` that were made at `since` or later. Reports of each whether its
-        answer reproduces, and which turns it would gain and lose today. Where the model that answered is not
-        available, the report says so. Raises `InvalidInput`; never for what is found.
+        Takes the receipts after position `after` that were made at `since` or later. Reports for each whether its
+        answer is reproduced, and which turns it would gain and lose today. If the model that answered is not
+        available, the report says so. Raises `InvalidInput`; differences do not raise.
         """
         moment = None if since is None else to_micros("since", since)
         return audit_recalls(self._log, self._recalls, since=moment, after=after, limit=limit, progress=progress)
@@ -143,7 +142,7 @@ class AuditService:
         return list(forgetting_history.forgotten(self._log))
 
     def erasures(self) -> list[Erasure]:
-        """Return all requests to forget, to be kept apart from backups of log and keys. They hold no content."""
+        """Return all requests to forget. Keep them apart from backups of log and keys. They hold no content."""
         return self._forgetting.erasures()
 
     def _range(self, first: str, after: int, last: str, upto: int | None) -> tuple[Position, Position]:

@@ -1,4 +1,4 @@
-"""Verifying a log against everything that remembers its history: manifests of segments, heads kept elsewhere."""
+"""Verifying a log against its witnesses: manifests of segments, and heads kept elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def verify_store(
     contents: bool = False,
     progress: Progress | None,
 ) -> Verification:
-    """Verify the log against every witness there is: the segments' manifests, and heads noted elsewhere."""
+    """Verify the log against all witnesses: the segments' manifests, and heads kept elsewhere."""
     witnesses = list(witnesses_of(folder, log))
     if expect_head is not None:
         witnesses.append(Witness("the expected head", parse_head("expect_head", expect_head)))
@@ -34,7 +34,7 @@ def verify_store(
 
 
 def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
-    """Append the head of the log to a file of heads, unless its last one contradicts the log."""
+    """Append the head of the log to a file of heads, unless the last head in it contradicts the log."""
 
     def head_after(last: tuple[int, Head] | None) -> Head:
         head = log.head()
@@ -42,7 +42,7 @@ def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:
             line, noted = last
             for finding in quick_verify(log, [Witness(f"{file}:{line}", noted)]):
                 if finding.kind is Kind.WITNESS:
-                    raise errors.LogDamaged(f"{finding.detail}; nothing was noted", position=finding.position)
+                    raise errors.LogDamaged(f"{finding.detail}; nothing was written", position=finding.position)
         noted_at = to_datetime(now).isoformat()
         return Head(position=head.position, digest=head.digest, log_id=log.log_id, noted_at=noted_at)
 

@@ -1,4 +1,4 @@
-"""What the log tells of forgetting: which requests there are, how far each has come, what they are about."""
+"""Forgetting as recorded in the log: the requests, their progress, and the content they concern."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from mnemolog.infra.log.event_log import EventLog
 
 
 class Request(NamedTuple):
-    """A request, and how far it has come."""
+    """A request to forget, and its progress."""
 
     recorded: RecordedEvent
     event: ForgetRequested
     erased_at: Position | None
-    """Where it is recorded that its content is gone."""
+    """Position of the event that records its content as erased."""
     completed: bool
 
 
@@ -74,7 +74,7 @@ def forgotten(log: EventLog, *, topic: str | None = None) -> Iterator[ForgottenE
 
 
 def forgotten_turns(log: EventLog) -> list[Position]:
-    """Return the positions of all turns that are forgotten, rising."""
+    """Return the positions of all forgotten turns, ascending."""
     return sorted(item.position for item in forgotten(log, topic=TurnRecorded.topic))
 
 

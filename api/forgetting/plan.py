@@ -1,4 +1,4 @@
-"""What a wish to forget comes to: which versions of which streams hold content of it, when the request lands."""
+"""Planning a request to forget: which versions of which streams hold the content, as of the request."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from mnemolog.projections.recall.receipts import RECALLS_STREAM
 
 
 class Wish(NamedTuple):
-    """What somebody wants to have forgotten."""
+    """What a caller wants to forget."""
 
     sessions: frozenset[str] = frozenset()
     scopes: tuple[Scope, ...] = ()
-    """With all below them."""
+    """Including all scopes below them."""
     positions: frozenset[int] = frozenset()
 
     def holds_scope(self, scope: str) -> bool:
@@ -47,13 +47,13 @@ class Wish(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to go. Empty where nothing of it is there any more."""
+    """The content to erase. Empty if none of it is left."""
 
     targets: list[ForgetTarget]
     sessions: tuple[str, ...]
-    """Sessions that go as a whole."""
+    """Sessions that are erased entirely."""
     along: int = 0
-    """Events that nobody named, and that are told by others that go."""
+    """Events that were not named, but depend on erased ones."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -62,16 +62,15 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """Plans in a unit of work: nothing can come in between what is planned and what is requested."""
+    """Plans within a transaction, so that nothing changes between plan and request."""
 
     def __init__(self, log: EventLog, keyring: Keyring, tx: Transaction) -> None:
         self._log, self._keyring, self._tx = log, keyring, tx
 
     def plan(self, wish: Wish) -> Plan:
-        """Return what a wish comes to.
+        """Return the plan for a wish.
 
-        Raises `UnknownSession`, and `InvalidInput` for a position without content, or with content that was stored in
-        the clear.
+        Raises `UnknownSession`, and `InvalidInput` for a position without content, or with content stored unencrypted.
         """
         sessions = set(wish.sessions)
         for session in wish.sessions:
@@ -114,7 +113,7 @@ class Planner:
         return found
 
     def _add_built_on(self, wish: Wish, singled: dict[str, dict[int, str]]) -> int:
-        """Add the events of threads that are built on those named. Return how many."""
+        """Add the events of threads that depend on the named ones. Return how many."""
         rows = [self._tx.reads.state_head_at(position) for position in wish.positions]
         named = {row[0] for row in rows if row is not None and thread_of(row[0]) is not None}
         along = 0
@@ -124,7 +123,7 @@ class Planner:
         return along
 
     def _of_threads(self, streams: set[str]) -> Iterator[RecordedEvent]:
-        """Yield the events of threads, and of those that were copied from them, rising."""
+        """Yield the events of threads, and of threads copied from them, by ascending position."""
         if not streams:
             return iter(())
         first = thread_stream("")
@@ -143,7 +142,7 @@ class Planner:
         if topic not in CONTENT_TOPICS:
             raise errors.InvalidInput("positions", f"position {position} holds no content: it is {topic!r}")
         if topic == ValueDeleted.topic:
-            why = f"to forget that a value was deleted (position {position}) would bring it back; forget the value"
+            why = f"forgetting the deletion of a value (position {position}) would bring it back; forget the value"
             raise errors.InvalidInput("positions", why)
         return row
 
@@ -153,7 +152,7 @@ class Planner:
             first = self._log.first_event(stream)
             return first is not None and isinstance(first.event, SessionStarted) and bool(first.event.name)
         if not head or head[0] != SEALED:
-            why = f"what is at position {position} was stored in the clear, by other means than this store"
+            why = f"the event at position {position} was stored unencrypted, not by this store"
             raise errors.InvalidInput("positions", why)
         return not self._keyring.is_destroyed(stream, head[2], version)
 

@@ -39,13 +39,13 @@ def purge(
     ]
     _purge_quarantine(context.quarantine, log)
     for path in (layout.projections / PROJECTORS).glob("*.json"):
-        path.unlink(missing_ok=True)  # It may quote what a model reported about a text.
+        path.unlink(missing_ok=True)  # It may quote a model's report about a text.
     projections.poke()
     return "; ".join(left)
 
 
 def _purge_quarantine(quarantine: Quarantine, log: EventLog) -> None:
-    """Delete what is in quarantine, because its content is unknown; except what is known to be of another log."""
+    """Delete all items in quarantine, because their content is unknown; except items known to be of another log."""
     quarantine.purge([item.name for item in quarantine.items() if item.log_id in ("", log.log_id)])
     for path in quarantine.folder.glob(".removed.*"):
         stale_files.remove(path)

@@ -1,4 +1,4 @@
-"""What forgetting answers with."""
+"""Results of forgetting."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was forgotten, or with `dry_run` would be."""
 
     request: str | None
-    """Its id. None where nothing was requested: a dry run, or nothing of it was left."""
+    """Id of the request. None if none was made: a dry run, or no content was left to forget."""
     position: Position | None
-    """Where the request stands in the log."""
+    """Position of the request in the log."""
     dry_run: bool
     sessions: tuple[str, ...]
-    """Sessions that are forgotten as a whole; their structure stays."""
+    """Sessions that are forgotten entirely; their structure stays."""
     events: int
     """Events that had content."""
     counts: dict[str, int]
     """By topic."""
     along: int = 0
-    """How many of the events nobody named: checkpoints of threads, and what was written behind them, that are built on
-    what was named, and would tell nothing without it."""
+    """How many of the events were not named but depend on named ones: later checkpoints and writes of threads, which
+    cannot be read without them."""
     pending: str | None = None
-    """What is not done yet, and why. It is gone on with whenever the store is opened, and by the next `forget`."""
+    """What is not done yet, and why. The next `open` or `forget` resumes it."""
 
     @property
     def complete(self) -> bool:
-        """Whether no file of the store holds any of it any more."""
+        """Whether all copies are gone from the files of the store."""
         return self.pending is None
 
 
 class ForgottenEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event whose content was forgotten: where it stood, what it was, when and why."""
+    """An event whose content was forgotten: its position and kind, when and why."""
 
     position: Position
     stream: str
@@ -51,7 +51,7 @@ class ForgottenEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to forget, as it can be handed to a store that was restored from before it."""
+    """A request to forget, to apply again to a store restored from an older backup."""
 
     request: str
     requested_at: datetime
@@ -60,27 +60,27 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReapplyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of erasures that were handed to a restored store."""
+    """The result of applying erasures again to a restored store."""
 
     erasures: int
     requested: int
-    """Those that its log did not know of."""
+    """Requests that its log did not have."""
     pending: str | None = None
     """What is not done yet, and why."""
 
 
 class ForgettingStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How far requests to forget have been carried out."""
+    """The progress of requests to forget."""
 
     requests: int
     events: int
-    """Events that lost their content."""
+    """Events whose content was erased."""
     pending: tuple[str, ...]
     """Requests that are not done yet."""
 
 
 def read_erasures(file: Path) -> list[Erasure]:
-    """Return the erasures of a file of JSON. Raises `InvalidInput` for one that holds none."""
+    """Return the erasures in a JSON file. Raises `InvalidInput` for any other file."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=list[Erasure])
     except (OSError, *UNDECODABLE) as error:

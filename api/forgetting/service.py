@@ -1,6 +1,6 @@
-"""Forgetting: requested in the log, done by destroying keys, followed through in every projection, recorded as done.
+"""Forgetting: request it in the log, destroy the keys, purge every projection, record that it is done.
 
-Each step may be repeated. A request that was cut off is gone on with when the store is opened next, or by the next one.
+Each step can be repeated. An interrupted request is resumed when the store is opened next, or by the next request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mnemolog.projections.sql.snapshots import SnapshotStore
 LOCK_FILE: Final = ".forgetting.lock"
 LOCK_WAIT_S: Final = 30.0
 STEPS: Final = ("requested", "destroyed", "wiped", "recorded", "purged", "completed")
-"""Where a process may be killed in between, in order."""
+"""The steps of a request, in order; tests kill the process between them."""
 
 _NOT_NOW: Final = (
     errors.KeysMissing,
@@ -45,14 +45,14 @@ _NOT_NOW: Final = (
     errors.StoreNotWritable,
     OSError,
 )
-"""What keeps a step from being done, and may not the next time."""
+"""Errors that stop a step now but perhaps not the next time."""
 
 
 class Forgetting:
     """Carries out requests to forget, one process at a time."""
 
     reached: Callable[[str], None] = staticmethod(lambda _step: None)
-    """Told of every step that is done. For tests, which end the process there."""
+    """Called after every step. For tests, which end the process there."""
 
     def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> None:
         self._folder, self._log, self._projections, self._snapshots = folder, log, projections, snapshots
@@ -83,9 +83,9 @@ class Forgetting:
         return _report(plan, request=None if position is None else request, position=position, pending=pending)
 
     def resume(self) -> None:
-        """Go on with what was cut off, and do again what a restored file has undone. Quick where there is nothing.
+        """Resume interrupted requests, and repeat those undone by restoring a file. Fast if there are none.
 
-        What keeps it from being done is left for the next time: `status` tells.
+        Where that fails, it is left for the next time, and `status` lists the requests.
         """
         if self._log.keyring is None:
             return
@@ -95,7 +95,7 @@ class Forgetting:
             with self._alone(wait_s=0):
                 self._request_again(self._keys().erasures())
                 self._carry_on(None)
-        except (errors.MnemologError, OSError):  # Opening shall not fail by it, least of all to verify a damaged log.
+        except (errors.MnemologError, OSError):  # Opening must not fail for this.
             return
 
     def reapply(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
@@ -120,7 +120,7 @@ class Forgetting:
         ]
 
     def _is_settled(self) -> bool:
-        """Whether log and keys tell of the same requests, all of them done. Looks at the last of each."""
+        """Whether log and keys record the same requests, all done. Compares only the last of each."""
         keyring, last = self._keys(), self._log.last_event(FORGETTING_STREAM)
         if last is not None:
             done = last.event.requests if isinstance(last.event, ForgetCompleted) else []
@@ -134,7 +134,7 @@ class Forgetting:
         return found is not None and isinstance(found.event, ForgetRequested) and found.event.id == erasure.request
 
     def _request_again(self, erasures: Sequence[KeyErasure]) -> int:
-        """Append the requests that the log lacks. Those it has are noted where they are."""
+        """Append the requests that the log lacks; for the others note their positions."""
 
         def work(tx: Transaction) -> int:
             known = {request.event.id for request in forgetting_record.requests(self._log)}
@@ -146,7 +146,7 @@ class Forgetting:
         return self._log.transact(work)
 
     def _carry_on(self, progress: Progress | None) -> str | None:
-        """Do what is left of every request. Return what could not be done, and why; None where all is done."""
+        """Complete every request. Return what could not be done, and why; None if all is done."""
         step = "destroying the keys"
         try:
             found = forgetting_record.requests(self._log)
@@ -187,7 +187,7 @@ class Forgetting:
         keyring = self._log.keyring
         if keyring is None:
             why = "this store was created without encryption, so nothing of it can be forgotten; record its content"
-            raise errors.InvalidInput("encrypt", f"{why} in a new store, which is encrypted unless told otherwise")
+            raise errors.InvalidInput("encrypt", f"{why} in a new store, which is encrypted by default")
         return keyring
 
     @contextmanager
@@ -213,15 +213,15 @@ def _doomed(target: ForgetTarget) -> Iterator[LeafRange]:
 
 
 def _recorded(request: Request) -> Callable[[Transaction], None]:
-    """Return the work that records in every stream which of its content is gone, and then in that of forgetting.
+    """Return the transaction that records the erased content in every stream, then in the stream of forgetting.
 
-    Where that was recorded already only the latter is done again: it ends the epoch, and with it what was read since.
+    If the streams have the record already, only the latter is repeated: it ends the epoch, so earlier reads are stale.
     """
     event = request.event
 
     def work(tx: Transaction) -> None:
         for target in event.targets if request.erased_at is None else ():
-            # A log that was restored to before may have less of a stream, or nothing at all.
+            # A log restored from before the request may have less of a stream, or nothing at all.
             end = tx.version(target.stream)
             versions = [(first, min(last, end)) for first, last in target.versions if first <= end]
             if versions:

@@ -1,4 +1,4 @@
-"""Which models a store knows: those that have vectors on disk, and those that the log says were activated."""
+"""The models of a store: those with vectors on disk, and those activated according to the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def catalogue(root: Path, log: EventLog) -> list[Model]:
         for recorded in events:
             if (activation := activation_of(recorded)) is not None:
                 active = activations[activation.fingerprint] = activation
-    # The last of several is the newest: an older one is there only until a rebuild has removed it.
+    # The last of several is the newest: an older one exists only until a rebuild has removed it.
     built = {prefix_of(status.fingerprint): status for status in generations(root, log)}
     known = {prefix_of(fingerprint): activation for fingerprint, activation in activations.items()}
     found = [_model(built.get(key), known.get(key), active, behind=head) for key in {*built, *known}]
@@ -35,7 +35,7 @@ def folders_of(root: Path, fingerprint: str) -> list[Path]:
 
 
 def known_as(found: Model) -> Activation:
-    """Return what would activate a model that is listed. Raises `ModelRefused` where its tags do not tell."""
+    """Return the activation of a listed model. Raises `ModelRefused` if its manifests do not identify it."""
     if len(found.fingerprint) < FINGERPRINT_DIGITS:
         raise errors.ModelRefused(found.name, "its vectors are damaged or of another version: add it again")
     return Activation(

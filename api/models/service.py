@@ -1,4 +1,4 @@
-"""Changing the embedding model under live readers: built beside the others, then activated by one event."""
+"""Changing the embedding model without stopping readers: build beside the others, then activate by one event."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mnemolog.projections.vectors.model_registry import Models, opened_from_anyw
 from mnemolog.results import Model, ModelActivation, ModelDrop
 
 CATCH_UP_PASSES_MAX: Final = 10
-"""How often an activation goes after what was recorded meanwhile. Each pass is shorter than the one before."""
+"""The most passes over events recorded meanwhile before an activation. Each is shorter than the one before."""
 
 _FINGERPRINT: Final = re.compile(rf"[0-9a-f]{{{SHORT_DIGITS},{FINGERPRINT_DIGITS}}}")
 
@@ -45,7 +45,7 @@ class ModelService:
         self._folder, self._log, self._projections = folder, log, projections
 
     def list(self) -> list[Model]:
-        """Return every model that has vectors on disk or was ever activated. Reads the log and tags, no vectors."""
+        """Return every model that has vectors on disk or was ever activated. Reads no vectors, only manifests."""
         return catalogue(self._root, self._log)
 
     def add(
@@ -55,10 +55,10 @@ class ModelService:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> RebuildReport:
-        """Build the vectors of a model up to the head, beside those of others, which answer as before.
+        """Build the vectors of a model for the whole log, beside those of other models, which stay in use.
 
-        `model` is a name, a folder or an object as in `open`; this store can answer with it from now on.
-        What is embedded is kept at once: after a crash the same call resumes. With `dry_run` nothing is built.
+        `model` is a name, a folder or an object as in `open`; this store object can use it from now on.
+        Embedded texts are saved as it works: after a crash, the same call resumes. With `dry_run` nothing is built.
         Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`.
         """
         models = self._projections.models
@@ -80,15 +80,14 @@ class ModelService:
         )
 
     def activate(self, model: Any, *, progress: Progress | None = None) -> ModelActivation:
-        """Have a model answer: bring its vectors up to the head, then append `model.activated`, in one append.
+        """Make a model the active one: bring its vectors up to date, then append `model.activated`.
 
-        `model` is a name, a folder, an object, or the beginning of a fingerprint (8 digits or more). Readers in
-        every process switch when they have read the event; going back to a model that still has its vectors
-        builds nothing. Activating what is active appends nothing.
+        `model` is a name, a folder, an object, or a fingerprint prefix of 8 digits or more. Readers in
+        every process switch when they have read the event. Returning to a model that still has its vectors
+        builds nothing. Activating the active model appends nothing.
 
-        Raises `ModelRefused` for a model without vectors or one that is not clearly named, `ModelUnavailable`
-        where this process cannot open it, `EncodingFailed`, `IndexerBusy`: the model that answers is the same
-        as before.
+        Raises `ModelRefused` for a model without vectors or an ambiguous name, `ModelUnavailable`
+        if this process cannot open it, `EncodingFailed`, `IndexerBusy`: the active model has not changed.
         """
         vectors = self._to_activate(model)
         encoded = self._catch_up(vectors, progress)
@@ -97,7 +96,7 @@ class ModelService:
             model=vectors.encoder.name,
             dimension=vectors.encoder.dimension,
         )
-        # Whoever drops the model holds this lock too: what is activated here has its vectors.
+        # `drop` takes this lock too: a model activated here still has its vectors.
         with self._indexing(wanted.fingerprint):
             if not self._may_answer(vectors):
                 raise errors.ModelRefused(wanted.model, "its vectors were dropped meanwhile: add it again")
@@ -115,17 +114,18 @@ class ModelService:
         )
 
     def drop(self, model: str, *, dry_run: bool = False, keep_embeddings: bool = False) -> ModelDrop:
-        """Remove a model's vectors, and unless `keep_embeddings` what the embedding cache holds of it.
+        """Remove a model's vectors, and unless `keep_embeddings` its texts in the embedding cache.
 
-        `model` is a name as `list` returns it, or the beginning of a fingerprint (8 digits or more). The log keeps
-        its activations. Raises `ModelRefused` for the active model, before any activation for the one this
-        store was opened with, and for one that is not clearly named; `IndexerBusy`, `ProjectionUnreadable`.
+        `model` is a name as `list` returns it, or a fingerprint prefix of 8 digits or more. The log keeps
+        its activations. With `dry_run` nothing is removed. Raises `ModelRefused` for the active model (before any
+        activation: the model this store was opened with) and for an ambiguous name; `IndexerBusy`,
+        `ProjectionUnreadable`.
         """
         found = self._named(str(model))
         with nullcontext() if dry_run else self._indexing(found.fingerprint):
             self._refuse_in_use(found)
             folders = folders_of(self._root, found.fingerprint)
-            # The cache first: what is killed in between is still listed, and dropped by the same call.
+            # The cache first: after a crash in between the model is still listed, and the same call drops the rest.
             forgotten = 0 if keep_embeddings else self._forget(found.fingerprint, dry_run=dry_run)
             if not dry_run:
                 self._projections.models.let_go(found.fingerprint)
@@ -141,7 +141,7 @@ class ModelService:
         )
 
     def load(self) -> None:
-        """Load the model that answers, and its vectors, so that no recall waits for them.
+        """Load the model in use and its vectors, so that no recall waits for them.
 
         Raises `ModelUnavailable`, `ModelMismatch`.
         """
@@ -158,7 +158,7 @@ class ModelService:
         return IndexerLock(self._root, fingerprint).held()
 
     def _catch_up(self, vectors: Vectors, progress: Progress | None) -> int:
-        """Bring vectors up to the head, which may move meanwhile. Return how many texts the model was called for."""
+        """Bring vectors up to date with the log, which may grow meanwhile. Return how many texts were embedded."""
         encoded = 0
         self._begin_anew_if_gone(vectors)
         for _ in range(CATCH_UP_PASSES_MAX):
@@ -170,7 +170,7 @@ class ModelService:
         return encoded
 
     def _begin_anew_if_gone(self, vectors: Vectors) -> None:
-        """Begin anew where another process has dropped what this one has still open: it is to lie on disk again."""
+        """Start over if another process dropped the vectors that this one has open: they must be on disk."""
         if not folders_of(self._root, vectors.fingerprint):
             self._projections.models.let_go(vectors.fingerprint)
 
@@ -189,7 +189,7 @@ class ModelService:
                 ready[vectors.fingerprint] = vectors
         if len(ready) > 1:
             which = ", ".join(short(fingerprint) for fingerprint in ready)
-            raise errors.ModelRefused(_called(asked), f"there are several; say which by the fingerprint: {which}")
+            raise errors.ModelRefused(_called(asked), f"there are several; choose one by its fingerprint: {which}")
         for only in ready.values():
             return only
         raise errors.ModelRefused(_called(asked), "it has no vectors here: add it first (`mnemolog model add`)")
@@ -200,11 +200,11 @@ class ModelService:
         try:
             return self._projections.models.find(wanted)
         except errors.ModelMismatch as error:
-            why = f"nothing that this process can open has the fingerprint {short(found.fingerprint)}"
+            why = f"no model that this process can open has the fingerprint {short(found.fingerprint)}"
             raise errors.ModelUnavailable(found.name, why) from error
 
     def _may_answer(self, vectors: Vectors) -> bool:
-        """Whether a model has vectors. A store's own makes them as it recalls; an empty log needs none."""
+        """Whether a model may be activated: it has vectors, is the store's own, or the log is empty."""
         models = self._projections.models
         return (
             bool(folders_of(self._root, vectors.fingerprint))
@@ -213,16 +213,16 @@ class ModelService:
         )
 
     def _named(self, name: str) -> Model:
-        """Return the one model of that name or beginning of a fingerprint. Raises `ModelRefused`."""
+        """Return the one model with that name or fingerprint prefix. Raises `ModelRefused`."""
         known = self.list()
         found = [item for item in known if item.name in (name, opened_from_anywhere(name))]
         if not found and _FINGERPRINT.fullmatch(name):
             found = [item for item in known if item.fingerprint.startswith(name)]
         if not found:
-            raise errors.ModelRefused(name, "no model here is called so or has a fingerprint that begins so")
+            raise errors.ModelRefused(name, "no model with that name or fingerprint prefix")
         if len(found) > 1:
             which = ", ".join(short(item.fingerprint) for item in found)
-            raise errors.ModelRefused(name, f"there are several; say which by the fingerprint: {which}")
+            raise errors.ModelRefused(name, f"there are several; choose one by its fingerprint: {which}")
         return found[0]
 
     def _refuse_in_use(self, found: Model) -> None:
@@ -232,7 +232,7 @@ class ModelService:
             if active.fingerprint.startswith(found.fingerprint):
                 raise errors.ModelRefused(found.name, "it is active: activate another one first")
         elif _is_own(models, found):
-            why = "no model was ever activated, so it answers for this store: activate another one first"
+            why = "no model was ever activated, so this store uses it: activate another one first"
             raise errors.ModelRefused(found.name, why)
 
     def _forget(self, fingerprint: str, *, dry_run: bool) -> int:
@@ -256,13 +256,13 @@ def _is_own(models: Models, found: Model) -> bool:
     own = models.opened(models.own)
     try:
         return own.fingerprint.startswith(found.fingerprint)
-    except errors.ModelUnavailable:  # It may be back tomorrow; until then its name is all there is to go by.
+    except errors.ModelUnavailable:  # It may be available again later; until then only its name identifies it.
         return own.encoder.name == found.name
 
 
 @contextmanager
 def _cache(path: Path) -> Iterator[ProjectionDatabase | None]:
-    """Give the embedding cache, None where there is none yet."""
+    """Give the embedding cache; None if it does not exist yet."""
     if not path.exists():
         yield None
         return

@@ -1,4 +1,4 @@
-"""Connect telemetry to the parts of a store, if it was requested."""
+"""Connects telemetry, if given, to the parts of a store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OK: Final = "ok"
 
 @contextmanager
 def timed(telemetry: Telemetry, name: str, seconds: str, **facts: str) -> Iterator[None]:
-    """Put a span around the block, and record its duration and outcome as `seconds`."""
+    """Put a span around the block, and measure its duration and outcome as `seconds`."""
     outcome, began = OK, perf_counter()
     try:
         with telemetry.span(name, facts):
@@ -50,7 +50,7 @@ def timed(telemetry: Telemetry, name: str, seconds: str, **facts: str) -> Iterat
 
 
 def recall_timer(telemetry: Telemetry) -> Timed:
-    """Return a timer for a recall and each of its legs."""
+    """Return the timer of a recall and of each of its legs."""
     if telemetry is NO_TELEMETRY:
         return untimed
     seconds = {"mnemolog.recall": RECALL_SECONDS, "mnemolog.recall.leg": LEG_SECONDS}
@@ -83,9 +83,9 @@ def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
 
 
 def gauges_of(folder: Path, log: EventLog, projections: ProjectionSet) -> Gauges:
-    """Return the gauges of a store, all cheap to read. A gauge that fails returns no value.
+    """Return the gauges of a store, all cheap to read at any time. A gauge that fails reports nothing.
 
-    The label `log` has the id of the log: one program may have several stores.
+    The attribute `log` of each value is the log's id: one program may have several stores.
     """
     of = {"log": log.log_id}
 

@@ -1,4 +1,4 @@
-"""Log output for programs without a logging setup: plain or JSON. docs/observability.md lists the events."""
+"""Log lines, plain or JSON, for programs that do not configure logging. docs/observability.md lists the events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """OpenTelemetry, for programs that have it: `pip install 'mnemolog[otel]'`.
 
-Meters and tracers are those of the program. Without a configured SDK, OpenTelemetry's API does nothing.
+It uses the meters and tracers of the program; if that configures no SDK, OpenTelemetry's API does nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = "mnemolog"
 
 
 class OpenTelemetry:
-    """Sends the measurements of a store to OpenTelemetry: `MemoryStore.open(..., telemetry=OpenTelemetry())`.
+    """Reports the measurements of a store to OpenTelemetry: `MemoryStore.open(..., telemetry=OpenTelemetry())`.
 
     One may serve several stores. Without providers the program's global ones are used.
     """
@@ -48,16 +48,16 @@ class OpenTelemetry:
         self._take[name](value, facts)
 
     def span(self, name: str, facts: Facts) -> AbstractContextManager[object]:
-        """Return a span. Of an error only the class is recorded: its message may quote content."""
+        """Return a span. Of an error only the class is reported: its message may quote content."""
         return _Span(self._tracer, name, facts)
 
     def watch(self, gauges: Gauges) -> None:
-        """Observe these gauges."""
+        """Add callbacks for gauges."""
         with self._mutex:
             self._watched.append(gauges)
 
     def unwatch(self, gauges: Gauges) -> None:
-        """Stop observing these gauges."""
+        """Remove callbacks for gauges."""
         with self._mutex:
             self._watched = [item for item in self._watched if item is not gauges]
 
@@ -71,7 +71,7 @@ class OpenTelemetry:
 
 
 class _Span:
-    """A current span that records only the class of an error."""
+    """A current span that reports only the class of an error."""
 
     def __init__(self, tracer: trace.Tracer, name: str, facts: Facts) -> None:
         self._context = tracer.start_as_current_span(

@@ -1,7 +1,7 @@
-"""The metrics and spans of a store, and the port for them. `mnemolog.observability.otel` implements it.
+"""What a store measures, and the port that receives it. `mnemolog.observability.otel` implements it for OpenTelemetry.
 
-Without telemetry nothing is wrapped or read, so it costs an append nothing. Neither content nor labels of the
-application are sent: only mnemolog's own names, numbers, and classes of errors.
+Without telemetry nothing is wrapped or measured, so appends cost nothing extra. Measurements hold no content and no
+labels of the application: only names defined by mnemolog, numbers, and classes of errors.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 Facts = Mapping[str, str]
 Observed = Iterable[tuple[float, Facts]]
-"""Values with their labels."""
+"""Values, each with its attributes."""
 Gauges = Mapping[str, Callable[[], Observed]]
-"""By name, functions that return the current values."""
+"""Callbacks by instrument name, called at each collection."""
 
 
 class Instrument(NamedTuple):
-    """A metric."""
+    """A quantity that is measured."""
 
     kind: Literal["counter", "histogram", "gauge"]
     unit: str
@@ -53,7 +53,7 @@ SPANS: Final = ("mnemolog.append", "mnemolog.recall", "mnemolog.recall.leg", "mn
 
 
 class Telemetry(Protocol):
-    """Receives the measurements of a store. Must be safe for many threads, quick, and never raise."""
+    """Receives what a store measures. Must be thread-safe and fast, and never raise."""
 
     def measure(self, name: str, value: float, facts: Facts) -> None:
         """Record a value of a counter or histogram of `INSTRUMENTS`."""
@@ -64,7 +64,7 @@ class Telemetry(Protocol):
         ...
 
     def watch(self, gauges: Gauges) -> None:
-        """Read these gauges at each collection, until `unwatch`."""
+        """Call these at each collection, until `unwatch`."""
         ...
 
     def unwatch(self, gauges: Gauges) -> None:
@@ -73,7 +73,7 @@ class Telemetry(Protocol):
 
 
 class NoTelemetry:
-    """Measures nothing."""
+    """Discards all measurements."""
 
     def measure(self, name: str, value: float, facts: Facts) -> None:
         """Do nothing."""

@@ -33,16 +33,16 @@ from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
 
 LOOKS_MAX: Final = 5
-"""How often the segments are listed again, because some were merged meanwhile."""
+"""The most times the segments are listed again because some were merged meanwhile."""
 _TEMPORARY: Final = "backup"
 _NO_KEYS: Final = (
     f"The content keys ({KEYS_FILE}) are not in this backup: without a copy of them its content can "
-    "never be read. `--keys FOLDER` copies them, to another place than the backup."
+    "never be read. `--keys FOLDER` copies them to a folder outside the backup."
 )
 
 
 class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A backup that was made."""
+    """The result of a backup."""
 
     target: str
     log_id: str
@@ -57,7 +57,7 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
     keys: str | None
     """Where the content keys were copied to; None if the store has none, or no folder was given."""
     notes: tuple[str, ...]
-    """What the keeper of the backup has to know."""
+    """What to know when keeping the backup."""
     seconds: float
 
 

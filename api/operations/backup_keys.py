@@ -1,6 +1,6 @@
 """The copy of a store's content keys, in a folder of its own. Only the newest copy is kept.
 
-An older copy would still have keys that were destroyed since, to forget content. Older backups need no older keys,
+An older copy would still have keys that were destroyed since to forget content. Older backups do not need it,
 because keys are only added or destroyed.
 """
 
@@ -53,7 +53,7 @@ def copy_keys(store: Path, folder: Path, *, log_id: str) -> Path | None:
             created_at=datetime.now(UTC),
             keys=manifests.BackupFile(path=final.name, size_bytes=keys.size_bytes, sha256=keys.sha256),
         )
-        sync(folder)  # The keys have their name before the note says so.
+        sync(folder)  # The keys are in place before the note names them.
         replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
     finally:
         temporary.unlink(missing_ok=True)
@@ -75,4 +75,4 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
         raise errors.BackupUnusable(folder, f"{note.keys.path} is missing") from error
     found = manifests.described(target.parent, target)
     if (found.size_bytes, found.sha256) != (note.keys.size_bytes, note.keys.sha256):
-        raise errors.BackupUnusable(folder, f"{note.keys.path}: its bytes are not those that were written")
+        raise errors.BackupUnusable(folder, f"{note.keys.path} has changed since the backup")

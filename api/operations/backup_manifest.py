@@ -29,7 +29,7 @@ class BackupFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a backup."""
 
     path: str
-    """Below the backup's folder, with slashes."""
+    """Relative to the backup's folder, with slashes."""
     size_bytes: int
     sha256: str
     """Hexadecimal."""
@@ -40,14 +40,14 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int
     mnemolog: str
-    """The version that made it."""
+    """The version of mnemolog that made it."""
     log_id: str
     head: Position
     digest: str
     """The log's digest at `head`, hexadecimal: a witness of the history in the backup."""
     created_at: datetime
     needs_keys: bool
-    """Whether content is encrypted with keys that are not in here."""
+    """Whether content is encrypted; the keys are not in the backup."""
     files: tuple[BackupFile, ...]
 
 
@@ -111,14 +111,14 @@ def _pieces(path: Path, moved: Moved) -> Iterator[bytes]:
 
 
 def require_free(folder: Path, *, of: str | None = None) -> None:
-    """Raise `BackupRefused` unless there is nothing, an empty folder, or a backup `of` this log, if that is given."""
+    """Raise `BackupRefused` unless the folder is new, empty, or, if `of` is given, a backup of that log."""
     if of is not None and (folder / BACKUP_FILE).exists():
         if (found := read(folder).log_id) != of:
             raise errors.BackupRefused(folder, f"it is a backup of another log, {found}")
         return
     try:
         if any(folder.iterdir()):
-            raise errors.BackupRefused(folder, "it is there already, and not empty")
+            raise errors.BackupRefused(folder, "the folder exists and is not empty")
     except FileNotFoundError:
         return
     except NotADirectoryError as error:
@@ -128,9 +128,9 @@ def require_free(folder: Path, *, of: str | None = None) -> None:
 
 
 def publish(temporary: Path, final: Path, *, of: str | None = None) -> None:
-    """Give a finished folder its name, durably; in place of a backup `of` this log, if that is given.
+    """Rename a finished folder durably; if `of` is given, it may replace a backup of that log.
 
-    Raises `BackupRefused` if the name was taken meanwhile.
+    Raises `BackupRefused` if the name is in use by now.
     """
     replace = of is not None and (final / BACKUP_FILE).exists()
     if replace:
@@ -138,4 +138,4 @@ def publish(temporary: Path, final: Path, *, of: str | None = None) -> None:
     try:
         publish_folder(temporary, final, replace=replace)
     except FileExistsError as error:
-        raise errors.BackupRefused(final, "another program has put something there meanwhile") from error
+        raise errors.BackupRefused(final, "another program has created files there meanwhile") from error

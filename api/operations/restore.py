@@ -40,12 +40,12 @@ CHECKS: Final[tuple[Check, ...]] = get_args(Check)
 _TEMPORARY: Final = "restore"
 _NO_KEYS: Final = (
     f"The content of this log is encrypted, and its keys are not restored: put {KEYS_FILE} into the folder, or restore "
-    "with `--keys FOLDER`. Until then nothing that was said can be read, and nothing is recorded."
+    "with `--keys FOLDER`. Until then no content can be read and nothing can be recorded."
 )
 
 
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A backup that was restored, or with `dry_run` could be."""
+    """The result of a restore, or with `dry_run` of its checks."""
 
     backup: str
     path: str
@@ -62,7 +62,7 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     keys: bool
     """Whether content keys were restored with it."""
     erasures: int
-    """Requests to forget, of those given, that the backup did not have: their content is forgotten again."""
+    """How many of the given requests to forget the backup did not have: their content is forgotten again."""
     notes: tuple[str, ...]
     seconds: float
 
@@ -80,14 +80,14 @@ def restore_backup(
 ) -> RestoreReport:
     """Restore the backup in the folder `backup` as a store in the new folder `path`.
 
-    The size and SHA-256 of every file are compared with `backup.json`, whatever the check. Then the history:
-    `full` verifies every link from the first event, `quick` both ends. The manifests of the segments and `backup.json`
+    The size and SHA-256 of every file are always compared with `backup.json`. Then the history is checked: `full`
+    verifies every digest from the first event, `quick` both ends. The manifests of the segments and `backup.json`
     are witnesses. `keys` is the folder of the content keys (`MemoryStore.backup`). `erasures` are the requests to
     forget since the backup (`store.audit.erasures`), kept elsewhere: they are carried out before the store can be
     opened, and need the keys. `dry_run` does everything but the last rename, and needs as much disk space.
 
-    Raises `BackupUnusable` for files that are not as they were written, `LogDamaged` for a history that does not
-    hold, `BackupRefused` for a `path` that is there and not empty, `NetworkFilesystem`, `StoreNotWritable`,
+    Raises `BackupUnusable` for missing or changed files, `LogDamaged` if the history does not verify,
+    `BackupRefused` if `path` exists and is not empty, `NetworkFilesystem`, `StoreNotWritable`,
     `StorageFull`: in all of these nothing was restored.
     """
     if check not in CHECKS:
@@ -150,7 +150,7 @@ def _copy_checked(backup: Path, folder: Path, item: manifests.BackupFile, moved:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise errors.BackupUnusable(backup, f"{item.path} is missing") from error
     if manifests.described(folder, folder / item.path) != item:
-        raise errors.BackupUnusable(backup, f"{item.path}: its bytes are not those that were written")
+        raise errors.BackupUnusable(backup, f"{item.path} has changed since the backup")
 
 
 def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: Progress | None) -> None:
@@ -185,11 +185,11 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
         forgetting.resume()
         again = forgetting.reapply(erasures)
     if again.pending is not None:
-        raise errors.BackupUnusable(folder, f"what was forgotten since could not be forgotten again: {again.pending}")
+        raise errors.BackupUnusable(folder, f"the erasures could not be carried out: {again.pending}")
     return again
 
 
 def _in_words(findings: list[Finding]) -> str:
     first, more = findings[0], len(findings) - 1
-    text = f"the log in the backup does not hold: {first.kind.value}: {first.detail}"
+    text = f"the log in the backup does not verify: {first.kind.value}: {first.detail}"
     return f"{text}; and {more} more; nothing was restored" if more else f"{text}; nothing was restored"

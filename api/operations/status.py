@@ -1,4 +1,4 @@
-"""The state of a store, from a quick look: the log and the tags of its projections are read, nothing is changed."""
+"""The state of a store, from the log and the metadata of its projections. Read-only."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def wal_status(log: EventLog) -> WalStatus:
         who = f"process {', '.join(map(str, readers))}" if readers else "a process"
         why = (
             f"{who} reads it in a transaction that does not end, so {found.waiting:,} pages cannot be moved into "
-            "log.db; end that, and it is emptied within seconds"
+            "log.db; end that transaction, and the file is emptied within seconds"
         )
     elif size >= wal_checkpointer.WARN_BYTES:
-        why = "it was read until a moment ago; the next commits empty it"
+        why = "a reader has just ended; the next commits empty it"
     return WalStatus(bytes=size, waiting_frames=found.waiting, readers=readers, why=why)
 
 
@@ -135,7 +135,7 @@ def _warnings(
 ) -> Iterator[str]:
     if forgetting.pending:
         which = ", ".join(forgetting.pending)
-        yield f"requests to forget are not done yet: {which}; the next opening of the store resumes them"
+        yield f"requests to forget are not complete: {which}; opening the store resumes them"
     if views.state in LOST_HISTORY:
         yield f"the log has lost history: the views have read to {views.position}, the log ends at {head}"
     for item in vectors:

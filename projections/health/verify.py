@@ -237,7 +237,7 @@ class _Chain:
             detail = f"events between positions {before} and {position} are gone, or {position} was changed"
             self._report(Kind.REMOVED, Position(before + 1), None, detail)
         else:
-            detail = "its digest does not follow from its content and the event before it"
+            detail = "its digest does not match its content and the event before it"
             self._report(Kind.CHANGED, position, stream, detail)
 
     def _report(self, kind: Kind, position: Position, stream: bytes | None, detail: str) -> None:

@@ -310,7 +310,7 @@ def test_show_takes_a_position_or_a_session(memory, run):
     assert "link         holds" in run("show", memory, "2").stdout
     assert json.loads(run("show", memory, "2", "--json").stdout)["event"]["text"] == "I moved to Lisbon in March."
     assert "I moved to Lisbon" in run("show", memory, "trip").stdout
-    assert "goes from 1 to" in refused(run("show", memory, "99"), 1)
+    assert "positions of this log are 1 to" in refused(run("show", memory, "99"), 1)
     with MemoryStore.open(memory, model=None) as store:
         store.start_session("2", session_id="2").record("user", "in a session that is called 2")
     assert "called 2" in run("show", memory, "2", "--session").stdout

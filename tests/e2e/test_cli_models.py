@@ -86,7 +86,7 @@ def test_a_drop_says_what_it_would_do_and_wants_a_yes(run, memory, mean, largest
     before = run("model", "list", memory, "--json").json
     refused = run("model", "drop", memory, mean, "--model", mean, "--yes")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "answers for this store" in refused.stderr
+    assert "this store uses it" in refused.stderr
     for look, code in ((("--dry-run",), 0), ((), 1)):
         looked = run("model", "drop", memory, mean, "--model", "none", *look)
         assert looked.returncode == code
@@ -106,7 +106,7 @@ def test_a_drop_says_what_it_would_do_and_wants_a_yes(run, memory, mean, largest
 def test_what_cannot_be_activated_is_one_line_and_a_hint(run, memory, mean):
     """Not added, not to be found, not there any more: exit status 1, and the model that answers is the same."""
     run("model", "add", memory, mean)
-    for asked, said in (("no-such-model", "cannot be loaded"), ("abcdef0123", "no model here")):
+    for asked, said in (("no-such-model", "cannot be loaded"), ("abcdef0123", "no model with that name")):
         ran = run("model", "activate", memory, asked)
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 2)
         assert said in ran.stderr

@@ -191,10 +191,10 @@ def test_refusals_say_what_to_do_and_change_nothing(store, both):
     for call, said in (
         (lambda: store.models.activate(both[1]), "add it first"),
         (lambda: store.models.activate("half-1"), "add it first"),
-        (lambda: store.models.activate("0123456789abcdef"), "no model here"),
-        (lambda: store.models.drop("half-1"), "no model here"),
-        (lambda: store.models.drop("half-0"), "answers for this store"),
-        (lambda: store.models.drop(own.fingerprint[:8]), "answers for this store"),
+        (lambda: store.models.activate("0123456789abcdef"), "no model with that name"),
+        (lambda: store.models.drop("half-1"), "no model with that name"),
+        (lambda: store.models.drop("half-0"), "this store uses it"),
+        (lambda: store.models.drop(own.fingerprint[:8]), "this store uses it"),
     ):
         with pytest.raises(mnemolog.errors.ModelRefused, match=said) as caught:
             call()

@@ -328,7 +328,7 @@ def test_a_reader_that_keeps_the_log_of_changes_is_waited_for_later(filled):
         assert report.pending
         assert store.session("bad").turns() == []
         assert store.status().forgetting.pending == (report.request,)
-        assert any("not done yet" in warning for warning in store.status().warnings)
+        assert any("not complete" in warning for warning in store.status().warnings)
     reading.execute("ROLLBACK")
     reading.close()
     with reopened(filled) as store:

@@ -115,7 +115,7 @@ def test_no_head_is_noted_behind_one_that_contradicts_the_log(tampering, noted, 
     before = heads.read_bytes()
     rewrite(tampering, 4)
     store = MemoryStore.open(tampering.path.parent, model=None, create=False)
-    with store, pytest.raises(LogDamaged, match="nothing was noted") as caught:
+    with store, pytest.raises(LogDamaged, match="nothing was written") as caught:
         store.audit.append_head(heads)
     assert caught.value.position == 5
     assert heads.read_bytes() == before

@@ -196,7 +196,7 @@ def test_a_reranker_has_a_second_look_at_the_best_turns(folder, encoder):
         assert store.audit.recalls().reproduced == 1
     with MemoryStore.open(folder, model=encoder, background=False) as store:
         (item,) = store.audit.recalls().recalls
-        assert (item.verdict, "by length looked at it then" in item.why) == ("cannot-be-told", True)
+        assert (item.verdict, "the reranker was by length" in item.why) == ("cannot-be-told", True)
 
 
 @pytest.mark.parametrize("scores", [[], [float("nan")] * 3, ["x"] * 3, MemoryError()])

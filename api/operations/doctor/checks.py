@@ -1,4 +1,4 @@
-"""Checks of the parts of a store that are no projections: log, keys, quarantine, stale files. They change nothing."""
+"""Checks of log, keys, quarantine and stale files. They change nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FULL_MATTERS: Final = "While it is full, nothing is moved to quarantine: damage
 
 
 def check_log(context: StoreContext, log: EventLog, *, deep: bool) -> Iterator[IssueWithFix]:
-    """Yield what is wrong with the log: by its ends and witnesses, or with `deep` by every event."""
+    """Yield problems of the log: of its ends and witnesses, or with `deep` of every event."""
     witnesses = list(witnesses_of(context.layout.folder, log))
     if deep:
         # Encrypted content is decrypted too, if its keys are there.
@@ -107,7 +107,7 @@ def check_stale_files(context: StoreContext) -> Iterator[IssueWithFix]:
                 state=state,
                 severity="problem" if state == "abandoned" else "note",
                 why=item.why,
-                matters="It takes up space." if state == "abandoned" else "It names a process that is not at work.",
+                matters="It takes up space." if state == "abandoned" else "It names a process that no longer works.",
                 action="`mnemolog doctor DIR --fix` removes it.",
                 fixable=True,
             )
@@ -118,6 +118,6 @@ def _remove_stale_file(context: StoreContext, path: Path, listed: Callable[[Path
     """Delete a stale file, if it is still stale while no process writes vectors."""
     with stale_files.indexers_locked_out(context.layout.vectors):
         if not any(other.path == path for other in listed(context.layout.projections)):
-            return "nothing to do: it is gone, or in use again"
+            return "nothing to do: it no longer exists, or is in use again"
         stale_files.remove(path)
     return "removed"

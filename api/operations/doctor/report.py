@@ -1,4 +1,4 @@
-"""What `doctor` reports of a store."""
+"""The report of `doctor`."""
 
 from __future__ import annotations
 
