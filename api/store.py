@@ -265,7 +265,7 @@ class MemoryStore:
         return self.parts.log.head()
 
     def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> Iterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order; `upto` defaults to the head of the log."""
+        """Yield the events of `(after, upto]` in order; `upto` defaults to the last one."""
         end = self.parts.log.head().position if upto is None else upto
         for batch in self.parts.log.read(after=after, upto=end):
             yield from batch

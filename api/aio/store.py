@@ -163,6 +163,6 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         return None if found is None else AsyncSession(found, self._pools)
 
     async def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> AsyncIterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order; `upto` defaults to the head of the log."""
+        """Yield the events of `(after, upto]` in order; `upto` defaults to the last one."""
         async for event in pages(self._pools, lambda: self._of.events(after=after, upto=upto)):
             yield event

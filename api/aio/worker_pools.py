@@ -77,7 +77,7 @@ class Job(Generic[Result]):
 class WorkerPool:
     """Up to `threads_max` threads that run jobs in the order they arrive. Threads start when needed.
 
-    With `stops`, work is asked to stop (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
+    With `stops`, work gets a stop request (`infra.runtime.cancellation`) when it is given up or the pool is shut. The
     queue has no limit of its own: each job in it has a waiting task.
     """
 
@@ -271,7 +271,7 @@ class WorkerPools:
     async def close(self, last: Callable[[], None]) -> None:
         """Accept no more work, wait for the accepted work, then call `last`. A cancellation is raised after that.
 
-        Stoppable work is asked to stop. After `CLOSE_TIMEOUT_S` it is abandoned and its caller gets `StoreClosed`.
+        Stoppable work gets a stop request. After `CLOSE_TIMEOUT_S` it is abandoned and its caller gets `StoreClosed`.
         """
         self._shut()
         await self._startup.call_to_completion(partial(self._finish, last))
