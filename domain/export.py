@@ -13,7 +13,7 @@ import msgspec
 
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.row import LogRow
+from mnemolog.domain.log_row import LogRow
 
 FORMAT: Final = "mnemolog-export"
 VERSION: Final = 1

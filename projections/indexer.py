@@ -16,7 +16,7 @@ from mnemolog.domain.position import Position
 from mnemolog.infra.runtime import cancellation
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.vectors.leg import Vectors
+from mnemolog.projections.vectors.model_vectors import Vectors
 
 if TYPE_CHECKING:
     from mnemolog.projections.vectors.lock import IndexerLock

@@ -19,8 +19,8 @@ from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.opening import open_views
-from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.projections.vectors.model_registry import Models
+from mnemolog.projections.vectors.model_vectors import Vectors
 
 
 class ProjectionSet:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from mnemolog.adapters.importers.fields import DEFAULT_FIELDS
 from mnemolog.adapters.importers.formats import claude_code, codex, openai
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_source import BrokenDocument, TextSource, decode, elements
+from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 
 JSONL: Final = "jsonl"
 CLAUDE_CODE: Final = "claude-code"

@@ -11,7 +11,7 @@ from mnemolog.adapters.importers.fields import FieldMap
 from mnemolog.adapters.importers.formats import chatgpt, claude_code, codex, jsonl, openai
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_source import OnRefused, Progress, TextSource
+from mnemolog.infra.text_file import OnRefused, Progress, TextSource
 
 
 def read_turns(

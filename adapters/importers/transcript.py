@@ -15,7 +15,7 @@ import msgspec
 
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.turn import ImportedTurn
-from mnemolog.infra.text_source import TextSource
+from mnemolog.infra.text_file import TextSource
 
 
 class Compacted(msgspec.Struct, frozen=True):

@@ -21,8 +21,8 @@ from langgraph.store.base import (
     tokenize_path,
 )
 
-from mnemolog.adapters.support.documents import Batch, Items, Pattern
-from mnemolog.adapters.support.documents import Item as StoredItem
+from mnemolog.adapters.support.items import Batch, Items, Pattern
+from mnemolog.adapters.support.items import Item as StoredItem
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from mnemolog.domain import checkpoints, errors, lineage, model, pending_undo, session, switching
+from mnemolog.domain import checkpoints, embedding_model, errors, lineage, pending_undo, session, switching
 from mnemolog.domain.agent import AgentState, agent_stream, evolve_agent
 from mnemolog.domain.events import (
     Event,
@@ -297,16 +297,16 @@ def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates) -> Swit
 class Activated(msgspec.Struct, frozen=True):
     """The model that is active now, and the one active before."""
 
-    before: model.Activation | None
-    now: model.Activation
+    before: embedding_model.Activation | None
+    now: embedding_model.Activation
     appended: bool
 
 
-def activate_model(tx: Transaction, wanted: ModelActivated, known: Known[model.Activation]) -> Activated:
+def activate_model(tx: Transaction, wanted: ModelActivated, known: Known[embedding_model.Activation]) -> Activated:
     """Activate a model, unless it is active."""
-    before = tx.fold(model.MODELS_STREAM, model.evolve_active, known)
-    appended = [tx.append(model.MODELS_STREAM, event) for event in model.activate(before, wanted)]
-    now = model.activation_of(appended[0]) if appended else before
+    before = tx.fold(embedding_model.MODELS_STREAM, embedding_model.evolve_active, known)
+    appended = [tx.append(embedding_model.MODELS_STREAM, event) for event in embedding_model.activate(before, wanted)]
+    now = embedding_model.activation_of(appended[0]) if appended else before
     if now is None:
         raise AssertionError("unreachable")
     return Activated(before, now, bool(appended))

@@ -14,9 +14,9 @@ from mnemolog.application.state_diff import note_changes, value_changes
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.embedding_model import Activation, activation_of
 from mnemolog.domain.events import RecordedEvent, SessionSwitched, TurnRecorded
 from mnemolog.domain.head import Head
-from mnemolog.domain.model import Activation, activation_of
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without

@@ -10,8 +10,8 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
 from mnemolog.domain.lineage import checked_position
+from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import ORIGIN, Micros, Position
-from mnemolog.domain.row import LogRow
 from mnemolog.infra.log.event_log import EventLog
 
 

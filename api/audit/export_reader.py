@@ -19,8 +19,8 @@ from mnemolog.domain.export import (
     digest_of,
     imported,
 )
-from mnemolog.domain.row import LogRow
-from mnemolog.infra.text_source import TextSource
+from mnemolog.domain.log_row import LogRow
+from mnemolog.infra.text_file import TextSource
 
 Line = tuple[int, LogRow]
 """An event and its line number."""

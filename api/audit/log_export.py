@@ -10,8 +10,8 @@ from mnemolog.audit.results import LogExport
 from mnemolog.domain import errors
 from mnemolog.domain.export import FORMAT, VERSION, ExportHeader, ExportLine, ExportTrailer, encoded, exported
 from mnemolog.domain.head import Head
+from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import Position
-from mnemolog.domain.row import LogRow
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.projections.ports import Progress

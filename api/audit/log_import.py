@@ -22,7 +22,7 @@ from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import publish_folder, temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
-from mnemolog.infra.text_source import TextSource
+from mnemolog.infra.text_file import TextSource
 from mnemolog.projections.ports import Progress
 
 BATCH_MAX: Final = 500

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
+from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
-from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.projections.read_models import Switch, Turn
 from mnemolog.results import Checkpoint, Note, Task, ValueChange

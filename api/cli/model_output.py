@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnemolog.cli.output import console, counted, show_rebuild, table_of
-from mnemolog.domain.model import short
+from mnemolog.domain.embedding_model import short
 from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.results import Model, ModelActivation, ModelDrop
 

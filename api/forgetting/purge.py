@@ -13,8 +13,8 @@ from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import PROJECTORS
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.registry.all_projections import PROJECTIONS, unregistered_tables
 from mnemolog.projections.registry.context import StoreContext
-from mnemolog.projections.registry.projections import PROJECTIONS, unregistered_tables
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mnemolog.domain import errors
-from mnemolog.domain.model import FINGERPRINT_DIGITS, MODELS_STREAM, Activation, activation_of
+from mnemolog.domain.embedding_model import FINGERPRINT_DIGITS, MODELS_STREAM, Activation, activation_of
 from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from mnemolog.application import commands
 from mnemolog.domain import errors
+from mnemolog.domain.embedding_model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
 from mnemolog.domain.events import ModelActivated, TurnRecorded
-from mnemolog.domain.model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
@@ -25,8 +25,8 @@ from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.projections.registry.vectors import catch_up_vectors
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_engine
-from mnemolog.projections.vectors.leg import Vectors
 from mnemolog.projections.vectors.model_registry import Models, opened_from_anywhere
+from mnemolog.projections.vectors.model_vectors import Vectors
 from mnemolog.results import Model, ModelActivation, ModelDrop
 
 CATCH_UP_PASSES_MAX: Final = 10

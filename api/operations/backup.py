@@ -28,7 +28,7 @@ from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import size_of
-from mnemolog.projections.registry.projections import PROJECTIONS
+from mnemolog.projections.registry.all_projections import PROJECTIONS
 from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
 

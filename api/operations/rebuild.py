@@ -13,8 +13,8 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.registry.all_projections import REBUILDABLE as PROJECTIONS
 from mnemolog.projections.registry.context import StoreContext
-from mnemolog.projections.registry.projections import REBUILDABLE as PROJECTIONS
 from mnemolog.projections.registry.results import RebuildReport, Rebuilt
 from mnemolog.projections.sql.snapshots import SnapshotStore
 

@@ -21,8 +21,8 @@ from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
+from mnemolog.projections.registry.all_projections import PROJECTIONS
 from mnemolog.projections.registry.context import LogAtHead, StoreContext
-from mnemolog.projections.registry.projections import PROJECTIONS
 from mnemolog.projections.registry.results import CacheStatus, TablesStatus, ViewsStatus
 from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.inventory import GenerationStatus

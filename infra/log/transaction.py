@@ -11,8 +11,8 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import Event, RecordedEvent, TurnRecorded
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import NO_STREAM, Micros, Position, Version
-from mnemolog.domain.row import LogRow
 from mnemolog.domain.stream_fold import (
     Evolve,
     FoldedState,

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.embedding_model import short
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,
@@ -32,7 +33,6 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
-from mnemolog.domain.model import short
 from mnemolog.domain.position import Micros
 
 LINE_CHARACTERS_MAX: Final = 200

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecallServed
-from mnemolog.domain.model import Activation
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import Scope
@@ -16,7 +16,7 @@ from mnemolog.projections.recall.answer import Page, Recall
 from mnemolog.projections.recall.question import MODES, Mode, Question
 from mnemolog.projections.recall.ranking import RANKING
 from mnemolog.projections.recall.weights import Weights, checked_weights
-from mnemolog.projections.vectors.leg import Vectors
+from mnemolog.projections.vectors.model_vectors import Vectors
 
 RECALLS_STREAM: Final = "recalls"
 """The stream that holds the receipts."""

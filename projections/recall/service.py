@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from mnemolog.domain import errors
-from mnemolog.domain.model import Activation
+from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Append, Reranker, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
@@ -29,7 +29,7 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.tracking import tracked
-from mnemolog.projections.vectors.leg import Vectors
+from mnemolog.projections.vectors.model_vectors import Vectors
 
 if TYPE_CHECKING:  # It needs numpy, which a text recall does without.
     from mnemolog.projections.vectors.projection import VectorAnswer

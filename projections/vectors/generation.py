@@ -19,12 +19,12 @@ from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.quarantine import Quarantine
 from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors import segment as segments
-from mnemolog.projections.vectors.chain import Maker, load_chain
 from mnemolog.projections.vectors.embedder import Embedder, RenderedTurn, rendered_turns
 from mnemolog.projections.vectors.manifest import Skipped, covered_by, log_range_of, read_manifest, segment_folders
 from mnemolog.projections.vectors.merging import UNEVEN_MAX, run_to_merge
 from mnemolog.projections.vectors.publish import TEMPORARY, Description, publish
 from mnemolog.projections.vectors.segment import Segment
+from mnemolog.projections.vectors.segment_sequence import Maker, load_chain
 from mnemolog.projections.vectors.snapshot import NOTHING, Snapshot
 
 READ_BATCH: Final = 512

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mnemolog.domain import errors
-from mnemolog.domain.model import MODELS_STREAM, Activation, evolve_active, short
+from mnemolog.domain.embedding_model import MODELS_STREAM, Activation, evolve_active, short
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState, nothing_folded
 from mnemolog.projections.ports import FoldableLog, MakeEncoder
-from mnemolog.projections.vectors.leg import Vectors
+from mnemolog.projections.vectors.model_vectors import Vectors
 
 
 class Key(NamedTuple):

@@ -17,7 +17,6 @@ from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
-from mnemolog.projections.vectors.chain import Maker
 from mnemolog.projections.vectors.embedder import Embedder
 from mnemolog.projections.vectors.folders import GenerationFolder, generation_folders, generation_name, prefix_of
 from mnemolog.projections.vectors.generation import EVENTS_TOGETHER_MAX, Coverage, Generation
@@ -27,6 +26,7 @@ from mnemolog.projections.vectors.manifest import Damaged, segment_folders
 from mnemolog.projections.vectors.rendering import RECIPE
 from mnemolog.projections.vectors.search import nearest, similarities
 from mnemolog.projections.vectors.segment import Positions
+from mnemolog.projections.vectors.segment_sequence import Maker
 from mnemolog.projections.vectors.snapshot import Snapshot
 
 REFRESH_WAIT_S: Final = 0.5

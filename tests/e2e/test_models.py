@@ -9,8 +9,8 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
-from mnemolog.domain.model import MODELS_STREAM
 from tests.support import HalfEncoder, in_thread
 
 TURNS = 30

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mnemolog import MemoryStore
+from mnemolog.domain.embedding_model import MODELS_STREAM
 from mnemolog.domain.events import ModelActivated
-from mnemolog.domain.model import MODELS_STREAM
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.sql import checked_json
 from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, block_digest

@@ -9,7 +9,7 @@ import pytest
 
 from mnemolog.adapters.importers import detect_format, read_turns
 from mnemolog.domain.errors import ImportRefused
-from mnemolog.infra import text_source
+from mnemolog.infra import text_file
 
 THREE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'
 
@@ -96,7 +96,7 @@ def test_turns_before_a_refused_line_are_handed_out(file):
 
 def test_a_line_without_end_is_refused_and_passed_over(file, monkeypatch):
     """No line is held in memory beyond the limit."""
-    monkeypatch.setattr(text_source, "LINE_BYTES_MAX", 50)
+    monkeypatch.setattr(text_file, "LINE_BYTES_MAX", 50)
     path = file(THREE.replace(b"two", b"2" * 200))
     refused = []
     assert texts(path, on_refused=refused.append) == ["one", "three"]
@@ -105,7 +105,7 @@ def test_a_line_without_end_is_refused_and_passed_over(file, monkeypatch):
 
 def test_a_document_beyond_the_limit_is_refused(file, monkeypatch):
     """A document is held in memory whole, so it has a limit as well."""
-    monkeypatch.setattr(text_source, "DOCUMENT_BYTES_MAX", 20)
+    monkeypatch.setattr(text_file, "DOCUMENT_BYTES_MAX", 20)
     assert refusal(file(b'[{"role": "user", "content": "hi"}]'))[1] == "the document is larger than 20 bytes"
 
 

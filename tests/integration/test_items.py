@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.documents import Items
+from mnemolog.adapters.support.items import Items
 from mnemolog.domain import errors
 from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.matching import Pattern, fits

@@ -6,7 +6,7 @@ import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore
-from mnemolog.adapters.support.documents import Items
+from mnemolog.adapters.support.items import Items
 from mnemolog.projections.sql.item_tables import FILE
 
 

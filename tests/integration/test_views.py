@@ -11,6 +11,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.embedding_model import MODELS_STREAM, Activation, activate
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,
@@ -28,7 +29,6 @@ from mnemolog.domain.events import (
     ValuesCleared,
     ValueSet,
 )
-from mnemolog.domain.model import MODELS_STREAM, Activation, activate
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.store_layout import DATABASE_PARTS

@@ -11,7 +11,7 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.role import Role
-from mnemolog.infra.text_source import BrokenDocument, TextSource, decode, elements
+from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 
 # Thoughts of the model and settings of the user: not part of the conversation.
 _NOT_SAID: Final = frozenset(

@@ -13,7 +13,7 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_source import TextSource, stem_of
+from mnemolog.infra.text_file import TextSource, stem_of
 
 TYPES_READ: Final = ("user", "assistant")
 _IDS: Final = {"sessionId", "uuid"}

@@ -14,7 +14,7 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Entry
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_source import TextSource, stem_of
+from mnemolog.infra.text_file import TextSource, stem_of
 
 _WORDS: Final = " "
 _PATH: Final = "/"

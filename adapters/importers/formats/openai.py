@@ -11,7 +11,7 @@ from mnemolog.adapters.importers.roles import role_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_source import BrokenDocument, TextSource, decode, elements
+from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 
 _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
 

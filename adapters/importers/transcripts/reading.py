@@ -14,7 +14,7 @@ from mnemolog.adapters.importers.transcripts.place import Anchor, Place
 from mnemolog.adapters.importers.transcripts.report import Report
 from mnemolog.adapters.importers.transcripts.tail import Line, lines_from, mark_at
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_source import decode
+from mnemolog.infra.text_file import decode
 
 LINES_MAX: Final = 5_000
 BYTES_MAX: Final = 8 << 20

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.text_source import LINE_BYTES_MAX, decode, without_mark
+from mnemolog.infra.text_file import LINE_BYTES_MAX, decode, without_mark
 
 CHECKED_BYTES: Final = 4_096
 

@@ -14,8 +14,8 @@ from mnemolog.operations.doctor import checks
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.registry.all_projections import PROJECTIONS
 from mnemolog.projections.registry.context import StoreContext
-from mnemolog.projections.registry.projections import PROJECTIONS
 from mnemolog.projections.registry.results import Issue, IssueWithFix
 from mnemolog.projections.sql.snapshots import SnapshotStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from mnemolog.adapters.support.documents.item import Item, item_of
+from mnemolog.adapters.support.items.item import Item, item_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event
 from mnemolog.domain.item_events import ItemDeleted, ItemTouched

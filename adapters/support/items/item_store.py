@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mnemolog.adapters.support.documents.batch import Batch, Scorer
+from mnemolog.adapters.support.items.batch import Batch, Scorer
 from mnemolog.adapters.support.store_access import clock_of, encoder_of, log_of, open_tables
 from mnemolog.domain.item_events import ItemPut
 from mnemolog.domain.items import items_stream, join_namespace

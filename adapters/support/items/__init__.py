@@ -4,9 +4,9 @@ For frameworks with a document store for agents. Independent of frameworks: adap
 (docs/adapters/README.md).
 """
 
-from mnemolog.adapters.support.documents.batch import Batch as Batch
-from mnemolog.adapters.support.documents.item import Item as Item
-from mnemolog.adapters.support.documents.items import Items as Items
+from mnemolog.adapters.support.items.batch import Batch as Batch
+from mnemolog.adapters.support.items.item import Item as Item
+from mnemolog.adapters.support.items.item_store import Items as Items
 from mnemolog.domain.matching import Pattern as Pattern
 
 __all__ = ["Batch", "Item", "Items", "Pattern"]
