@@ -1,4 +1,4 @@
-"""The command line application: its shape, its errors, its exit codes.
+"""The command line application: its commands, error output and exit codes.
 
 0 done, 1 refused or failed, 2 wrong usage, 3 the log is damaged.
 """
@@ -20,12 +20,12 @@ from mnemolog.domain import errors
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
 LOG_VARIABLE: Final = "MNEMOLOG_LOG"
-"""`debug`, `info`, `warning` or `error`, and `:json` behind it for JSON."""
+"""`debug`, `info`, `warning` or `error`; append `:json` for JSON lines."""
 GARBAGE_MIN: Final = 50_000
-"""New objects after which the collector looks for garbage (Python's own: 700 or 2,000)."""
+"""Number of new objects that starts a garbage collection (Python's default: 700 or 2,000)."""
 EXIT_FAILED, EXIT_DAMAGED = 1, 3
 
-# Which module has which command: the others are not imported. Help lists the commands in this order.
+# The module of each command; only that module is imported. Help lists the commands in this order.
 MODULES: Final = {
     "rebuild": "verify",
     "verify": "verify",
@@ -65,20 +65,20 @@ MODULES: Final = {
 
 app = typer.Typer(
     name="mnemolog",
-    help="An event-sourced memory store for AI agents. The log is the truth; every index is a reading of it.",
+    help="An event-sourced memory store for AI agents. Every index can be rebuilt from its append-only log.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog=f"Every command takes the store's folder first, or from {STORE_VARIABLE}.",
+    epilog=f"The first argument of every command is the store's folder; without it, {STORE_VARIABLE} is used.",
 )
 
 
 class StoreCommand(TyperCommand):
-    """A command whose first argument is the store's folder, or else comes from the environment."""
+    """A command whose first argument is the store's folder; the environment variable is the default."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the folder in front when the first argument does not name one."""
+        """Insert the folder from the environment if the first argument is not a folder."""
         store = os.environ.get(STORE_VARIABLE)
         if store and not ctx.resilient_parsing and not {"--help", "-h"} & set(args):
             given = _first_positional(self, ctx, args)
@@ -115,9 +115,9 @@ def chosen_model(value: str) -> str | None:
 
 
 @app.callback()
-def _commands(  # With it Typer asks for a command's name even where there is only one.
+def _commands(  # With a callback, Typer expects a command name even if there is only one command.
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Tell on stderr what is done: names and numbers, no content.")
+        bool, typer.Option("--verbose", help="Log to stderr what is done: names and numbers, no content.")
     ] = False,
 ) -> None:
     asked = "info" if verbose else os.environ.get(LOG_VARIABLE)
@@ -128,12 +128,12 @@ def _commands(  # With it Typer asks for a command's name even where there is on
 
 
 def application(asked: str | None = None) -> typer.Typer:
-    """Return the application with the command of that name alone, or with all where there is none."""
+    """Return the application with only the command of that name, or with all commands if there is none."""
     for module in [MODULES[asked]] if asked in MODULES else dict.fromkeys(MODULES.values()):
         import_module(f"mnemolog.cli.{module}")
     if asked not in MODULES:
         return app
-    # Typer makes ready every parameter of every command before it runs one of them.
+    # Typer prepares every parameter of every registered command before it runs one.
     one = copy.copy(app)
     one.registered_commands = [command for command in app.registered_commands if command.name == asked]
     one.registered_groups = [group for group in app.registered_groups if group.name == asked]
@@ -141,8 +141,8 @@ def application(asked: str | None = None) -> typer.Typer:
 
 
 def main() -> NoReturn:
-    """Run the command line. Errors of ours become one line, a hint and an exit code."""
-    # What is imported stays: to look at all of it again and again is a tenth of the time that a command takes to start.
+    """Run the command line. A `MnemologError` is printed as one line and a hint, and sets the exit code."""
+    # Imported modules are never garbage: collecting them repeatedly takes a tenth of a command's start-up time.
     gc.set_threshold(GARBAGE_MIN)
     try:
         application(*sys.argv[1:2])(standalone_mode=True)
@@ -159,7 +159,7 @@ def main() -> NoReturn:
 
 
 def refuse(why: str, *, hint: str) -> None:
-    """Say on stderr why a command fails, and what to do about it."""
+    """Print to stderr why a command fails and what to do about it."""
     print(f"error: {why}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)

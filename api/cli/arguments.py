@@ -1,4 +1,4 @@
-"""Sessions by id or name, positions, and what else several commands are told in the same way."""
+"""Arguments that several commands share: sessions by id or name, positions, dry runs."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ MEMORY_PANEL: Final = "Working memory"
 Named = Annotated[str, typer.Argument(metavar="SESSION", help="Id or name of the session.")]
 At = Annotated[
     int | None,
-    typer.Option("--at", metavar="POSITION", max=INTEGER_MAX, help="As it was at this position of the log."),
+    typer.Option("--at", metavar="POSITION", max=INTEGER_MAX, help="Show the state at this log position."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
 
 
 def session_called(store: MemoryStore, id_or_name: str) -> Session:
-    """Return the session of that id, or else of that name.
+    """Return the session with that id, or else with that name.
 
-    Raises `UnknownSession`, `AmbiguousSession`, `InvalidInput` for what can be neither.
+    Raises `UnknownSession`, `AmbiguousSession`, `InvalidInput` for text that can be neither.
     """
     checked_session_id(id_or_name)
     with suppress(errors.UnknownSession):
-        return store.session(id_or_name)  # By its id: asks the log, needs no projection.
+        return store.session(id_or_name)  # By id: reads only the log, no projection.
     return store.session(store.find_session(id_or_name).session)
 
 
 def as_of(session: Session, position: int | None) -> Session | SessionAt:
-    """Return a session as it was at a position, or as it is."""
+    """Return a session at a log position, or its present state for None."""
     return session if position is None else session.at(position)
 
 
 def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:
-    """Open a store for a command that needs vectors. Without `background` the command does its work itself."""
+    """Open a store for a command that needs vectors. Without `background` no projector thread is started."""
     return MemoryStore.open(
         folder,
         model=chosen_model(model),
@@ -55,6 +55,6 @@ def store_with_model(folder: Path, model: str, *, background: bool = False) -> M
 
 @contextmanager
 def opened_session(folder: Path, id_or_name: str) -> Iterator[Session]:
-    """Open a store for a question to one of its sessions, or a change of it."""
+    """Open a store to read or change one of its sessions."""
     with MemoryStore.open(folder, model=None, create=False) as store:
         yield session_called(store, id_or_name)

@@ -26,7 +26,7 @@ def backup(
     store: Store,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that is new or empty.")],
     keys: Keys = None,
-    projections: Annotated[bool, typer.Option(help="Copy the indexes too, not the log alone.")] = True,
+    projections: Annotated[bool, typer.Option(help="Copy the indexes too, not only the log.")] = True,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier backup of this store there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,10 +45,13 @@ def restore(
     store: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to restore to: new or empty.")],
     keys: Keys = None,
     erasures: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Content forgotten since: `mnemolog forgotten DIR --erasures`.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Requests to forget made since: `mnemolog forgotten DIR --erasures`."),
     ] = None,
     check: Annotated[Check, typer.Option(help="Verify every link of the history, or only its ends.")] = "full",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do all but the last step, and leave nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do everything but the last step; leave no files.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore a backup into a new folder: every byte is checked, then the history.

@@ -12,7 +12,7 @@ from mnemolog.cli.arguments import MEMORY_PANEL, At, DryRun, Named, as_of, opene
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 
-checkpoints = typer.Typer(no_args_is_help=True, help="Name moments of a session, and come back to them.")
+checkpoints = typer.Typer(no_args_is_help=True, help="Create checkpoints of a session and restore them.")
 app.add_typer(checkpoints, name="checkpoint", rich_help_panel=MEMORY_PANEL)
 
 CheckpointName = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the checkpoint.")]
@@ -22,11 +22,11 @@ CheckpointName = Annotated[str, typer.Argument(metavar="NAME", help="Name or id 
 def create(
     store: Store,
     session: Named,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of this moment.")],
-    description: Annotated[str, typer.Option(help="What it is good for.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the checkpoint.")],
+    description: Annotated[str, typer.Option(help="What the checkpoint is for.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Name this moment of a session. Costs the same whatever its memory holds.
+    """Create a checkpoint of a session. Its cost does not depend on the size of the memory.
 
     Example: mnemolog checkpoint create memory/ trip before-booking --description "nothing is paid yet"
     """
@@ -50,7 +50,7 @@ def list_(store: Store, session: Named, at: At = None, as_json: AsJson = False) 
 def restore(
     store: Store, session: Named, checkpoint: CheckpointName, dry_run: DryRun = False, as_json: AsJson = False
 ) -> None:
-    """Bring values, task and notes back to a checkpoint, and hide the turns behind it.
+    """Restore values, task and notes from a checkpoint, and hide the turns after it.
 
     Example: mnemolog checkpoint restore memory/ trip before-booking --dry-run
     """
@@ -63,7 +63,7 @@ def restore(
 
 @checkpoints.command("delete", cls=StoreCommand)
 def delete(store: Store, session: Named, checkpoint: CheckpointName, as_json: AsJson = False) -> None:
-    """Delete a checkpoint. What it points at stays in the log, and in `show --at`.
+    """Delete a checkpoint. Its events stay in the log; `show --at` still prints that state.
 
     Example: mnemolog checkpoint delete memory/ trip before-booking
     """

@@ -1,4 +1,4 @@
-"""Commands that examine and repair a store: doctor, quarantine."""
+"""Commands that diagnose and repair a store: doctor, quarantine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
 
-quarantine = typer.Typer(no_args_is_help=True, help="Unusable files, kept with the reason until you purge them.")
+quarantine = typer.Typer(no_args_is_help=True, help="Inspect and purge unusable files, which are kept with the reason.")
 app.add_typer(quarantine, name="quarantine")
 
 DAYS_MAX: Final = 36_500
@@ -32,13 +32,13 @@ DAYS_MAX: Final = 36_500
 @app.command("doctor", cls=StoreCommand)
 def doctor(
     store: Store,
-    fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed. The log is never touched.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed. The log is never changed.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte, and compare the views with the log.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what --fix would do; change nothing.")] = False,
     model: Annotated[str | None, typer.Option("--model", help="With it, --fix updates the vectors too.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find what is wrong with a store, what it means and what to do. Exit 0 nothing, 1 a problem, 3 the log.
+    """Find the problems of a store, with consequence and remedy. Exit 0: none, 1: problems, 3: log damaged.
 
     Example: mnemolog doctor memory/ --deep --dry-run
     """
@@ -52,7 +52,7 @@ def doctor(
 
 @quarantine.command("list", cls=StoreCommand)
 def list_(store: Store, as_json: AsJson = False) -> None:
-    """List the items in quarantine: what they were, why they are there, since when.
+    """List the items in quarantine: what they were, why and when they were moved there.
 
     Example: mnemolog quarantine list memory/
     """
@@ -66,13 +66,13 @@ def purge(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Names, as `list` shows them.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All items.")] = False,
     older_than: Annotated[
-        float | None, typer.Option(metavar="DAYS", min=0, max=DAYS_MAX, help="Items that have been there longer.")
+        float | None, typer.Option(metavar="DAYS", min=0, max=DAYS_MAX, help="Items older than this.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it nothing is deleted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete items from quarantine. A segment that is ahead of the log is evidence: look before you purge.
+    """Delete items from quarantine. A segment ahead of the log is evidence of lost events: list before you purge.
 
     Example: mnemolog quarantine purge memory/ --older-than 30 --yes
     """
@@ -83,5 +83,5 @@ def purge(
         chosen = opened.admin.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
     answer(show.Purged(dry_run=looking, items=tuple(chosen)), show.show_purged, as_json=as_json)
     if not yes and not dry_run:
-        refuse("nothing was deleted", hint="pass --yes to delete, --dry-run to only look")
+        refuse("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")
         raise typer.Exit(EXIT_FAILED)

@@ -1,4 +1,4 @@
-"""Commands that make content unreadable for ever, and tell what was."""
+"""Commands that erase content permanently, and list what was erased."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def forget(
     session: Sessions = None,
     position: Positions = None,
     scope: Scopes = None,
-    reason: Annotated[str, typer.Option(help="Why; it stays readable.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; change nothing.")] = False,
+    reason: Annotated[str, typer.Option(help="The reason; it stays readable.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be forgotten; change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it nothing is changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget sessions, scopes or single events for ever. Says what would go, and does it with --yes.
+    """Forget sessions, scopes or single events permanently. Without --yes, only print what would be forgotten.
 
     Example: mnemolog forget memory/ --scope acme/support/alice --reason "asked for on 3 May" --yes
     """
@@ -59,11 +59,11 @@ def forgotten(
     store: Store,
     erasures: Annotated[
         bool,
-        typer.Option("--erasures", help="The requests as JSON, to be kept elsewhere for `mnemolog restore`."),
+        typer.Option("--erasures", help="Print the requests as JSON, to keep elsewhere for `mnemolog restore`."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what was forgotten: positions, kinds, when and why.
+    """List what was forgotten: positions, kinds of events, when and why.
 
     Example: mnemolog forgotten memory/ --erasures > /mnt/elsewhere/erasures.json
     """

@@ -17,7 +17,9 @@ def show_forget(report: ForgetReport) -> None:
     for topic, count in report.counts.items():
         out.print(f"{count:>8}  {topic}")
     if report.along:
-        out.print(f"{report.along} of them were not named: they are built on what was, and go with it")
+        out.print(
+            f"{report.along} of them were not named: they depend on events that were, and are forgotten with them"
+        )
     what = counted(report.events, "event")
     if report.dry_run:
         out.print(f"{what} would be forgotten")

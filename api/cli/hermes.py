@@ -1,4 +1,4 @@
-"""The command that makes Hermes know the store as its memory."""
+"""The command that installs mnemolog as the memory of Hermes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from mnemolog.cli.session_output import answer
 if TYPE_CHECKING:
     from mnemolog.adapters.hermes.plugin import Installed
 
-hermes = typer.Typer(no_args_is_help=True, help="mnemolog as the memory of Hermes. Needs the extra 'hermes'.")
+hermes = typer.Typer(no_args_is_help=True, help="Use mnemolog as the memory of Hermes. Needs the extra 'hermes'.")
 app.add_typer(hermes, name="hermes")
 
 
 @hermes.callback()
-def _commands() -> None:  # With it Typer asks for a command's name even where there is only one.
+def _commands() -> None:  # With a callback, Typer expects a command name even if there is only one.
     pass
 
 
 @hermes.command("install")
 def install(
     home: Annotated[
-        Path | None, typer.Option("--home", metavar="DIR", help="Hermes' home. By default the one that Hermes uses.")
+        Path | None,
+        typer.Option("--home", metavar="DIR", help="Hermes' home folder; by default the one that Hermes uses."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files of ours that were changed.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files of the plugin even if they were changed.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the plugin into Hermes' home. A second run changes nothing. Run it in the environment that Hermes runs in.
+    """Install the plugin in Hermes' home. A second run changes nothing. Run it in Hermes' Python environment.
 
     Example: mnemolog hermes install --dry-run
     """

@@ -1,4 +1,4 @@
-"""Commands on the history itself: replay, diff, export."""
+"""Commands on the history: replay, diff, export."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ To = Annotated[
     int | None, typer.Option("--to", metavar="N", max=INTEGER_MAX, help="The last position; the head by default.")
 ]
 Target = Annotated[
-    Path, typer.Argument(metavar="[FILE]", allow_dash=True, dir_okay=False, help="Where to; '-' is standard output.")
+    Path,
+    typer.Argument(metavar="[FILE]", allow_dash=True, dir_okay=False, help="File to write; '-' is standard output."),
 ]
 STANDARD_OUTPUT: Final = Path("-")
 
@@ -34,18 +35,18 @@ def replay(
     first: From = 1,
     to: To = None,
     session: Annotated[str | None, typer.Option(help="Only this session (id or name).")] = None,
-    since: Annotated[str | None, typer.Option(help="Only what was recorded from this time on, ISO 8601.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only what was recorded before this time.")] = None,
-    as_lines: Annotated[bool, typer.Option("--jsonl", help="Print the timeline alone, as JSON Lines.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was held in the end alone, as JSON.")] = False,
+    since: Annotated[str | None, typer.Option(help="Only events recorded at this time or later, ISO 8601.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only events recorded before this time.")] = None,
+    as_lines: Annotated[bool, typer.Option("--jsonl", help="Print only the timeline, as JSON Lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the final state, as JSON.")] = False,
 ) -> None:
-    """Print what happened up to a position, event by event, and what the store held then; from the log alone.
+    """Print the events up to a position, and the state of the store then, from the log alone.
 
     Example: mnemolog replay memory/ --to 1200 --session trip
     """
     if as_json and (as_lines or first > 1 or since or until):
         raise typer.BadParameter(
-            "use --json without --jsonl, --from, --since and --until: it is what was held in the end"
+            "use --json without --jsonl, --from, --since and --until: it prints only the final state"
         )
     begin = None if since is None else moment("since", since)
     end = None if until is None else moment("until", until)
@@ -65,7 +66,7 @@ def diff(
     store: Store,
     before: Annotated[int, typer.Argument(metavar="A", max=INTEGER_MAX, help="The earlier position.")],
     after: Annotated[
-        int | None, typer.Argument(metavar="[B]", max=INTEGER_MAX, help="The later one; the head by default.")
+        int | None, typer.Argument(metavar="[B]", max=INTEGER_MAX, help="The later position; the head by default.")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, max=INTEGER_MAX, help="How many recorded turns to list.")] = 1_000,
     as_json: AsJson = False,
@@ -88,10 +89,10 @@ def export(
     file: Target = STANDARD_OUTPUT,
     first: From = 1,
     to: To = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the log as JSON Lines with all digests, to be verified without mnemolog, or imported again.
+    """Write the log as JSON Lines with all digests, to verify without mnemolog or to import again.
 
     Example: mnemolog export memory/ log.jsonl
     """

@@ -1,4 +1,4 @@
-"""How the timeline, an event and what changed look on a terminal."""
+"""Terminal output of the timeline, of one event and of differences."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show_timeline(moments: Iterator[Moment]) -> None:
 
 
 def show_held(answer: Replay) -> None:
-    """Print the sessions as they were in the end; their turns are in the timeline."""
+    """Print the final state of the sessions; their turns are in the timeline."""
     out = console()
     out.print(f"held at position {answer.position}:", style="bold")
     for item in answer.sessions:
@@ -57,12 +57,12 @@ def _session_then(item: SessionReplay) -> str:
 
 
 def _descent(item: SessionReplay | SessionDiff) -> str:
-    """Return where a session with a parent comes from."""
+    """Return how a session descends from its parent."""
     return f"for {item.parent}" if item.branched_at is None else f"branched at {item.branched_at} of {item.parent}"
 
 
 def show_event(item: StoredEvent) -> None:
-    """Print one event: what it says, its columns, its content."""
+    """Print one event: a description, its columns, its content."""
     out = console()
     out.print(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold", markup=False)
     link = "holds" if item.link_holds else "DOES NOT HOLD: this event, or the one before, is not what was recorded"
@@ -115,7 +115,7 @@ def _title(item: SessionDiff) -> str:
 
 
 def _lines(item: SessionDiff) -> Iterable[tuple[str, str]]:
-    """Yield what changed of a session, each with the sign of what came, went or changed."""
+    """Yield the changes of a session: a sign for added, removed or changed, and a line."""
     for turn in item.turns:
         yield "+", f"@{turn.position} {turn.speaker or turn.role.value}: {one_line(turn.text)}"
     if item.hidden:
@@ -152,7 +152,7 @@ def _listed(positions: tuple[int, ...], *, most: int = 10) -> str:
 
 
 def show_export(answer: LogExport, file: Path) -> None:
-    """Print what was written, and the head to check it by."""
+    """Print what was exported, and the head to verify it with."""
     out = console()
     text = f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {answer.bytes:,} bytes"
     out.print(text, markup=False)
@@ -160,7 +160,7 @@ def show_export(answer: LogExport, file: Path) -> None:
 
 
 def show_log_import(answer: LogImport) -> None:
-    """Print what became of the store."""
+    """Print what an import did to the store."""
     out = console()
     where = "a new store" if answer.created else "the store"
     text = f"{counted(answer.events, 'event')} of log {answer.log_id} appended to {where}"

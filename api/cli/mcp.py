@@ -21,24 +21,27 @@ TOKEN_VARIABLE: Final = "MNEMOLOG_MCP_TOKEN"
 Http = Annotated[bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")]
 Host = Annotated[str, typer.Option("--host", help="Address to listen at.", rich_help_panel=HTTP_PANEL)]
 Port = Annotated[
-    int, typer.Option("--port", min=0, max=65_535, help="0 for any that is free.", rich_help_panel=HTTP_PANEL)
+    int,
+    typer.Option(
+        "--port", min=0, max=65_535, help="Port to listen at; 0 for any free one.", rich_help_panel=HTTP_PANEL
+    ),
 ]
 Token = Annotated[
     str | None,
     typer.Option(
         "--token",
         envvar=TOKEN_VARIABLE,
-        help="What clients must bear. Needed beyond this machine; the variable keeps it out of `ps`.",
+        help="Bearer token of clients. Required for other machines; the variable keeps it out of `ps`.",
         rich_help_panel=HTTP_PANEL,
     ),
 ]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", help="A further name it goes by, with port or ':*'.", rich_help_panel=HTTP_PANEL),
+    typer.Option("--allow-host", help="Another allowed host name, with port or ':*'.", rich_help_panel=HTTP_PANEL),
 ]
 Origins = Annotated[
     list[str] | None,
-    typer.Option("--allow-origin", help="A web page's origin that is let in.", rich_help_panel=HTTP_PANEL),
+    typer.Option("--allow-origin", help="An allowed origin of web pages.", rich_help_panel=HTTP_PANEL),
 ]
 
 
@@ -51,11 +54,13 @@ def mcp(
     token: Token = None,
     allow_host: Hosts = None,
     allow_origin: Origins = None,
-    agent: Annotated[str, typer.Option("--agent", help="Whose sessions, where a call names none.")] = DEFAULT_AGENT,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Offer nothing that adds to the log.")] = False,
+    agent: Annotated[
+        str, typer.Option("--agent", help="Agent whose sessions are used if a call names none.")
+    ] = DEFAULT_AGENT,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Offer no tool that writes to the log.")] = False,
     model: ModelName = DEFAULT_MODEL,
 ) -> None:
-    """Serve the store to agents as an MCP server, created if it is not there. Needs the extra 'mcp'.
+    """Serve the store to agents as an MCP server, and create it if it does not exist. Needs the extra 'mcp'.
 
     Example: claude mcp add memory -- mnemolog mcp memory/
     """
@@ -74,5 +79,5 @@ def mcp(
     bind = BindConfig(host=host, port=port, token=token, hosts=allow_host or (), origins=allow_origin or ())
     if http:
         bind.check()
-    logging.basicConfig(level=logging.WARNING)  # To stderr: stdout is the protocol's.
+    logging.basicConfig(level=logging.WARNING)  # To stderr: stdout carries the protocol.
     asyncio.run(serve())

@@ -24,7 +24,7 @@ Key = Annotated[str, typer.Argument(metavar="KEY", help="The key of the value.")
 
 @memory.command("get", cls=StoreCommand)
 def get(store: Store, session: Named, key: Key, at: At = None, as_json: AsJson = False) -> None:
-    """Print a value: text as it is, anything else as JSON. Exit status 1 where there is none.
+    """Print a value: text as it is, anything else as JSON. Exit status 1 if it does not exist.
 
     Example: mnemolog memory get memory/ trip budget
     """
@@ -43,8 +43,8 @@ def set_(
     session: Named,
     key: Key,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON; '-' reads it from standard input.")],
-    text: Annotated[bool, typer.Option("--text", help="The value is text as it stands, not JSON.")] = False,
-    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="It expires so long from now.")] = None,
+    text: Annotated[bool, typer.Option("--text", help="The value is plain text, not JSON.")] = False,
+    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", help="Seconds until it expires.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Set a value of working memory. Put -- before a value that begins with a minus.
@@ -61,7 +61,7 @@ def set_(
 
 @memory.command("delete", cls=StoreCommand)
 def delete(store: Store, session: Named, key: Key, as_json: AsJson = False) -> None:
-    """Delete a value of working memory. Where there is none, that is said, and nothing is written.
+    """Delete a value of working memory. If it does not exist, nothing is written.
 
     Example: mnemolog memory delete memory/ trip budget
     """
@@ -74,11 +74,11 @@ def delete(store: Store, session: Named, key: Key, as_json: AsJson = False) -> N
 def list_(
     store: Store,
     session: Named,
-    pattern: Annotated[str | None, typer.Option(metavar="GLOB", help="Only keys that this fits, as 'user/*'.")] = None,
+    pattern: Annotated[str | None, typer.Option(metavar="GLOB", help="Only keys that match, such as 'user/*'.")] = None,
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the values of working memory by key; expired ones are not there.
+    """List the values of working memory by key, without expired ones.
 
     Example: mnemolog memory list memory/ trip --pattern 'user/*'
     """
@@ -92,22 +92,22 @@ def list_(
 def task(
     store: Store,
     session: Named,
-    set_: Annotated[str | None, typer.Option("--set", metavar="DESCRIPTION", help="Begin this task.")] = None,
-    step: Annotated[int | None, typer.Option(help="The step it is at.")] = None,
-    total: Annotated[int | None, typer.Option(help="Of how many steps.")] = None,
-    percent: Annotated[float | None, typer.Option(help="How far it is, 0 to 100.")] = None,
+    set_: Annotated[str | None, typer.Option("--set", metavar="DESCRIPTION", help="Set the task.")] = None,
+    step: Annotated[int | None, typer.Option(help="The current step.")] = None,
+    total: Annotated[int | None, typer.Option(help="The number of steps.")] = None,
+    percent: Annotated[float | None, typer.Option(help="Progress, 0 to 100.")] = None,
     status: Annotated[str | None, typer.Option(help="A word, such as active or done.")] = None,
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a session works on; with --set begin a task, with the other options change it.
+    """Print the task of a session; --set replaces it, the other options change it.
 
     Example: mnemolog task memory/ trip --set "book the flights" --step 1 --total 3
     """
     changes: dict[str, Any] = {"step": step, "total": total, "percent": percent, "status": status}
     changes = {name: value for name, value in changes.items() if value is not None}
     if at is not None and (changes or set_ is not None):
-        raise typer.BadParameter("use --at without options that change the task: the past stays as it is")
+        raise typer.BadParameter("use --at without options that change the task: past states cannot be changed")
     found: Task | None
     with opened_session(store, session) as opened:
         if set_ is not None:
@@ -124,8 +124,8 @@ def notes(
     store: Store,
     session: Named,
     add: Annotated[str | None, typer.Option(metavar="TEXT", help="Add this note.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Empty the scratchpad; wants --yes.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Really.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all notes; needs --yes.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm --clear.")] = False,
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
@@ -141,7 +141,7 @@ def notes(
             answer(before, show.show_notes, as_json=as_json)
             return
         if clear and not yes:
-            refuse(f"this would clear {len(before)} notes of session {opened.id!r}", hint="say --yes to clear them")
+            refuse(f"this would clear {len(before)} notes of session {opened.id!r}", hint="add --yes to clear them")
             raise typer.Exit(EXIT_FAILED)
         if clear:
             opened.clear_notes()
@@ -156,4 +156,4 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise errors.InvalidInput("value", f"not JSON: {error}; --text takes it as text") from error
+        raise errors.InvalidInput("value", f"not JSON: {error}; use --text for plain text") from error

@@ -1,4 +1,4 @@
-"""How working memory looks on a terminal: values, the task, notes, checkpoints."""
+"""Terminal output of working memory: values, the task, notes, checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ValueWritten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValueDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """What deleting a key did: nothing, where there was no value."""
+    """Whether deleting a key deleted a value."""
 
     session: str
     key: str
@@ -31,7 +31,7 @@ class ValueDeleted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotesWritten(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done to the scratchpad, and how many notes it holds now."""
+    """Notes that were added or cleared, and how many there are now."""
 
     session: str
     added: int
@@ -40,7 +40,7 @@ class NotesWritten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that is gone. What it pointed at is still in the log."""
+    """A checkpoint that was deleted. Its events are still in the log."""
 
     deleted: Checkpoint
 
@@ -53,7 +53,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show_value(value: Any) -> None:
-    """Print a value: text as it is, anything else as JSON."""
+    """Print a value: text unchanged, anything else as JSON."""
     print(value if isinstance(value, str) else _json(value))
 
 
@@ -79,7 +79,7 @@ def show_deleted(item: ValueDeleted) -> None:
 
 
 def show_task(task: Task | None) -> None:
-    """Print the task on one line, with a bar where it says how far it is."""
+    """Print the task on one line, with a bar if its progress is known."""
     if task is None:
         output.console().print("no task", style="dim")
         return
@@ -108,7 +108,7 @@ def show_notes(notes: list[Note]) -> None:
 
 
 def show_notes_written(item: NotesWritten) -> None:
-    """Print what became of the scratchpad."""
+    """Print what was done to the notes."""
     done = "added a note" if item.added else f"cleared {output.counted(item.cleared, 'note')}"
     output.console().print(f"{done}; session {item.session} has {output.counted(item.notes, 'note')} now", markup=False)
 
@@ -130,7 +130,7 @@ def show_created(item: Checkpoint) -> None:
 
 
 def show_checkpoint_deleted(item: CheckpointDeleted) -> None:
-    """Print which checkpoint is gone."""
+    """Print which checkpoint was deleted."""
     gone = item.deleted
     text = f"deleted checkpoint {gone.name} ({gone.id}), which was at position {gone.position}"
     output.console().print(text, markup=False)

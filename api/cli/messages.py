@@ -1,4 +1,4 @@
-"""What commands read besides their arguments: standard input, times, the messages of a transcript."""
+"""Parsing of command input: standard input, times, the messages of a transcript."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mnemolog.domain import errors
 
 
 def messages_in(path: Path) -> list[Mapping[str, Any]]:
-    """Return the messages of a file, `-` being standard input. Raises `ImportRefused`, naming the line."""
+    """Return the messages of a file; `-` is standard input. Raises `ImportRefused`, naming the line."""
     try:
         text = standard_input("messages") if str(path) == "-" else path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -27,7 +27,7 @@ def messages_in(path: Path) -> list[Mapping[str, Any]]:
 
 
 def standard_input(field: str) -> str:
-    """Return all of standard input. Raises `InvalidInput` where it is no UTF-8 text."""
+    """Return all of standard input. Raises `InvalidInput` if it is not UTF-8 text."""
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
@@ -35,7 +35,7 @@ def standard_input(field: str) -> str:
 
 
 def moment(field: str, value: str) -> datetime:
-    """Return a moment written as ISO 8601, UTC where it names no zone. Raises `InvalidInput`."""
+    """Parse an ISO 8601 time; without a time zone it is UTC. Raises `InvalidInput`."""
     try:
         found = datetime.fromisoformat(value)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""How models look on a terminal."""
+"""Terminal output of models."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def show_models(found: list[Model]) -> None:
     if found:
         out.print(shown)
     if not any(item.active for item in found):
-        out.print("none was activated: a store answers with the model it is opened with", style="dim")
+        out.print("no model was activated: a store uses the model that it is opened with", style="dim")
 
 
 def show_added(report: RebuildReport) -> None:
-    """Print what was built, expected against built."""
+    """Print how much was built of what was expected."""
     show_rebuild([report])
 
 
 def show_activated(item: ModelActivation) -> None:
-    """Print which model answers now, and where it came to."""
+    """Print which model is active now, and since which position."""
     word = "activated" if item.appended else "was active already, since it was activated"
     embedded = counted(item.encoded_texts, "text")
     text = f"{item.model} ({short(item.fingerprint)}) {word} at position {item.position}"

@@ -14,7 +14,7 @@ from mnemolog.cli.session_output import answer
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.store import MemoryStore
 
-models = typer.Typer(no_args_is_help=True, help="Change the embedding model while readers go on.")
+models = typer.Typer(no_args_is_help=True, help="Change the embedding model without interrupting readers.")
 app.add_typer(models, name="model")
 
 _NAMED: Final = "Name or folder of a SentenceTransformer model"
@@ -37,7 +37,7 @@ def list_(store: Store, as_json: AsJson = False) -> None:
 
 @models.command("add", cls=StoreCommand)
 def add(store: Store, model: Added, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Build a model's vectors beside those that answer. What was interrupted goes on when called again.
+    """Build the vectors of another model, while the active one answers. An interrupted build is resumed.
 
     Example: mnemolog model add memory/ BAAI/bge-small-en-v1.5
     """
@@ -50,7 +50,7 @@ def add(store: Store, model: Added, dry_run: DryRun = False, as_json: AsJson = F
 
 @models.command("activate", cls=StoreCommand)
 def activate(store: Store, model: Known, as_json: AsJson = False) -> None:
-    """Have a model answer from now on, in every process. Activating the former one again goes back.
+    """Make a model the active one in every process. To go back, activate the former one again.
 
     Example: mnemolog model activate memory/ BAAI/bge-small-en-v1.5
     """
@@ -65,13 +65,16 @@ def drop(
     model: Known,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    keep_embeddings: Annotated[bool, typer.Option("--keep-embeddings", help="Keep what the model has given.")] = False,
+    keep_embeddings: Annotated[bool, typer.Option("--keep-embeddings", help="Keep its embedding cache.")] = False,
     own: Annotated[
-        str, typer.Option("--model", envvar="MNEMOLOG_MODEL", help="Never dropped while no model is active.")
+        str,
+        typer.Option(
+            "--model", envvar="MNEMOLOG_MODEL", help="The store's own model; not dropped while no model is active."
+        ),
     ] = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a model's vectors. Says what it would remove, and does it with --yes.
+    """Remove a model's vectors. Without --yes, only print what would be removed.
 
     Example: mnemolog model drop memory/ 7f3a90c1 --yes
     """
@@ -79,5 +82,5 @@ def drop(
         dropped = opened.models.drop(model, dry_run=dry_run or not yes, keep_embeddings=keep_embeddings)
     answer(dropped, show.show_dropped, as_json=as_json)
     if not (yes or dry_run):
-        refuse("nothing was removed", hint="say --yes to remove it, or --dry-run to only look")
+        refuse("nothing was removed", hint="add --yes to remove it, or --dry-run to only print it")
         raise typer.Exit(EXIT_FAILED)

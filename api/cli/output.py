@@ -1,4 +1,4 @@
-"""How answers look on a terminal. JSON is the same structs, encoded."""
+"""Terminal output of results. JSON output is the same structs, encoded."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from mnemolog.adapters.importers.import_files import ImportReport
 
 FORGOTTEN: Final = "(forgotten)"
-"""What stands for a name that was."""
+"""Shown in place of a forgotten name."""
 
 _NUMBERS: Final = ("turns", "to", "behind", "bytes")
 
 
 def print_json(answer: Any) -> None:
-    """Print any result as one JSON document."""
+    """Print a result as one JSON document."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
 
 
 def console() -> Console:
-    """Return the console for answers."""
+    """Return the console for results."""
     from rich.console import Console
 
     piped = not sys.stdout.isatty()  # A pipe has no width: do not fold ids to the usual 80 columns.
@@ -52,7 +52,7 @@ def show_sessions(sessions: list[SessionSummary]) -> None:
 
 
 def show_tree(roots: list[SessionNode]) -> None:
-    """Print sessions below those that they were branched from."""
+    """Print sessions as a tree, branches below their origin."""
     from rich.tree import Tree
 
     out = console()
@@ -68,7 +68,7 @@ def _grow(branch: Tree, node: SessionNode) -> None:
 
 
 def _node(node: SessionNode, *, parent: str | None = None) -> Text:
-    """Return a session in one line. `parent` is given where that does not stand above it."""
+    """Return a session on one line. `parent` is given if it is not printed above."""
     from rich.text import Text
 
     facts = [counted(node.turns, "turn")]
@@ -93,7 +93,7 @@ def show_turns(turns: list[Turn]) -> None:
 
 
 def projector_line(status: ProjectorStatus) -> str:
-    """Return what a projector is doing, in one line."""
+    """Return the state of a projector on one line."""
     line = status.state if status.position is None else f"{status.state} at position {status.position}"
     if status.waits_for is not None:
         line += f": {status.waits_for} embeds"
@@ -107,7 +107,7 @@ def projector_line(status: ProjectorStatus) -> str:
 
 
 def show_import(report: ImportReport) -> None:
-    """Print what an import did, refused lines on stderr."""
+    """Print what an import did; refused lines go to stderr."""
     text = f"{report.turns} turns read from {report.files} files, {report.recorded} recorded, "
     text += f"{report.already_there} already there, {report.sessions} sessions"
     text += f", {report.forgotten} forgotten and left so" if report.forgotten else ""
@@ -117,7 +117,7 @@ def show_import(report: ImportReport) -> None:
 
 
 def show_rebuild(reports: list[RebuildReport]) -> None:
-    """Print what was built, expected against built."""
+    """Print how much was built of what was expected."""
     out = console()
     for item in reports:
         if item.dry_run:
@@ -139,12 +139,12 @@ def show_verification(answer: Verification) -> None:
     if answer.findings_left_out:
         out.print(f"... and {answer.findings_left_out} more")
     verdict = "[green]sound[/green]" if answer.sound else "[red]DAMAGED[/red]"
-    out.print(f"{verdict}: {answer.events} events in {answer.streams} streams, {answer.witnesses} witnesses asked")
+    out.print(f"{verdict}: {answer.events} events in {answer.streams} streams, {answer.witnesses} witnesses checked")
     out.print(f"head {answer.head}:{answer.digest}")
 
 
 def table_of(*columns: str) -> Table:
-    """Return an empty table with these columns; those of numbers are aligned."""
+    """Return an empty table with these columns; numbers are right-aligned."""
     from rich import box
     from rich.table import Table
 
@@ -155,10 +155,10 @@ def table_of(*columns: str) -> Table:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number of things in words."""
+    """Return a count with its noun, such as `2 turns`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def dated(moment: datetime) -> str:
-    """Return a moment to the minute."""
+    """Return a time to the minute."""
     return moment.strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""Progress bars, on stderr, only where somebody watches."""
+"""Progress bars on stderr, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mnemolog.projections.ports import Progress
 
 @contextmanager
 def bar(label: str) -> Iterator[Progress]:
-    """Show a bar with rate and remaining time while the block runs; give the callback that moves it."""
+    """Show a bar with rate and remaining time while the block runs; yield the callback that updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

@@ -29,7 +29,7 @@ def project(
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """Embed turns without a vector, up to the head. With --follow print a line whenever the state changes.
+    """Embed all turns that have no vector yet. With --follow, print a line at every change of state.
 
     Example: mnemolog project memory/ --follow
     """
@@ -58,7 +58,7 @@ def _follow(store: Path, model: str, *, as_json: bool) -> None:
             died.append(status)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    # Blocked in all threads and fetched here, a signal interrupts nothing: neither the model nor the closing.
+    # Signals are blocked in all threads and received here, so they interrupt neither the model nor closing.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         with store_with_model(store, model, background=True) as opened:

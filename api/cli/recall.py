@@ -18,36 +18,41 @@ from mnemolog.domain import errors
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
 from mnemolog.projections.recall.question import Mode
 
-audit = typer.Typer(no_args_is_help=True, help="Ask again what was asked, and compare.")
+audit = typer.Typer(no_args_is_help=True, help="Repeat earlier recalls and compare the answers.")
 app.add_typer(audit, name="audit")
 
 FILTERS: Final = "Filters"
 
 Query = Annotated[str, typer.Argument(help="What to look for, in plain words.")]
-K = Annotated[int, typer.Option("--k", "-k", help="How many turns at most, up to 1,000.")]
+K = Annotated[int, typer.Option("--k", "-k", help="Maximum number of turns, up to 1,000.")]
 InScope = Annotated[str, typer.Option("--scope", help="Only at or below this scope.", rich_help_panel=FILTERS)]
 InSession = Annotated[
     str | None, typer.Option("--session", help="Only in this session (id or name).", rich_help_panel=FILTERS)
 ]
-Lineage = Annotated[bool, typer.Option("--lineage", help="With --session: all that it sees, its ancestors' turns too.")]
+Lineage = Annotated[
+    bool, typer.Option("--lineage", help="With --session: include the turns inherited from its ancestors.")
+]
 Roles = Annotated[
-    list[str] | None, typer.Option("--role", help="Only turns of this role; may repeat.", rich_help_panel=FILTERS)
+    list[str] | None, typer.Option("--role", help="Only turns of this role; may be repeated.", rich_help_panel=FILTERS)
 ]
 Speakers = Annotated[
-    list[str] | None, typer.Option("--speaker", help="Only turns of this speaker; may repeat.", rich_help_panel=FILTERS)
+    list[str] | None,
+    typer.Option("--speaker", help="Only turns of this speaker; may be repeated.", rich_help_panel=FILTERS),
 ]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Said then or later (ISO 8601).", rich_help_panel=FILTERS)
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Said at this time or later (ISO 8601).", rich_help_panel=FILTERS),
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Said before then (ISO 8601).", rich_help_panel=FILTERS)
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Said before this time (ISO 8601).", rich_help_panel=FILTERS),
 ]
 Meta = Annotated[
     list[str] | None,
     typer.Option(
         "--meta",
         metavar="KEY=VALUE",
-        help="Only turns with this in their metadata; VALUE as JSON, else as text; may repeat.",
+        help="Only turns with this in their metadata; VALUE as JSON, else as text; may be repeated.",
         rich_help_panel=FILTERS,
     ),
 ]
@@ -56,12 +61,12 @@ ContextTurns = Annotated[
     typer.Option("--context-turns", metavar="N", min=0, max=CONTEXT_TURNS_MAX, help="Show N turns around each hit."),
 ]
 After = Annotated[
-    str | None, typer.Option("--after", metavar="CURSOR", help="The next page: what the page before ended with.")
+    str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
 ]
 AsOf = Annotated[
-    int | None, typer.Option("--as-of", metavar="POSITION", max=INTEGER_MAX, help="As it was at this position.")
+    int | None, typer.Option("--as-of", metavar="POSITION", max=INTEGER_MAX, help="Answer as of this log position.")
 ]
-Receipt = Annotated[bool, typer.Option("--receipt", help="Keep query and answer in the log, to be audited.")]
+Receipt = Annotated[bool, typer.Option("--receipt", help="Record query and answer in the log, for audits.")]
 Modes = Annotated[str, typer.Option("--mode", help="hybrid, vector or text.")]
 
 
@@ -114,13 +119,15 @@ def recall(
 @audit.command("recalls", cls=StoreCommand)
 def recalls(
     store: Store,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Receipts of then or later (ISO 8601).")] = None,
-    after: Annotated[int, typer.Option(metavar="POSITION", help="Receipts behind this position of the log.")] = 0,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="So many receipts at most.")] = LIMIT,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Receipts at this time or later (ISO 8601).")
+    ] = None,
+    after: Annotated[int, typer.Option(metavar="POSITION", help="Receipts after this log position.")] = 0,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")] = LIMIT,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """Ask every receipt again, as of its head and now. Exit status 1 when one does not reproduce.
+    """Repeat every receipt's recall, as of its head and now. Exit status 1 if one does not reproduce.
 
     Example: mnemolog audit recalls memory/ --since 2026-11-01
     """
@@ -133,7 +140,7 @@ def recalls(
 
 
 def wanted_metadata(given: list[str] | tuple[str, ...]) -> dict[str, Any]:
-    """Return `key=value` arguments as metadata: a value that is JSON as that, any other as text."""
+    """Parse `key=value` arguments as metadata: each value as JSON, or else as text."""
     found: dict[str, Any] = {}
     for item in given:
         key, separator, value = item.partition("=")

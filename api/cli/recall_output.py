@@ -1,4 +1,4 @@
-"""How recalls and their audits look on a terminal."""
+"""Terminal output of recalls and their audits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_recall(answer: Recall) -> None:
     for leg, why in answer.unavailable_legs.items():
         print(f"note: the {leg} leg did not answer: {why}", file=sys.stderr)
     if answer.vectors_lag is not None:
-        print(f"note: the vectors stay behind: {answer.vectors_lag}", file=sys.stderr)
+        print(f"note: the vectors are behind: {answer.vectors_lag}", file=sys.stderr)
 
 
 def _show_neighbours(out: Console, turns: tuple[Turn, ...]) -> None:
@@ -47,7 +47,7 @@ def _show_neighbours(out: Console, turns: tuple[Turn, ...]) -> None:
 
 
 def show_audit(answer: RecallAudit) -> None:
-    """Print the verdict on every receipt, and what would be answered otherwise today."""
+    """Print the verdict on every receipt, and how today's answer would differ."""
     out = console()
     for item in answer.recalls:
         out.print(f"[cyan]@{item.position}[/cyan] {dated(item.served_at)} as of {item.head} ", end="")
@@ -62,7 +62,7 @@ def show_audit(answer: RecallAudit) -> None:
         style="dim",
     )
     if answer.more:
-        out.print(f"there are more: --after {answer.recalls[-1].position}", style="dim")
+        out.print(f"more receipts: --after {answer.recalls[-1].position}", style="dim")
 
 
 def _show_today(out: Console, item: AuditedRecall) -> None:

@@ -1,4 +1,4 @@
-"""Commands that add to the log: init, record, import."""
+"""Commands that write to the log: init, record, import."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir
 @app.command("init", cls=StoreCommand)
 def init(
     store: Store,
-    plain: Annotated[bool, typer.Option("--plain", help="Without encryption: nothing of it can be forgotten.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Do not encrypt; then nothing can be forgotten.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a store in a new or empty folder. What is recorded is encrypted, unless it is to be --plain.
+    """Create a store in a new or empty folder. Its content is encrypted, unless --plain is given.
 
     Example: mnemolog init memory/
     """
@@ -49,10 +49,10 @@ def record(
     text: Annotated[str, typer.Argument(help="What was said; '-' reads it from standard input.")],
     role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
     key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
-    speaker: Annotated[str | None, typer.Option(help="Name of who speaks.")] = None,
-    said_at: Annotated[str | None, typer.Option(help="When it was said, ISO 8601; UTC without a zone.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
+    said_at: Annotated[str | None, typer.Option(help="When it was said, ISO 8601; UTC if no zone is given.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
-    start: Annotated[bool, typer.Option("--start", help="Start the session if there is none.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,
     scope: Annotated[str, typer.Option(help="Scope of a session that is started.")] = "",
     agent: Annotated[str, typer.Option(help="Agent of a session that is started.")] = "cli",
     as_json: AsJson = False,
@@ -78,15 +78,15 @@ def import_(
     store: Store,
     files: Files,
     format: Annotated[str | None, typer.Option(help="jsonl, claude-code, codex, chatgpt or openai.")] = None,  # noqa: A002
-    field: Annotated[list[str] | None, typer.Option(help="Names in the file: text=body,session=room+day")] = None,
-    scope: Annotated[str | None, typer.Option(help="Scope where the file names none.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Agent where the file names none.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="List lines that are refused and go on.")] = False,
+    field: Annotated[list[str] | None, typer.Option(help="Field names in the file: text=body,session=room+day")] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope if the file names none.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Agent if the file names none.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
     vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """Import conversations, or the export of a log into a new store. Safe to run twice: what is there is passed over.
+    """Import conversations, or an exported log into a new store. Turns already imported are skipped.
 
     Example: mnemolog import memory/ turns.jsonl --field text=body,session=room,time=at
     """
@@ -122,14 +122,14 @@ def _is_log(files: list[Path]) -> bool:
 
 def _import_log(folder: Path, files: list[Path], *, as_json: bool) -> None:
     if len(files) > 1:
-        raise typer.BadParameter("one of these files is the export of a log; import that by itself")
+        raise typer.BadParameter("one of these files is an exported log; import it alone")
     with bar("importing") as progress:
         answer = import_log(files[0], folder, progress=progress)
     session_output.answer(answer, show_log_import, as_json=as_json)
 
 
 def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
-    """Bring the projections up. The turns are safe already, so a missing model is only a note."""
+    """Update the projections. The turns are already recorded, so a missing model is only a note."""
     with bar("indexing") as progress:
         store.admin.catch_up_views(progress=progress)
     if vectors:
@@ -142,7 +142,7 @@ def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
 
 def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: str) -> str:
     with suppress(errors.UnknownSession):
-        return store.session(name).id  # By its id: asks the log, needs no projection.
+        return store.session(name).id  # By id: reads only the log, no projection.
     try:
         return store.find_session(name).session
     except errors.UnknownSession:

@@ -1,4 +1,4 @@
-"""How sessions, switches and rewinds look on a terminal."""
+"""Terminal output of sessions, switches and rewinds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 class Page(TypedDict):
-    """Which of the turns of a session are asked for."""
+    """Which turns of a session to print."""
 
     after: Position
     before: Position | None
@@ -26,7 +26,7 @@ class Page(TypedDict):
 
 
 class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The session that a command came to."""
+    """The session that a command ended in."""
 
     session: str
     name: str
@@ -46,7 +46,7 @@ class Rewound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
-    """What was missing of a transcript."""
+    """Messages of a transcript that were missing and are now recorded."""
 
     session: str
     messages: int
@@ -54,7 +54,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it was at a position."""
+    """The state of a session at a log position."""
 
     session: str
     position: Position
@@ -68,7 +68,7 @@ class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer(value: Answer, show: Callable[[Answer], None], *, as_json: bool) -> None:
-    """Print a result as JSON, or as `show` does."""
+    """Print a result as JSON, or with `show`."""
     if as_json:
         output.print_json(value)
     else:
@@ -76,7 +76,7 @@ def answer(value: Answer, show: Callable[[Answer], None], *, as_json: bool) -> N
 
 
 def answer_of(session: Session) -> SessionAnswer:
-    """Return a session as commands answer with it."""
+    """Return the result of commands that end in a session."""
     return SessionAnswer(
         session=session.id, name=session.name, agent=session.agent, scope=session.scope, lineage=session.lineage()
     )
@@ -92,12 +92,12 @@ def show_session(item: SessionAnswer) -> None:
 def show_switch_preview(preview: SwitchPreview) -> None:
     """Print the events that a switch would append."""
     out = output.console()
-    out.print(f"would come from {preview.left or 'no session'} to {preview.to}; nothing was written", markup=False)
+    out.print(f"would switch from {preview.left or 'no session'} to {preview.to}; nothing was written", markup=False)
     for item in preview.events:
         fields = msgspec.json.encode(item.event).decode()
         out.print(f"  {item.topic} to {item.stream}: {fields}", markup=False, style="dim")
     if not preview.events:
-        out.print("  nothing to append: this switch was made already", style="dim")
+        out.print("  nothing to append: this switch has already been made", style="dim")
 
 
 def show_rewound(item: Rewound) -> None:
@@ -109,11 +109,11 @@ def show_rewound(item: Rewound) -> None:
 
 def show_reconciled(item: Reconciled) -> None:
     """Print how many messages were missing."""
-    output.console().print(f"{item.messages} messages read, {len(item.added)} added, the others were there")
+    output.console().print(f"{item.messages} messages read, {len(item.added)} added, the others were already recorded")
 
 
 def show_turns(turns: list[Turn], *, seen: list[Turn] | None) -> None:
-    """Print turns as a timeline. Those that are not among the `seen` are marked as hidden."""
+    """Print turns as a timeline. Turns that are not among `seen` are marked as hidden."""
     if seen is None:
         output.show_turns(turns)
         return
@@ -125,7 +125,7 @@ def show_turns(turns: list[Turn], *, seen: list[Turn] | None) -> None:
 
 
 def show_then(then: SessionThen) -> None:
-    """Print a session as it was: its turns, then its working memory."""
+    """Print the state of a session: its turns, then its working memory."""
     out = output.console()
     state = ", ended" if then.ended else ""
     out.print(f"{' > '.join(then.lineage)} at position {then.position}{state}", style="bold", markup=False)

@@ -1,4 +1,4 @@
-"""Commands that ask: sessions, status, head."""
+"""Commands that read a store: sessions, status, head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mnemolog.store import MemoryStore
 def sessions(
     store: Store,
     scope: Annotated[str, typer.Option(help="Only at or below this scope.")] = "",
-    as_tree: Annotated[bool, typer.Option("--tree", help="Show branches below what they were branched from.")] = False,
+    as_tree: Annotated[bool, typer.Option("--tree", help="Show branches below their origin.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the sessions.
@@ -36,7 +36,7 @@ def sessions(
 
 @app.command("status", cls=StoreCommand)
 def status(store: Store, as_json: AsJson = False) -> None:
-    """Say how far the log goes and how far each projection follows it.
+    """Print the head of the log and how far each projection has followed it.
 
     Example: mnemolog status memory/
     """
@@ -53,11 +53,15 @@ def head(
     store: Store,
     append: Annotated[
         Path | None,
-        typer.Option("--append", metavar="FILE", help="Append it to this file, unless its last head contradicts it."),
+        typer.Option(
+            "--append",
+            metavar="FILE",
+            help="Append the head to this file, unless the file's last head contradicts the log.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print position and digest of the end of the log, to be kept elsewhere as a witness.
+    """Print position and digest of the log's last event, to keep elsewhere as a witness.
 
     Example: mnemolog head memory/ --append /mnt/elsewhere/heads.jsonl
     """

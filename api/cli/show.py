@@ -1,4 +1,4 @@
-"""Commands on the turns of a session: show them, complete them."""
+"""Commands on the turns of a session: show, reconcile."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ def show(
     store: Store,
     session: Shown,
     at: At = None,
-    is_session: Annotated[bool, typer.Option("--session", help="A number is the id or name of a session.")] = False,
-    hidden: Annotated[bool, typer.Option("--hidden", help="Also turns that a rewind or a restore has hidden.")] = False,
-    after: Annotated[int, typer.Option(max=INTEGER_MAX, help="Only behind this position.")] = 0,
+    is_session: Annotated[
+        bool, typer.Option("--session", help="Read a number as the id or name of a session.")
+    ] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
+    after: Annotated[int, typer.Option(max=INTEGER_MAX, help="Only after this position.")] = 0,
     before: Annotated[int | None, typer.Option(max=INTEGER_MAX, help="Only before this position.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="How many turns at most.")] = 1_000,
-    newest_first: Annotated[bool, typer.Option("--newest-first", help="From the newest back.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 1_000,
+    newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest turns first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the turns that a session sees, with --at the whole session as it was then; or one event of the log.
+    """Print the turns that a session sees, its whole state with --at, or one event of the log.
 
     Example: mnemolog show memory/ trip --newest-first --limit 20
     """
@@ -48,7 +50,7 @@ def show(
         _show_event(store, int(session), as_json=as_json)
         return
     if hidden and at is not None:
-        raise typer.BadParameter("use --hidden without --at: what was hidden later is not hidden there")
+        raise typer.BadParameter("use --hidden without --at: turns hidden later are not hidden in a past state")
     page = out.Page(
         after=Position(after),
         before=None if before is None else Position(before),
@@ -65,7 +67,7 @@ def show(
 
 @app.command("reconcile", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
 def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = False) -> None:
-    """Record what is missing of a transcript: a JSON array, or JSON Lines, of messages with role and text.
+    """Record the missing messages of a transcript: a JSON array or JSON Lines, with role and text.
 
     Example: mnemolog reconcile memory/ trip transcript.json
     """

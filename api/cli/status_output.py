@@ -1,4 +1,4 @@
-"""How status, the doctor's report and the quarantine look on a terminal. JSON is the same structs, encoded."""
+"""Terminal output of status, doctor and quarantine. JSON output is the same structs, encoded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STYLES: Final = {"note": "dim", "problem": "yellow", "log": "bold red"}
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
-    """What a purge deleted, or would."""
+    """Items that a purge deleted, or with `dry_run` would delete."""
 
     dry_run: bool
     items: tuple[QuarantinedItem, ...]
@@ -72,13 +72,13 @@ def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:
         out.print(f"  {item.matters}", markup=False, style="dim")
         out.print(f"  {_done(item, answer.path, dry_run=dry_run)}", markup=False)
     if answer.log_damaged:
-        verdict = "[red]THE LOG IS DAMAGED[/red], or a witness remembers another history"
+        verdict = "[red]THE LOG IS DAMAGED[/red], or a witness contradicts it"
     elif answer.healthy:
-        verdict = "[green]nothing is wrong[/green]" + (" any more" if any(i.fixed for i in answer.findings) else "")
+        verdict = "[green]no problems[/green]" + (" left" if any(i.fixed for i in answer.findings) else "")
     else:
         left = sum(1 for item in answer.findings if item.severity == "problem" and not item.fixed)
         verdict = f"[yellow]{counted(left, 'problem')}[/yellow]"
-    looked = "every byte was read" if answer.deep else "a look at tags and sizes; --deep reads every byte"
+    looked = "every byte was read" if answer.deep else "only metadata and sizes were read; --deep reads every byte"
     out.print(f"{verdict}; head {answer.head}; {looked}")
 
 
@@ -118,10 +118,10 @@ def _done(item: Issue, path: str, *, dry_run: bool) -> str:
     if item.outcome:
         return ("fixed: " if item.fixed else "not fixed: ") + _here(item.outcome, path)
     if dry_run:
-        return "--fix would act on this" if item.fixable else f"--fix leaves this: {_here(item.action, path)}"
+        return "--fix would fix this" if item.fixable else f"--fix cannot fix this: {_here(item.action, path)}"
     return _here(item.action, path)
 
 
 def _here(text: str, path: str) -> str:
-    """Return a text with the store's folder in its commands, ready to copy."""
+    """Return a text with the store's folder in its commands, ready to run."""
     return text.replace(" DIR", f" {shlex.quote(path)}")

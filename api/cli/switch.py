@@ -1,4 +1,4 @@
-"""Commands that move between sessions and along them: switch, current, branch, rewind."""
+"""Commands that change sessions: switch, current, branch, rewind."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from mnemolog.domain.switching import SwitchReason
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
-Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by so many of the turns it sees.")]
+Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by this many visible turns.")]
 
 
 @app.command("switch", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
 def switch(
     store: Store,
     reason: Annotated[SwitchReason, typer.Option(help="Why the agent leaves its session.")],
-    to: Annotated[str | None, typer.Option(metavar="ID", help="Where to; made up for a new one.")] = None,
-    left: Annotated[str | None, typer.Option("--from", metavar="SESSION", help="Leave this one.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Who switches; else who started --from, else 'agent'.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="ID", help="Id of the new session; random by default.")] = None,
+    left: Annotated[str | None, typer.Option("--from", metavar="SESSION", help="Session to leave.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Agent that switches; default: the agent of --from, or 'agent'.")
+    ] = None,
     at: Annotated[int | None, typer.Option(max=INTEGER_MAX, help="Position to branch at or rewind to.")] = None,
     turns: Turns = None,
     name: Annotated[str | None, typer.Option(help="Name of a session that is started.")] = None,
@@ -50,7 +52,7 @@ def switch(
 @app.command("current", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
 def current(
     store: Store,
-    agent: Annotated[str, typer.Option(help="Whose session.")] = DEFAULT_AGENT,
+    agent: Annotated[str, typer.Option(help="Agent whose session is printed.")] = DEFAULT_AGENT,
     as_json: AsJson = False,
 ) -> None:
     """Print the session that an agent was last switched to. Exit status 1 before any switch.
@@ -60,7 +62,7 @@ def current(
     with MemoryStore.open(store, model=None, create=False) as opened:
         session = opened.current(agent)
         if session is None:
-            refuse(f"agent {agent!r} is in no session", hint="`mnemolog switch` brings it into one")
+            refuse(f"agent {agent!r} has no current session", hint="`mnemolog switch` sets one")
             raise typer.Exit(EXIT_FAILED)
         out.answer(out.answer_of(session), out.show_session, as_json=as_json)
 
@@ -71,13 +73,13 @@ def branch(
     session: Named,
     at: Annotated[
         str | None,
-        typer.Option(metavar="POSITION|CHECKPOINT", help="Where; a checkpoint of that name comes first."),
+        typer.Option(metavar="POSITION|CHECKPOINT", help="Branch point; a checkpoint name takes precedence."),
     ] = None,
-    to: Annotated[str | None, typer.Option(metavar="ID", help="Id of the branch; made up by default.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the branch; that of the session by default.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="ID", help="Id of the branch; random by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the branch; by default that of the session.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a session that goes on from another. The agent stays where it is.
+    """Start a session that continues another. The agent stays in its session.
 
     Example: mnemolog branch memory/ trip --at before-booking --name "trip by train"
     """
@@ -91,11 +93,13 @@ def rewind(
     store: Store,
     session: Named,
     turns: Turns = None,
-    to: Annotated[int | None, typer.Option(metavar="POSITION", max=INTEGER_MAX, help="Hide all behind it.")] = None,
+    to: Annotated[
+        int | None, typer.Option(metavar="POSITION", max=INTEGER_MAX, help="Hide all turns after it.")
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hide the last turns of a session from it. They stay in the log, and `show --hidden` prints them.
+    """Hide the last turns of a session. They stay in the log; `show --hidden` prints them.
 
     Example: mnemolog rewind memory/ trip --turns 2 --dry-run
     """

@@ -1,4 +1,4 @@
-"""Commands of the operator and the auditor: rebuild, verify."""
+"""Commands that rebuild projections and verify the log."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from mnemolog.store import MemoryStore
 def rebuild(
     store: Store,
     projection: Annotated[str, typer.Argument(metavar="[vectors|views|all]")] = "all",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; change nothing.")] = False,
-    scratch: Annotated[bool, typer.Option("--from-scratch", help="Ask the model for every text again.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Set aside what the model refuses.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work; change nothing.")] = False,
+    scratch: Annotated[bool, typer.Option("--from-scratch", help="Embed every text again, without the cache.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip turns that the model refuses.")] = False,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
-    """Make projections anew from the log. The old ones answer until the new are done.
+    """Rebuild projections from the log. The old ones answer until the new ones are complete.
 
     Example: mnemolog rebuild memory/ vectors --dry-run
     """
@@ -56,17 +56,13 @@ def rebuild(
 def verify(
     store: Store,
     expect_head: Annotated[
-        str | None, typer.Option(metavar="POSITION:DIGEST", help="A head noted earlier with `mnemolog head`.")
+        str | None, typer.Option(metavar="POSITION:DIGEST", help="A head that `mnemolog head` printed earlier.")
     ] = None,
-    heads: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file of heads; every one of them is asked.")
-    ] = None,
-    contents: Annotated[
-        bool, typer.Option("--contents", help="Open everything that is encrypted as well, which takes longer.")
-    ] = False,
+    heads: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of heads; each one is checked.")] = None,
+    contents: Annotated[bool, typer.Option("--contents", help="Also decrypt all content, which takes longer.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the history is whole. Exit status 3 when it is not.
+    """Verify the whole history. Exit status 3 if the log is damaged.
 
     Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """

@@ -1,4 +1,4 @@
-"""The command that records what coding agents write into their transcripts."""
+"""The command that records transcripts of coding agents."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 Folders = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[FOLDER...]", help="Folders of transcripts; else those of Claude Code and Codex."),
+    typer.Argument(metavar="[FOLDER...]", help="Folders of transcripts; by default those of Claude Code and Codex."),
 ]
-Since = Annotated[str | None, typer.Option("--since", help="Leave out files last written before this, ISO 8601.")]
+Since = Annotated[str | None, typer.Option("--since", help="Skip files last written before this time, ISO 8601.")]
 Exclude = Annotated[
-    list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Leave out paths like this, e.g. '*/secret-*'.")
+    list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Skip matching paths, e.g. '*/secret-*'.")
 ]
-Once = Annotated[bool, typer.Option("--once", help="Record what is there, and end.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be recorded now, and record nothing.")]
+Once = Annotated[bool, typer.Option("--once", help="Record the present transcripts and exit.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be recorded; record nothing.")]
 Poll = Annotated[
-    float | None, typer.Option("--poll", metavar="SECONDS", min=0.05, help="Look so often; without the extra 'watch'.")
+    float | None,
+    typer.Option("--poll", metavar="SECONDS", min=0.05, help="Poll at this interval, without the extra 'watch'."),
 ]
 
 
@@ -41,16 +42,18 @@ Poll = Annotated[
 def watch(
     store: Store,
     folders: Folders = None,
-    scope: Annotated[str | None, typer.Option(help="Scope of all sessions; else the folder each works in.")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Scope of all sessions; by default each session's working folder.")
+    ] = None,
     since: Since = None,
     exclude: Exclude = None,
-    format: Annotated[str | None, typer.Option(help="claude-code, codex or jsonl; else told by content.")] = None,  # noqa: A002
+    format: Annotated[str | None, typer.Option(help="claude-code, codex or jsonl; else detected.")] = None,  # noqa: A002
     once: Once = False,
     dry_run: DryRun = False,
     poll: Poll = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record what coding agents write into their transcripts, as they write it. Secrets in them are not left out.
+    """Record transcripts of coding agents while they are written. Secrets in them are recorded too.
 
     Example: mnemolog watch memory/ ~/.claude/projects --exclude '*/secret-*'
     """
@@ -83,12 +86,12 @@ def _default_folders() -> list[Path]:
 
     found = default_folders(os.environ, Path.home())
     if not found:
-        raise InvalidInput("folder", "no transcripts of Claude Code or Codex are where they usually are; name a folder")
+        raise InvalidInput("folder", "no transcripts of Claude Code or Codex in their usual folders; name a folder")
     return found
 
 
 def _stop_at_signals() -> threading.Event:
-    """Return what SIGINT and SIGTERM set: they interrupt nothing."""
+    """Return an event that SIGINT and SIGTERM set; they interrupt nothing."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -78,7 +78,7 @@ def test_doctor_goes_from_one_to_zero(memory, run):
     assert "vectors.f32 has 0 bytes" in looked.stdout
     would = run("doctor", memory, "--fix", "--dry-run")
     assert would.returncode == 1
-    assert "--fix would act on this" in would.stdout
+    assert "--fix would fix this" in would.stdout
     assert segment.exists()
     found = json.loads(run("doctor", memory, "--json").stdout)
     assert (found["healthy"], found["log_damaged"]) == (False, False)

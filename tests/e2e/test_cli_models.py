@@ -54,7 +54,7 @@ def recalled(run, folder, model):
 def test_a_change_of_model_and_back(run, memory, mean, largest):
     """Built, activated, found by its folder from any process, gone back from without embedding, and dropped."""
     assert run("model", "list", memory, "--json").json == []
-    assert "none was activated" in run("model", "list", memory).stdout
+    assert "no model was activated" in run("model", "list", memory).stdout
     planned = run("model", "add", memory, largest, "--dry-run", "--json").json
     assert (planned["encoded_texts"], planned["dry_run"]) == (3, True)
     assert run("model", "list", memory, "--json").json == []

@@ -197,7 +197,7 @@ def test_a_dry_run_of_a_switch_lists_the_events_that_the_switch_then_appends(run
     assert events[-1].event.topic == "session.switched.v1"
     if how[0] not in ("resume", "compress", "rewind"):  # Those are not retries: each counts as a switch.
         assert run(*switch, "--from", "trip-1", "--dry-run", "--json").json["events"] == []
-        assert "was made already" in run(*switch, "--from", "trip-1", "--dry-run").stdout
+        assert "has already been made" in run(*switch, "--from", "trip-1", "--dry-run").stdout
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_a_switch_that_makes_no_sense_is_refused_dry_or_not(run, memory, how, wh
 
 def test_an_agent_before_any_switch_is_in_no_session(run, memory):
     """Exit status 1, so that a script does not go on with nothing."""
-    assert "agent 'agent' is in no session" in refused(run("current", memory))
-    assert "agent 'agent' is in no session" in refused(run("current", memory, "--json"))
+    assert "agent 'agent' has no current session" in refused(run("current", memory))
+    assert "agent 'agent' has no current session" in refused(run("current", memory, "--json"))
     assert "agent" in refused(run("current", memory, "--agent", ""))
     assert "agent" in refused(run("current", memory, "--agent", "a\udcff"))
 
