@@ -128,8 +128,10 @@ class Indexing:
         """Embed the few texts that are new, unless another thread is embedding, and return up to `k` turns."""
         projection = vectors.projection()
         projection.refresh()
-        lag = None if projection.covers >= upto else self._embed_new(vectors, upto)
-        reached = min(projection.covers, upto)
+        lag, reached = None, upto
+        if projection.covers < upto:
+            lag = self._embed_new(vectors, upto)
+            reached = min(projection.covers, upto)
         answer = projection.answer(query, k=k, allowed=allowed, upto=upto)
         if answer.covers < reached:
             # Searching met a damaged segment, and the cache has not all that was in it: this is new once more.
