@@ -1,1 +1,1 @@
-"""Readings of the log: disposable, rebuilt at will."""
+"""Projections of the log: disposable, rebuilt at any time."""

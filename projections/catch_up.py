@@ -14,15 +14,15 @@ BATCH_MAX: Final = 500
 
 
 class Projection(Protocol):
-    """A disposable reading of the log."""
+    """State derived from the log; it can be deleted and rebuilt."""
 
     @property
     def name(self) -> str:
-        """What it is called in messages and tracking."""
+        """Its name in messages and tracking."""
         ...
 
     def position(self) -> Position:
-        """How far it has read."""
+        """The last position it has read."""
         ...
 
     def apply(self, events: Sequence[RecordedEvent]) -> None:
@@ -41,7 +41,7 @@ def catch_up(
     batch_max: int = BATCH_MAX,
     progress: Progress | None = None,
 ) -> Position:
-    """Apply every event of `(projection.position(), upto]`, in order. Return where it stands then."""
+    """Apply every event of `(projection.position(), upto]`, in order. Return the position reached."""
     start, moved = projection.position(), False
     for events in log.read(after=start, upto=upto, batch_max=batch_max):
         projection.apply(events)

@@ -1,4 +1,4 @@
-"""What projections need from the outside, named here and fitted by `infra`."""
+"""The ports of projections; `infra` implements them."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class AuditableLog(Log, Protocol):
 
 
 class Progress(Protocol):
-    """Told how far a long operation is. Called from the thread that works."""
+    """Receives the progress of a long operation. Called in the thread that works."""
 
     def __call__(self, done: int, total: int) -> None:
         """`done` of `total` units are finished."""
@@ -238,7 +238,7 @@ class MakeEncoder(Protocol):
 
 
 class Reranker(Protocol):
-    """What tells how well texts answer a query."""
+    """A model that scores how well texts answer a query."""
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """The background projector: keeps the vectors of a store in step with its log, in a thread of its own.
 
-It never dies in silence: what goes wrong is kept, reported by `status()` and in recalls, and tried again.
+It never fails silently: an error is kept, reported by `status()` and in recalls, and the work is retried.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def retry_delay_s(failures: int) -> float:
 
 
 class Projector:
-    """Embeds what is recorded, whoever records it. The first append starts it, or `start`.
+    """Embeds the turns that any process records. The first append or `start` starts it.
 
     Safe for many threads. After a fork the child has none.
     """
@@ -148,7 +148,7 @@ class Projector:
         return over
 
     def forked(self) -> None:
-        """Be no projector any more: this is a child, and the thread stayed with the parent."""
+        """Stop being a projector: this is a child process, and the thread stayed with the parent."""
         self._thread, self._closed = None, True
         self._changes.forked()
         self._status = ProjectorStatus(state="off")
@@ -279,7 +279,7 @@ class Projector:
 
 
 class _Listener:
-    """What the log tells of its commits."""
+    """Notified by the log after each commit."""
 
     def __init__(self, projector: Projector) -> None:
         self._projector = projector

@@ -1,7 +1,7 @@
-"""What a projector says of itself, and how other processes come to see it.
+"""The status of a projector, and the file that shows it to other processes.
 
 Each projector keeps one small file, `projections/projectors/<token>.json`, while it runs: two that stand side by
-side do not overwrite one another. The file is a note for people; nothing is decided by it.
+side do not overwrite one another. The file is for people only: nothing depends on it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ProjectorStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What the background projector of a store is doing."""
 
     state: ProjectorState
-    """`off`: none is running. `stopped`: this store is closed. `dead`: its thread or its process is gone."""
+    """`off`: none is running. `stopped`: this store is closed. `dead`: its thread or process died."""
     position: Position | None = None
-    """Up to where the vectors reached when it last said so; None before it has looked."""
+    """The last position that the vectors cover, as last reported; None before the first report."""
     error: str | None = None
     """The last thing that went wrong since it last succeeded."""
     failed_at: datetime | None = None
@@ -42,7 +42,7 @@ class ProjectorStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How often in a row."""
     retry_in_s: float | None = None
     waits_for: str | None = None
-    """Who embeds meanwhile, when it stands by."""
+    """The process that embeds, while this one stands by."""
     since: datetime | None = None
     """When this state began."""
     pid: int | None = None
@@ -50,7 +50,7 @@ class ProjectorStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trouble(self) -> str | None:
-        """Why the vectors stay behind, in words; None where nothing is wrong."""
+        """Why the vectors stay behind, in words; None if nothing is wrong."""
         if self.state not in ("backing off", "dead"):
             return None
         return f"the background projector is {self.state}: {self.error or 'it gave no reason'}"
@@ -120,5 +120,5 @@ def _is_gone(status: ProjectorStatus) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        return False  # It is there, and somebody else's.
+        return False  # It exists, and belongs to another user.
     return False

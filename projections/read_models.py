@@ -1,4 +1,4 @@
-"""What the views answer with. Small, frozen, the same in the library, in JSON and on the command line."""
+"""Result types of the views: the same in the library, in JSON and on the command line."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     name: str
-    """Empty where it was forgotten."""
+    """Empty if it was forgotten."""
     agent: str
     scope: str
     parent: str | None
     """The session that this one was branched from, or works for."""
     branched_at: Position | None
-    """The last position of the parent's past that this session shares; None where it shares nothing."""
+    """The last position of the parent's history that this session shares; None if it shares none."""
     reason: str
     """Why it was started: `new`, `branch`, `compress` and so on."""
     turns: int
-    """Its own, hidden ones included, without those that are forgotten."""
+    """Number of its own turns, including hidden ones, without forgotten ones."""
     forgotten_turns: int = 0
     started_at: datetime
     ended_at: datetime | None
     """None while it is open, also after it was resumed."""
     started_position: Position
     last_position: Position
-    """Of its last event, whatever kind that is."""
+    """Position of its last event of any kind."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):

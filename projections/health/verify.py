@@ -1,4 +1,4 @@
-"""Is the history whole? Every link of the chain, every version, every event, every witness."""
+"""Verifying the history: every digest, every version, every event, every witness."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Kind(StrEnum):
     """What is wrong."""
 
     CHANGED = "changed"
-    """The stored event is not the one that was recorded (or its link was changed)."""
+    """The stored event is not the recorded one, or its digest was changed."""
     REMOVED = "removed"
-    """Events that were recorded are not there any more."""
+    """Recorded events are missing."""
     VERSION = "version"
     """A stream skips or repeats a version."""
     UNDECODABLE = "undecodable"
     """The bytes do not fit the topic, or the topic is unknown."""
     WITNESS = "witness"
-    """Something that remembers the log at this position remembers it differently."""
+    """A witness of the log at this position contradicts it."""
     SEALED = "sealed"
-    """Its content does not open with its key."""
+    """Its content cannot be decrypted with its key."""
     UNPROTECTED = "unprotected"
     """The file has lost what keeps it append-only."""
     FILE = "file"
@@ -60,7 +60,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     position: Position
     """0 where it concerns the log as a whole; of what was removed, the first position that is missing."""
     stream: str | None
-    """None where it concerns the log as a whole, or where no event is there to tell its stream."""
+    """None if it concerns the log as a whole, or if there is no event to take the stream from."""
     detail: str
 
 
@@ -200,7 +200,7 @@ class _Chain:
                 name = topic.decode(errors="replace")
                 why = f"topic {name!r} is unknown" if isinstance(error, KeyError) else f"{name}: {error}"
                 self._report(Kind.UNDECODABLE, position, stream, why)
-            # Go on from what is stored: one changed event is one finding, not one for all that follow.
+            # Continue from the stored digest: one changed event is one finding, not one for all that follow.
             before, digest = position, stored
         self.position, self.digest = before, digest
         self.events += len(rows)
@@ -229,7 +229,7 @@ class _Chain:
             self._erased.add(event.request)
 
     def stop(self, why: str) -> None:
-        """Report that the walk cannot go on."""
+        """Report that the log cannot be read further."""
         self._report(Kind.FILE, Position(self.position + 1), None, why)
 
     def _report_break(self, before: Position, position: Position, stream: bytes) -> None:
@@ -301,7 +301,7 @@ def _ask(log: AuditableLog, witness: Witness, *, last: Position) -> list[Finding
     except errors.LogDamaged as error:
         stored, what = b"", str(error)
     else:
-        what = "no event is there" if stored is None else f"the log has {stored.hex()}"
+        what = "the log has no event there" if stored is None else f"the log has {stored.hex()}"
     if stored == head.digest_bytes:
         return []
     detail = f"{witness.name} remembers {head.digest_bytes.hex()}; {what}"

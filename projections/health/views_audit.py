@@ -37,7 +37,7 @@ LISTED_MAX: Final = 10
 
 
 class Disagreements:
-    """What the views and the log tell differently: the first few, and how many."""
+    """Differences between the views and the log: the first few, and their number."""
 
     def __init__(self) -> None:
         self.listed: list[str] = []
@@ -162,7 +162,7 @@ def _compare(held: dict[Any, Any], told: dict[Any, dict[str, Any]], what: str, f
     for key in sorted(told.keys() - held.keys()):
         found.add(f"{what} {key}: missing")
     for key in sorted(held.keys() - told.keys()):
-        found.add(f"{what} {key}: the log tells of none")
+        found.add(f"{what} {key}: the log has none")
     for key in sorted(told.keys() & held.keys()):
         differ = sorted(name for name, value in told[key].items() if held[key][name] != value)
         if differ:

@@ -69,7 +69,7 @@ def _session_event(event: Event) -> str | None:
         case SessionResumed():
             return f"session resumed ({event.reason})" if event.reason else "session resumed"
         case TurnsRewound():
-            return f"turns behind position {event.to} hidden"
+            return f"turns after position {event.to} hidden"
         case SessionSwitched():
             return f"switched from {event.from_ or 'no session'} to {event.to} ({event.reason})"
         case ModelActivated():

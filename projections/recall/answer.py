@@ -23,7 +23,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     score: float
-    """Higher is better. Compare scores within one result only: their parts are relative to the best turn found."""
+    """Higher is better. Comparable only within one result: its parts are relative to the best turn found."""
     position: Position
     session: str
     role: Role
@@ -37,15 +37,15 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     similarity: float | None
     """Cosine similarity to the query, where it has a vector: that of its group, if turns share vectors."""
     score_parts: dict[str, float] = {}
-    """What the score consists of, by the names of `Weights`, and `words`. Empty in `vector` mode: the similarity."""
+    """The parts of the score, by the names of `Weights`, and `words`. Empty in `vector` mode: similarity alone."""
     before: tuple[Turn, ...] = ()
-    """With `context_turns`: the turns before it in its session, or in what the asking session sees; in order."""
+    """With `context_turns`: the turns before it, in its session or as the recalling session sees them; in order."""
     after: tuple[Turn, ...] = ()
     """Likewise the turns after it."""
 
 
 class Recall(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that says what it is based on."""
+    """The answer of a recall, and the state of log and vectors it is based on."""
 
     query: str
     hits: tuple[Hit, ...]
@@ -55,23 +55,23 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     The text leg covers all of it.
     """
     vectors_cover: Position | None
-    """Up to which position every turn took part in the vector leg; None when that leg did not answer."""
+    """The vector leg searched every turn up to this position; None if that leg did not answer."""
     legs: tuple[str, ...]
     """The search paths that answered, of `text` and `vector`."""
     unavailable_legs: dict[str, str]
-    """Why a leg that was asked for did not answer."""
+    """Why a requested leg did not answer, by leg."""
     vectors_lag: str | None = None
-    """Why the vectors do not reach further than `vectors_cover`, where something went wrong."""
+    """Why the vectors reach no further than `vectors_cover`, if something went wrong."""
     model: str | None
     """Fingerprint of the model that embedded the query and every vector it was compared with."""
     as_of: Position | None = None
-    """The earlier position that was asked for, None for the present."""
+    """The `as_of` of the call; None for the present."""
     next: str | None = None
-    """What to pass as `after` for the next page, None where there is none."""
+    """Pass this as `after` for the next page; None if there is none."""
     reranker: str | None = None
     """The reranker that reordered the best hits, None where there is none or it failed (`unavailable_legs`)."""
     receipt: Position | None = None
-    """Position of this answer's receipt in the log, if one was asked for."""
+    """Position of this answer's receipt in the log, if one was requested."""
 
 
 RERANKER: Final = "reranker"

@@ -1,4 +1,4 @@
-"""What a prefetched recall was asked for with, and until when its answer may be handed out."""
+"""A prefetched recall: its request, and how long its answer stays valid."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class PrefetchReason(StrEnum):
     """Why there is no answer."""
 
     NONE_ASKED = "none-asked"
-    """Nothing was asked for since the last answer, or it was discarded."""
+    """No prefetch was requested since the last answer, or it was discarded."""
     NOT_READY = "not-ready"
-    """It waits for its turn, or is running."""
+    """It is queued or running."""
     SWITCHED = "switched"
-    """The agent switched after it was asked for, in this process or another."""
+    """The agent switched after the request, in this process or another."""
     OTHER_MODEL = "other-model"
-    """The model that answered, or was to answer, is not the one in use now."""
+    """Another model is in use now."""
     FORGOTTEN = "forgotten"
-    """Content was forgotten since: the answer might hold some of it."""
+    """Content was forgotten since; the answer might contain it."""
     BEHIND = "behind"
-    """More was recorded since than the caller allows."""
+    """More events were recorded since than `max_behind`."""
     REPLACED = "replaced"
     """A newer prefetch of the session took its place, or too many sessions were waiting."""
     CANCELLED = "cancelled"
@@ -37,7 +37,7 @@ class PrefetchReason(StrEnum):
     FAILED = "failed"
     """The recall raised; see `error`."""
     CLOSED = "closed"
-    """The store was closed, or this is a fork of the process that asked."""
+    """The store was closed, or this process was forked from the one that requested it."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     k: int = 5
     mode: Mode = "hybrid"
     scope: str | None = None
-    """Ask every session at or below it; None for what the session itself sees."""
+    """Search every session at or below it; None for the turns that the session sees."""
 
     def question(self) -> Question:
         """Return the question to recall. Raises `InvalidInput` now for what no recall can answer."""
@@ -77,7 +77,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
-    """When, where and for whom a recall was asked for."""
+    """When, at which position and for which session a recall was requested."""
 
     number: int
     """Number of the ticket, rising from 1 in each store object."""
@@ -135,12 +135,12 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """Whether it is decided: there is an answer, or there will be none."""
+        """Whether it has ended, with or without an answer."""
         return self.outcome is not None
 
     @property
     def reason(self) -> PrefetchReason | None:
-        """Why there will be no answer; None as long as there may be one, and when there was."""
+        """Why there is no answer; None while it runs, and if there was an answer."""
         return None if self.outcome is None else self.outcome.reason
 
     @property
@@ -149,7 +149,7 @@ class Ticket:
         return None if self.outcome is None else self.outcome.error
 
     def wait(self, timeout_s: float) -> bool:
-        """Return True once it is done, False when it is not within `timeout_s` seconds."""
+        """Wait up to `timeout_s` seconds. Return whether it is done."""
         return self._changes.wait_for(lambda: self.done or None, timeout_s=timeout_s) is not None
 
     @contextmanager
@@ -166,7 +166,7 @@ class Ticket:
                 self._told.remove(told)
 
     def cancel(self) -> None:
-        """Give it up. One that waits never runs, and an answer that was not handed out never will be."""
+        """Cancel it. If it has not started it never runs; an answer not yet returned is discarded."""
         with self._changes.mutex:
             self.give_up(PrefetchReason.CANCELLED)
 
@@ -202,4 +202,4 @@ class PrefetchResult(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     """What the recall raised, when the reason is `failed`."""
     ticket: Ticket | None = None
-    """What it is the answer to; None when nothing was asked for."""
+    """The ticket it belongs to; None if nothing was requested."""

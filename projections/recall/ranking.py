@@ -81,7 +81,7 @@ class Ranking:
 
 
 def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[Ranked, str | None]]:
-    """Yield what was found, best first, ties by position; with its words where duplicates can be told by them."""
+    """Yield what was found, best first, ties by position; with its words where they identify duplicates."""
     ranks = {leg: {position: rank for rank, position in enumerate(turns, 1)} for leg, turns in found.legs.items()}
     similarity = found.similarity or {}
     if TEXT not in found.legs:

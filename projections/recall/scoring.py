@@ -1,6 +1,6 @@
-"""What a turn is worth as an answer: the words of the query in it and around it, its meaning, who said it and when.
+"""Scoring turns: by the words of the query in them and around them, by meaning, speaker and date.
 
-Chosen on five conversations of LoCoMo, each ingredient measured by itself (docs/recall.md). Every part lies between 0
+Chosen on five conversations of LoCoMo, each ingredient measured separately (docs/recall.md). Every part lies between 0
 and its weight, so that only statistics of these rows are needed.
 """
 

@@ -1,4 +1,4 @@
-"""What plays a part in the order of a recall, and how much of one."""
+"""The weights of the parts of a recall's score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DAYS_MAX: Final = 36_500.0
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How much each ingredient of a recall counts, beside the words of the query, which count 1. 0 switches one off.
+    """The weight of each part of the score. The words of the query have weight 1. 0 switches a part off.
 
     The defaults were chosen on five conversations of LoCoMo; docs/recall.md shows what each gives and costs.
     """
@@ -22,13 +22,13 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     vector: float = 1.0
     """Similarity of the turn's vector to the query's, the best one being 1."""
     neighbours: float = 1.0
-    """Words that stand in the turns around it: an answer seldom repeats the words of its question."""
+    """Words of the query in the turns around it: an answer seldom repeats the words of its question."""
     speaker: float = 0.5
     """The query names its speaker."""
     date: float = 1.0
-    """Said when the query asks for, or near it."""
+    """Said at or near the date that the query names."""
     question: float = 0.2
-    """Taken off a turn that asks something itself."""
+    """Subtracted from a turn that is itself a question."""
     session: float = 0.2
     """A share of the best score in its session."""
     reranker: float = 2.0
@@ -37,7 +37,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Recorded recently: this much for the present, divided by e for every `recency_days`."""
     recency_days: float = 30.0
     distinct: bool = False
-    """Whether of turns with the same words only the best one is returned."""
+    """Return only the best of several turns with the same words."""
 
 
 DEFAULT: Final = Weights()

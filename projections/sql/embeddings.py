@@ -20,7 +20,7 @@ Vectors = NDArray[np.float32]
 
 LOOKUP_MAX: Final = 500
 TOGETHER_MIN: Final = 64
-"""Texts that are looked up at once, from which on it may pay to read the rows behind those of the look-up before."""
+"""From this many texts in one look-up it may pay to read the rows that follow those of the last look-up."""
 SCATTERED_MAX: Final = 2
 """How far from their middle rows lie together, as a multiple of their number: a text that is said often lies elsewhere.
 """
@@ -77,7 +77,7 @@ class EmbeddingCache:
     def look_up(self, contents: Iterable[bytes]) -> dict[bytes, Vectors]:
         """Return what is known of `contents`: arrays of shape (chunks, dimension), float32.
 
-        A row whose bytes do not fit their checksum counts as unknown and will be written anew.
+        A row that does not match its checksum counts as unknown and will be replaced.
         """
         wanted = list(dict.fromkeys(contents))
         found: dict[bytes, Vectors] = {}
@@ -118,7 +118,7 @@ class EmbeddingCache:
             for blob in [np.ascontiguousarray(vectors, dtype="<f4").tobytes()]
         ]
         with self._database.writing() as connection:
-            # Under the lock: who forgets raises the epoch first, and then goes through this table under the lock too.
+            # Under the lock: forgetting raises the epoch first, then sweeps this table under the lock too.
             if self._epoch() != read_in:
                 return
             connection.exec_driver_sql(
@@ -159,7 +159,7 @@ def _behind(rows: Sequence[_Row]) -> int | None:
 
 
 def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
-    """Return how many texts are kept for the models whose fingerprint begins so."""
+    """Return how many texts are cached for models with this fingerprint prefix."""
     with database.reading() as connection:
         if not sa.inspect(connection).has_table(EMBEDDINGS.name):
             return 0
@@ -168,7 +168,7 @@ def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
 
 
 def forget_model(database: ProjectionDatabase, fingerprint: str) -> int:
-    """Delete what is kept for the models whose fingerprint begins so, and say how many texts that were.
+    """Delete the cached texts of models with this fingerprint prefix, and return how many.
 
     In many small transactions, so that a thread that embeds meanwhile does not wait long; killed in between, the rest
     stays and may be deleted later.
@@ -193,7 +193,7 @@ def _begins(fingerprint: str) -> sa.ColumnElement[bool]:
 
 
 def is_current(connection: sa.Connection) -> bool:
-    """Whether the rows of a cache are such as are used now."""
+    """Whether the rows of a cache have the current format."""
     version: int = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
     return version == FORMAT
 

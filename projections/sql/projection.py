@@ -102,7 +102,7 @@ class SqlProjection(TrackedTables, ABC):
             self._apply(connection, events)
 
     def catch_up(self) -> Position:
-        """Read up to the head of the log, also when the tables are emptied meanwhile. Return the position reached."""
+        """Read the rest of the log, even if the tables are emptied meanwhile. Return the position reached."""
         head, start, epoch = self.log.head().position, self.position(), self.log.epoch()
         while start < head:
             for events in self.log.read(after=start, upto=head, batch_max=self.batch_max):

@@ -1,4 +1,4 @@
-"""Questions to the views: which turns, which sessions, which of them a filter leaves."""
+"""Queries on the views: turns and sessions, with filters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEXT_TO_SLASH: Final = "0"
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recall may see. A field left at its default leaves everything in."""
+    """Which turns a recall may return. A field left at its default filters nothing."""
 
     scope: Scope = ROOT
     session: str | None = None
@@ -40,7 +40,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     """Turns that have each of these keys with exactly this JSON value."""
     upto: Position | None = None
-    """As if the log ended here. Given only where it does not."""
+    """Ignore turns after this position. None if it is the head."""
 
     @property
     def leave_everything(self) -> bool:
@@ -117,7 +117,7 @@ def turns_in(
     newest_first: bool = False,
     limit: int,
 ) -> list[Turn]:
-    """Return up to `limit` turns in any of `spans`, behind position `after` and before position `before`.
+    """Return up to `limit` turns in any of `spans`, after position `after` and before position `before`.
 
     The oldest ones in order; with `newest_first` the newest ones, newest first. For the next page give
     the last position as `after`, or as `before` with `newest_first`.
@@ -136,7 +136,7 @@ def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionS
 
 
 def sessions_called(connection: sa.Connection, id_or_name: str) -> list[SessionSummary]:
-    """Return the session of that id, or else every session of that name."""
+    """Return the session with that id, or else all sessions with that name."""
     for column in (SESSIONS.c.session, SESSIONS.c.name):
         query = sa.select(SESSIONS).where(column == id_or_name).order_by(SESSIONS.c.started_position)
         if found := [_summary(row) for row in connection.execute(query)]:

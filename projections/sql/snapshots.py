@@ -77,13 +77,13 @@ class SnapshotStore:
         self._closed = False
 
     def close(self) -> None:
-        """Let go of the file for good."""
+        """Close the file for good."""
         self.let_go()
         with self._lock:
             self._closed = True
 
     def let_go(self) -> None:
-        """Let go of the file, which is opened again when it is needed."""
+        """Close the file; it is opened again when needed."""
         with self._lock:
             if self._opened is not None:
                 self._opened.engine.dispose()
@@ -162,7 +162,7 @@ class SnapshotStore:
         tags = sa.select(*(SNAPSHOTS.c[name] for name in ("version", "position", "log_id", "digest", "format")))
         try:
             with self._database().writing() as connection:
-                # Under the lock: who forgets raises the epoch first, and then empties this table under the lock too.
+                # Under the lock: forgetting raises the epoch first, then empties this table under the lock too.
                 if self._log.epoch() != folded.epoch:
                     return
                 # Those of a history that is gone may have higher versions, and would push ours out.

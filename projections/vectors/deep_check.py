@@ -1,4 +1,4 @@
-"""Every byte of a segment against what was written, also those that no answer has asked for.
+"""Checking every byte of a segment, also those that no recall has read.
 
 Needs numpy and FAISS, which a look at tags does not: imported only where everything is read.
 """
@@ -18,7 +18,7 @@ from mnemolog.projections.vectors.segment import Segment
 def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:
     """Return why a segment is not the one that was written, None where every byte is.
 
-    It is opened as for an answer, and then the exact vectors are gone through block by block. `progress` is told
+    It is opened as for a recall, then the exact vectors are checked block by block. `progress` counts
     bytes. Raises `ProjectionUnreadable` where memory is too little, which says nothing about the segment.
     """
     if (found := why_size_invalid(folder, manifest)) is not None or manifest.of_groups:

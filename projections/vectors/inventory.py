@@ -1,4 +1,4 @@
-"""Which generations lie on the disk and what each is worth: read from tags, without FAISS."""
+"""The generations on disk and their states: read from manifests, without FAISS."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class GenerationStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """A word of `mnemolog.projections.drift`."""
     action: str
-    """What is to be done, with the command."""
+    """What to do, with the command."""
     covers: Position
-    """How far the segments reach."""
+    """The last position that the segments cover."""
     behind_events: int
     vectors: int
     segments: int

@@ -20,13 +20,13 @@ from mnemolog.infra.runtime import atomic_files
 from mnemolog.projections.vectors.folders import prefix_of
 
 WAIT_S: Final = 10.0
-"""How long one who was asked to write waits for another who does."""
+"""How long a writer waits for another one."""
 POLL_S: Final = 0.02
 _UNKNOWN: Final = "another process"
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds a lock. Written beside it: a note for people, nothing is decided by it."""
+    """The holder of a lock. Written beside it, for people only: nothing depends on it."""
 
     pid: int
     host: str
@@ -38,8 +38,8 @@ class Holder(msgspec.Struct, frozen=True):
 class IndexerLock:
     """The right to write the vectors of one model, for one thread of one process. Not to be taken twice.
 
-    An advisory lock on a file (flock): the system frees it when its holder ends, however that comes about.
-    Locks with another `purpose` are other locks, so that who holds one may take the other.
+    An advisory lock on a file (flock): the system frees it whenever its holder ends.
+    Locks with another `purpose` are other locks, so the holder of one may take the other.
     """
 
     def __init__(self, root: Path, fingerprint: str, *, purpose: str = "") -> None:

@@ -186,7 +186,7 @@ class VectorProjection:
     ) -> Rebuilt:
         """Build a new generation from the log beside the current one, which answers until it is done.
 
-        Goes on where a rebuild was cut off, and takes vectors from the cache, unless it is to be
+        Resumes an interrupted rebuild and takes vectors from the cache, unless it is to be
         `from_scratch`. With `skip_bad` a text that the model refuses is skipped and listed in the manifest.
         Raises `EncodingFailed`, naming the position, and `IndexerBusy`: the current generation stays in use.
         """
@@ -262,8 +262,8 @@ class VectorProjection:
     ) -> bool:
         """Write what is in memory, if this generation is still the one to write in.
 
-        A merge reads what is never read else, and so may be the first to see damage: False says that a segment was
-        set aside for it, and that the vectors end before it.
+        A merge reads bytes that nothing else reads, so it may be the first to see damage: False means that a damaged
+        segment went to quarantine, and that the vectors end before it.
         """
         if not generation.is_untidy and new_since is None:
             return True

@@ -70,7 +70,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     """Write adjoining segments as one into the folder of their generation, manifest last, and return it.
 
     Vectors go from file to file in pieces; the others are held in memory. Without `index` it is read through for
-    every answer, however large it is. Raises `OSError`: then nothing of it is there, or a temporary folder that
+    every answer, however large it is. Raises `OSError`: then nothing is left, or a temporary folder that
     readers pass over.
     """
     first, last = parts[0], parts[-1]
