@@ -1,7 +1,7 @@
 """How the vectors of a store follow its log: in small steps, one thread of this process at a time.
 
 The projector in the background, a recall that embeds the little that is new, and one that waits for a position all
-come through here. Who is next never waits behind a model that is stuck for longer than it said.
+come through here. The next in line never waits longer than its timeout, even if the model is stuck.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Indexing:
         self._turn: object | None = None
         """The token of the thread that extends the vectors now."""
         self.trouble: Callable[[], str | None] = lambda: None
-        """Asked for what is wrong with the projector, where vectors are behind."""
+        """Returns what is wrong with the projector; called when vectors are behind."""
 
     def covers(self) -> Position:
         """Return the position up to which every turn has its vector."""
@@ -153,7 +153,7 @@ class Indexing:
         return None
 
     def write(self, *, new_since: Position | None = None) -> None:
-        """Write what is embedded and in memory as yet, and make few segments of what came behind `new_since`."""
+        """Write what is embedded but only in memory, and merge what came after `new_since` into few segments."""
         projection = self._vectors().projection()
 
         def written() -> int:

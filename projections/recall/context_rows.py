@@ -14,7 +14,7 @@ from mnemolog.projections.sql.queries import Filters, conditions, one_of
 
 BEFORE: Final = 2
 AFTER: Final = 3
-"""Turns around one that a leg offers: what was asked before it, what was answered behind it."""
+"""Turns around one that a leg offers: questions before it, answers after it."""
 
 
 class Row(NamedTuple):
@@ -29,7 +29,7 @@ class Row(NamedTuple):
     asks: int
     """1 where it ends with a question mark."""
     stems: str
-    """Between spaces, one before the first and one behind the last."""
+    """Between spaces, one before the first and one after the last."""
 
 
 def rows_around(
@@ -37,7 +37,7 @@ def rows_around(
 ) -> list[Row]:
     """Return what is around these turns, and they themselves, by place.
 
-    No turn that `filters` leave out, and none behind `upto`.
+    Excludes turns that `filters` exclude, and turns after `upto`.
     """
     near = {row[0]: row for row in fetch(connection, _SELECT_AROUND, listed(sorted(offered)))}
     rows = [Row._make(near[place]) for place in sorted(near) if near[place][1] <= upto]

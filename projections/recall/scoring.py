@@ -111,7 +111,7 @@ def _words(
 
 
 def _frequencies(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Scores:
-    """Return how often rows, which lie one behind the other in `text`, hold each term. Shape (rows, terms)."""
+    """Return how often rows, which follow one another in `text`, hold each term. Shape (rows, terms)."""
     counted = [np.bincount(np.searchsorted(ends, _find(text, f" {t} "), "right"), minlength=len(ends)) for t in terms]
     return np.stack(counted, axis=1).astype(np.float64)
 

@@ -86,7 +86,7 @@ def _vocabulary(connection: sa.Connection, words: Sequence[str]) -> Iterator[lis
 
 
 def _frequencies(connection: sa.Connection, phrase: list[str], upto: Position) -> dict[Position, int]:
-    """Return how often each turn up to `upto` holds these tokens one behind the other."""
+    """Return how often each turn up to `upto` holds these tokens in sequence."""
     if len(phrase) == 1:
         query = f"SELECT doc, count(*) FROM {_POSTINGS} WHERE term = ? AND doc <= ? GROUP BY doc"
         return {row[0]: row[1] for row in connection.exec_driver_sql(query, (phrase[0], upto))}

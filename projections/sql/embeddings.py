@@ -94,7 +94,7 @@ class EmbeddingCache:
         return found
 
     def _read_behind(self, connection: sa.Connection, contents: Sequence[bytes]) -> list[_Row]:
-        """Return those of the rows behind the last look-up's that are of these contents.
+        """Return the rows for these contents among those that follow the last look-up's.
 
         One after the other they cost a fifth of what it takes to find each through the primary key.
         """
@@ -149,7 +149,7 @@ class EmbeddingCache:
 
 
 def _behind(rows: Sequence[_Row]) -> int | None:
-    """Return the number behind where most of the rows lie together, None where they do not."""
+    """Return the row number after the place where most of the rows lie together; None if they are scattered."""
     numbers = sorted(row[4] for row in rows)
     if not numbers:
         return None

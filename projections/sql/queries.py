@@ -21,7 +21,7 @@ from mnemolog.projections.sql.span_queries import in_spans, positions_in
 from mnemolog.projections.sql.turn_metadata import with_value
 
 NEXT_TO_SLASH: Final = "0"
-"""The character behind "/": a range up to it is every path below."""
+"""The character after "/": a range up to it is every path below."""
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):

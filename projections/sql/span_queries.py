@@ -70,7 +70,7 @@ def positions_in(
     newest_first: bool = False,
     limit: int,
 ) -> list[Position]:
-    """Return up to `limit` positions of turns in any of `spans`, behind `after` and before `before`.
+    """Return up to `limit` positions of turns in any of `spans`, after `after` and before `before`.
 
     The oldest ones, rising; with `newest_first` the newest ones, falling. Spans that lie beyond a full page
     are not read, so a page costs its own length and not that of the history.

@@ -13,7 +13,7 @@ from mnemolog.domain.position import Position
 from mnemolog.projections.sql.tracking import METADATA
 
 VALUE_BYTES_MAX: Final = 64
-"""A longer value stands here as its digest, behind a byte that no value begins with."""
+"""A longer value is stored as its digest, after a byte that no value begins with."""
 
 _DIGEST: Final = b"\xc1"
 

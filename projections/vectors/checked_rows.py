@@ -204,7 +204,7 @@ def block_digest(rows: NDArray[Any]) -> bytes:
 def scores(rows: ExactRows, query: Vectors, *, at: Rows | None = None) -> NDArray[np.float32]:
     """Return the inner product of `query`, shape (1, dimension), with the rows at `at`, or with all.
 
-    Rounded to six decimals: sums of float32 in another order differ behind them, and equal texts should
+    Rounded to six decimals: sums of float32 in another order differ beyond that, and equal texts should
     have equal scores wherever they lie.
     """
     made: Sequence[Vectors] | Iterator[Vectors]

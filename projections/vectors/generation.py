@@ -93,7 +93,7 @@ class Generation:
     def refresh(self, *, wait_s: float = -1) -> None:
         """Take in what another process has written, if anything, unless another thread extends for `wait_s` seconds.
 
-        What the tail held behind it is had from the cache. Raises `ProjectionUnreadable`.
+        What the tail held after that comes from the cache. Raises `ProjectionUnreadable`.
         """
         changed = segment_folders(self.folder) != self._listed or self._epoch != self._log.epoch()
         if changed and self._extending.acquire(timeout=wait_s):
@@ -142,7 +142,7 @@ class Generation:
         """Write the tail as a segment, then merge segments where they have become many.
 
         Without `index`, for who makes one segment of all in the end, it gets none. With `new_since`, for who has
-        embedded much at once, a merge may rewrite as many rows as came behind that position.
+        embedded much at once, a merge may rewrite as many rows as came after that position.
 
         For the holder of the indexer lock. Raises `StorageFull`, `ProjectionUnreadable`: the segments that
         were there stay, and what was not written stays in memory.
