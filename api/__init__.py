@@ -56,7 +56,7 @@ _HOMES = {
     "UnknownSession": "domain.errors",
     "Verification": "projections.health.verify",
     "Weights": "projections.recall.weights",
-    "import_log": "audit.log_copies",
+    "import_log": "audit.log_import",
     "restore_backup": "operations.restore",
 }
 

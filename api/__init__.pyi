@@ -3,7 +3,7 @@
 from .aio.session import AsyncSession, AsyncSessionAt
 from .aio.store import AsyncMemoryStore
 from .aio.ticket import AsyncTicket
-from .audit.log_copies import import_log
+from .audit.log_import import import_log
 from .domain import errors
 from .domain.errors import (
     DuplicateKey,

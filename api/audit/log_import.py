@@ -29,8 +29,18 @@ BATCH_MAX: Final = 500
 """Events that are appended in one transaction."""
 
 
-def import_export(source: Path, target: Path, *, progress: Progress | None) -> LogImport:
-    """Create or extend a store from an exported log. See `mnemolog.import_log`."""
+def import_log(export: str | Path, folder: str | Path, *, progress: Progress | None = None) -> LogImport:
+    """Create a store from an exported log, or extend a store that has the beginning of the same log.
+
+    The new log has the columns, digests and identity of the exported one; its projections are built when first
+    needed. If `folder` holds no store, afterwards it holds a complete one or none. An existing store must be of the
+    same log and end within the export; it gets the missing events in transactions of 500, so an interrupted import
+    can be run again.
+
+    Raises `ImportRefused` for an invalid line (naming it) and for a store with another history;
+    `NotAStore`, `StoreNotWritable`, `FormatTooNew`.
+    """
+    source, target = Path(export), Path(folder)
     if (target / LOG_FILE).exists():
         return _bring_up(source, target, progress)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mnemolog.audit.log_copies import import_log
 from mnemolog.cli import output, session_output
 from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.arguments import store_with_model
@@ -123,6 +122,8 @@ def _is_log(files: list[Path]) -> bool:
 def _import_log(folder: Path, files: list[Path], *, as_json: bool) -> None:
     if len(files) > 1:
         raise typer.BadParameter("one of these files is an exported log; import it alone")
+    from mnemolog.audit.log_import import import_log
+
     with bar("importing") as progress:
         answer = import_log(files[0], folder, progress=progress)
     session_output.answer(answer, show_log_import, as_json=as_json)
