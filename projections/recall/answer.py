@@ -33,13 +33,13 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     metadata: dict[str, Any]
     ranks: dict[str, int]
-    """Rank of the turn in each leg that found it, from 1."""
+    """Rank of the turn in each leg that found it, starting at 1."""
     similarity: float | None
-    """Cosine similarity to the query, where it has a vector: that of its group, if turns share vectors."""
+    """Cosine similarity to the query, if the turn has a vector: that of its group, if turns share vectors."""
     score_parts: dict[str, float] = {}
     """The parts of the score, by the names of `Weights`, and `words`. Empty in `vector` mode: similarity alone."""
     before: tuple[Turn, ...] = ()
-    """With `context_turns`: the turns before it, in its session or as the recalling session sees them; in order."""
+    """With `context_turns`: the turns before it in its session, or as the recalling session sees them; in order."""
     after: tuple[Turn, ...] = ()
     """Likewise the turns after it."""
 
@@ -50,14 +50,14 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     hits: tuple[Hit, ...]
     head: Position
-    """The position that this is an answer as of: the head of the log at the time of the call, or `as_of`.
+    """The position that the answer refers to: `as_of`, or the head of the log at the time of the call.
 
     The text leg covers all of it.
     """
     vectors_cover: Position | None
     """The vector leg searched every turn up to this position; None if that leg did not answer."""
     legs: tuple[str, ...]
-    """The search paths that answered, of `text` and `vector`."""
+    """The legs that answered: `text`, `vector` or both."""
     unavailable_legs: dict[str, str]
     """Why a requested leg did not answer, by leg."""
     vectors_lag: str | None = None
@@ -69,7 +69,7 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
     """Pass this as `after` for the next page; None if there is none."""
     reranker: str | None = None
-    """The reranker that reordered the best hits, None where there is none or it failed (`unavailable_legs`)."""
+    """The reranker that reordered the best hits; None if there is none or it failed (`unavailable_legs`)."""
     receipt: Position | None = None
     """Position of this answer's receipt in the log, if one was requested."""
 
@@ -79,24 +79,24 @@ RERANKER: Final = "reranker"
 
 
 class Page(NamedTuple):
-    """A page of an order."""
+    """A page of the ranking."""
 
     k: int
     passed_over: int = 0
-    """Hits of the pages before it."""
+    """Hits on the pages before it."""
     candidates: int | None = None
-    """How many turns each leg offered to the first page."""
+    """How many turns each leg offered for the first page."""
 
     @property
     def end(self) -> int:
-        """How many turns the order needs for this page and those before it."""
+        """How many turns must be ranked for this page and those before it."""
         return self.passed_over + self.k
 
     def offered(self, mode: Mode) -> int:
-        """Return how many turns each leg offers to the first stage."""
+        """Return how many turns each leg offers in the first stage."""
         if self.candidates is not None:
             return self.candidates
-        # Vectors alone are the order: one turn more than is wanted shows whether there is another page.
+        # The order of the vectors is final: one extra turn shows whether there is another page.
         return self.k + 1 if mode == VECTOR else max(self.k, CANDIDATES_MIN)
 
 
@@ -105,8 +105,8 @@ def hits_of(
 ) -> tuple[Hit, ...]:
     """Return ranked turns as hits, each with up to `context_turns` turns before and after it.
 
-    Neighbours come from `spans`, or else from the turn's own session, and from nothing after `head`. A turn that was
-    forgotten since it was ranked is left out.
+    Neighbours come from `spans`, or else from the turn's own session, up to `head`. A turn that was forgotten since the
+    ranking is left out.
     """
     turns = queries.turns_at(connection, [turn.position for turn in ranked])
     hits = []

@@ -1,4 +1,4 @@
-"""What the text index and the vectors offer for a query, before it is ranked."""
+"""Candidates for a query from the text index and the vectors, before ranking."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.queries import Filters
 
-if TYPE_CHECKING:  # It needs numpy, which a text recall does without.
+if TYPE_CHECKING:  # Imports numpy, which a text recall does not need.
     from mnemolog.projections.vectors.projection import VectorAnswer
 
 
 class Offer(NamedTuple):
-    """What the views offer for a query as of one position."""
+    """Candidates from the views for a query, as of one position."""
 
     head: Position
-    """No turn after it plays any part."""
+    """Turns after this position are ignored."""
     terms: QueryTerms
     found: Found
     """The text leg's turns; empty in `vector` mode."""
     filters: Filters
     allowed: list[Position] | None
-    """The turns that the vectors may return, rising; None for all."""
+    """The turns that the vectors may return, ascending; None for all."""
     now: Micros
-    """When the last turn was recorded: words of a query such as "last week" are relative to it."""
+    """When the last turn was recorded. Words such as "last week" in a query are relative to it."""
 
 
 class Candidates(NamedTuple):
-    """The turns that the legs offer, best first, and what the ranking needs to choose from them."""
+    """The turns that the legs offer, best first, and the data to rank them."""
 
     legs: dict[str, Sequence[Position]]
     similarity: dict[Position, float] | None
-    """Of the turns offered and of those around them. None where no vectors answered."""
+    """Similarities of the offered turns and their neighbours; None if no vectors answered."""
     rows: list[Row]
-    """The turns offered and those around them, by place. Empty in `vector` mode."""
+    """The offered turns and their neighbours, ordered by place. Empty in `vector` mode."""
     terms: QueryTerms
     counts: Counts
     now: Micros
@@ -52,12 +52,12 @@ class Candidates(NamedTuple):
 def from_views(
     connection: sa.Connection, question: Question, filters: Filters, *, head: Position, wanted: int
 ) -> Offer:
-    """Return the best `wanted` turns by text as of `head`, and what the vector leg needs to answer as of it.
+    """Return the best `wanted` turns by text as of `head`, and the limits for the vector leg.
 
     `filters` are those of the question. The views must have read up to `head`.
     """
     newest, now = queries.last_turn(connection)
-    if newest > head:  # Later turns must not count: their words, their speakers and their times.
+    if newest > head:  # The words, speakers and times of later turns must not count.
         filters, now = replace(filters, upto=head), queries.last_turn(connection, upto=head).recorded_at
     terms = read_query(connection, question.query, scope=filters.scope, upto=head)
     found, allowed = NOTHING_FOUND, None
@@ -71,7 +71,7 @@ def from_views(
 def with_neighbours(
     connection: sa.Connection, question: Question, offer: Offer, vectors: VectorAnswer | None
 ) -> Candidates:
-    """Return what both legs offer, with the turns around it and their similarity to the query."""
+    """Return the candidates of both legs, with their neighbours and similarities to the query."""
     legs: dict[str, Sequence[Position]] = {} if question.mode == VECTOR else {TEXT: offer.found.positions}
     similarity: dict[Position, float] | None = None
     if vectors is not None:

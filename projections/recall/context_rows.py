@@ -1,4 +1,4 @@
-"""The turns that a ranking looks at: what the legs offer, and what stands around them in their sessions."""
+"""Rows for the ranking: the offered turns and their neighbours in their sessions."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from mnemolog.projections.sql.queries import Filters, conditions, one_of
 
 BEFORE: Final = 2
 AFTER: Final = 3
-"""Turns around one that a leg offers: questions before it, answers after it."""
+"""Offsets in places of the neighbours of an offered turn: questions before it, answers after it."""
 
 
 class Row(NamedTuple):
     """A turn as the ranking sees it."""
 
     place: int
-    """Turns that follow one another in a session have places that do."""
+    """The place of the turn. Consecutive turns of a session have consecutive places."""
     position: Position
     speaker: str | None
     at: int
-    """When it was said, else recorded: microseconds since 1970."""
+    """When it was said, or else recorded, in microseconds since 1970."""
     asks: int
-    """1 where it ends with a question mark."""
+    """1 if it ends with a question mark."""
     stems: str
-    """Between spaces, one before the first and one after the last."""
+    """Its stems, separated by spaces, with a leading and a trailing space."""
 
 
 def rows_around(
     connection: sa.Connection, offered: Iterable[Position], *, filters: Filters, upto: Position
 ) -> list[Row]:
-    """Return what is around these turns, and they themselves, by place.
+    """Return these turns and their neighbours, ordered by place.
 
     Excludes turns that `filters` exclude, and turns after `upto`.
     """
@@ -54,4 +54,4 @@ _SELECT_AROUND: Final = (
     "CROSS JOIN words AS one ON one.position = offered.value "
     f"CROSS JOIN words AS near ON near.place BETWEEN one.place - {BEFORE} AND one.place + {AFTER}"
 )
-"""A row once for every turn that it is around. SQLite joins in the order written (`CROSS JOIN`)."""
+"""Returns a row once for each turn that it is a neighbour of. `CROSS JOIN` makes SQLite join in the order written."""

@@ -1,4 +1,4 @@
-"""Where the next page of a recall begins: opaque text that holds for one question, one log and one order."""
+"""The cursor for the next page of a recall: opaque text, valid for one question, one log and one ranking."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _HINT: Final = "give `next` of the page before, and ask the same question"
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Where a page continues."""
+    """The end of a page, where the next one continues."""
 
     format: int = FORMAT
     log_id: str
     question: bytes
-    """The question's digest."""
+    """The digest of the question."""
     head: Position
-    """The offset that the first page was answered as of."""
+    """The position that the first page refers to."""
     as_of: bool
-    """Whether that was asked for."""
+    """Whether the caller gave that position."""
     passed_over: int
     candidates: int
     order: bytes
-    """The digest of the hits that were returned, in their order."""
+    """The digest of the hits returned so far, in order."""
     vectors_cover: Position | None
     model: str | None
 
@@ -44,7 +44,7 @@ def encode(cursor: Cursor) -> str:
 
 
 def decode(text: str) -> Cursor:
-    """Return the cursor that `encode` made a text of. Raises `InvalidInput` for any other text."""
+    """Return the cursor that `encode` encoded. Raises `InvalidInput` for any other text."""
     if not isinstance(text, str):
         raise errors.InvalidInput(_FIELD, f"expected text, got {type(text).__name__}; {_HINT}")
     try:
@@ -59,5 +59,5 @@ def decode(text: str) -> Cursor:
 
 
 def refused(why: str) -> errors.InvalidInput:
-    """Return the error for a cursor that does not fit."""
+    """Return the error for a cursor that does not match."""
     return errors.InvalidInput(_FIELD, f"{why}; {_HINT}")

@@ -1,4 +1,4 @@
-"""When a query asks about: a day, a month or a year that it names, or says in relation to the present."""
+"""Parse the dates in a query: a day, month or year, named or relative to the present."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemolog.domain.position import Micros
 _MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
 _SHORT: Final = {name.lower(): number for number, name in enumerate(calendar.month_abbr) if name}
 _ALSO_WORDS: Final = frozenset({"may", "march", "mar"})
-"""Months only where they are written with a capital letter, and not at the beginning."""
+"""Words that are months only if they are capitalised and not at the beginning."""
 _NUMBER: Final = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?")
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _ISO: Final = re.compile(r"\b((?:19|20)\d\d)-(\d\d)(?:-(\d\d))?\b")
@@ -41,10 +41,10 @@ Dates = tuple[tuple[Micros, Micros], ...]
 
 
 def dates_of(query: str, *, now: Micros, first: Micros, last: Micros) -> Dates:
-    """Return when a query asks about: no span where it does not say.
+    """Return the spans of time that a query asks about; none if it names no date.
 
-    `now` is what its words are in relation to. A month without a year is that of every year from `first` to `last`.
-    Only English is understood; in other languages nothing is, apart from numbers.
+    Relative dates are relative to `now`. A month without a year means that month of every year from `first` to `last`.
+    Understands English; in other languages only numbers.
     """
     if (named := _named(query)) is None:
         return _relative(query, now)
@@ -54,7 +54,7 @@ def dates_of(query: str, *, now: Micros, first: Micros, last: Micros) -> Dates:
 
 
 def _named(query: str) -> tuple[int | None, int | None, int | None] | None:
-    """Return the year, month and day that are named, None where neither a year nor a month is."""
+    """Return the named year, month and day; None if neither a year nor a month is named."""
     if (iso := _ISO.search(query)) is not None and 1 <= int(iso[2]) <= 12:
         return int(iso[1]), int(iso[2]), int(iso[3]) if iso[3] else None
     said = re.findall(r"\w+", query)
@@ -102,7 +102,7 @@ def _relative(query: str, now: Micros) -> Dates:
 
 
 def _read(found: re.Match[str], present: datetime) -> tuple[datetime, str] | None:
-    """Return a moment and which period around it is meant: day, week, month or year. None for none that exists."""
+    """Return a moment and the period around it: day, week, month or year. None if the date does not exist."""
     day, count, counted, which, unit, side, weekday = found.groups()
     try:
         if day:

@@ -1,7 +1,7 @@
-"""Recall in the background, whose late answers can never reach another session.
+"""Recall in the background. A late answer never reaches another session.
 
-An answer is kept under the session that asked, with the stamp of its asking, and handed out only while that
-stamp holds. A late answer is dropped on arrival, or found stale when it is fetched.
+An answer is stored for the session that requested it, with the stamp of the request, and is returned only while that
+stamp is valid. A late answer is dropped on arrival, or found stale when it is fetched.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from mnemolog.projections.recall.prefetch_ticket import (
 )
 
 WAITING_MAX: Final = 64
-"""Sessions whose prefetch waits for its turn. Beyond it the oldest is given up, as `replaced`."""
+"""Maximum number of sessions with a queued prefetch. Beyond it, the oldest is cancelled as `replaced`."""
 
 REMEMBERED_MAX: Final = 256
-"""Sessions with a prefetch that was not fetched, finished or not. Beyond this number the oldest is dropped."""
+"""Maximum number of sessions with an unfetched prefetch, finished or not. Beyond it, the oldest is dropped."""
 
 CLOSE_TIMEOUT_S: Final = 1.0
 
 EXIT_TIMEOUT_S: Final = 1.0
-"""How long the end of the process waits for a recall that was interrupted, and may be inside a long call into C."""
+"""How long the exit of the process waits for an interrupted recall, which may be in a long call into C, in seconds."""
 
 
 class Prefetcher:
-    """Runs recalls one at a time in a thread of its own, which the first prefetch starts.
+    """Runs recalls one at a time in its own thread, which the first prefetch starts.
 
-    A session has one prefetch: a newer one replaces it, also when it is running already. `recall` answers a
-    request, in the background. `moment` says where a session's agent, the log and the model are; it is
+    A session has one prefetch: a newer one replaces it, even if it is already running. `recall` answers a
+    request, in the background. `moment` returns the current state of a session's agent, the log and the model. It is
     called in the caller's thread and should read the log, so that switches in other processes count.
 
-    Safe for many threads. After a fork the child gets `StoreForked`.
+    Safe for many threads. After a fork, the child gets `StoreForked`.
     """
 
     def __init__(self, recall: Callable[[Request], Recall], moment: Callable[[str], Moment]) -> None:
         self._recall, self._moment = recall, moment
         self._changes = InterruptSafeCondition()
         self._newest: dict[str, Ticket] = {}
-        """The newest ticket of each session, as long as it was not fetched. Those that wait are in line."""
+        """The newest ticket of each session that was not fetched yet. Queued ones are in order."""
         self._running: Ticket | None = None
         self._thread: threading.Thread | None = None
         self._last_number = 0
@@ -63,10 +63,10 @@ class Prefetcher:
         shutdown.watch(self)
 
     def submit(self, request: Request) -> Ticket:
-        """Ask for a recall in the background and return at once.
+        """Request a recall in the background and return at once.
 
-        Raises `InvalidInput`, `StoreClosed`, `StoreForked`, and what `moment` raises: nothing was asked for,
-        and what the session had asked for before stands.
+        Raises `InvalidInput`, `StoreClosed`, `StoreForked`, and errors of `moment`. Then nothing was requested,
+        and an earlier request of the session remains.
         """
         request.question()
         self._require_usable()
@@ -83,13 +83,13 @@ class Prefetcher:
         return ticket
 
     def take(self, session: str, *, max_behind: int | None = None, wait_s: float = 0.0) -> PrefetchResult:
-        """Return the answer to the session's newest prefetch while its stamp holds, or why there is none.
+        """Return the answer to the session's newest prefetch while its stamp is valid, or why there is none.
 
-        An answer is handed out once; one whose stamp is broken is dropped. Waits up to `wait_s` seconds for
-        one that is not done. `max_behind` is how many log positions may have been recorded since the
-        prefetch; None for any number, 0 for none.
+        An answer is returned once; one with an invalid stamp is dropped. Waits up to `wait_s` seconds for an unfinished
+        prefetch. `max_behind` is how many log positions may have been recorded since the prefetch; None for any
+        number, 0 for none.
 
-        Raises `StoreForked`, and what `moment` raises: the answer stays where it is.
+        Raises `StoreForked`, and errors of `moment`: then the answer is kept.
         """
         end = time.monotonic() + wait_s
         while True:
@@ -112,17 +112,17 @@ class Prefetcher:
             ticket.wait(left_s)
 
     def discard(self, session: str) -> None:
-        """Forget what the session asked for. To be called when its agent switches."""
+        """Discard the request of a session. Call it when its agent switches."""
         with self._changes.mutex:
             if (ticket := self._newest.get(session)) is not None:
                 ticket.give_up(PrefetchReason.CANCELLED)
                 del self._newest[session]
 
     def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-        """Refuse new work, drop what there is, and wait up to `timeout_s` seconds for the running recall.
+        """Refuse new requests, drop existing ones, and wait up to `timeout_s` seconds for the running recall.
 
-        Returns whether it is over. One that is not is abandoned: its answer goes nowhere, and the process
-        may end while it runs. May be called again.
+        Returns whether it has ended. Otherwise it is abandoned: its answer is dropped, and the process may end while it
+        runs. May be called again.
         """
         with self._changes.mutex:
             self._closed = True
@@ -135,7 +135,7 @@ class Prefetcher:
         return self._changes.wait_for(lambda: self._running is None or None, timeout_s=timeout_s) is not None
 
     def forked(self) -> None:
-        """Refuse everything from now on: this is a child, and the thread stayed with the parent."""
+        """Refuse all calls from now on: this is a forked child, and the thread exists only in the parent."""
         self._running = self._thread = None
         self._changes.forked()
         for ticket in self._newest.values():
@@ -143,7 +143,7 @@ class Prefetcher:
         self._newest.clear()
 
     def end(self) -> None:
-        """Interrupt what still runs: the process ends."""
+        """Interrupt the running recall, because the process ends."""
         self.close(timeout_s=0)
         if self._running is not None and self._thread is not None:
             shutdown.interrupt(self._thread)
@@ -158,8 +158,8 @@ class Prefetcher:
     def _put(self, ticket: Ticket) -> None:
         session = ticket.stamp.session
         if (before := self._newest.get(session)) is not None:
-            # Who waits keeps the place in line, else one that asks often would never have its turn. Who is
-            # being served goes to the end, else the others would never have theirs.
+            # A queued session keeps its place, or frequent requests would postpone it without end. A session that
+            # is being served moves to the end of the queue, or the others would starve.
             if not self._waits(before):
                 del self._newest[session]
             before.give_up(PrefetchReason.REPLACED)
@@ -182,7 +182,7 @@ class Prefetcher:
             self._answer()
 
     def _begin_next(self) -> bool | None:
-        # Not our thread: its start was interrupted, and another one was started.
+        # This thread was replaced: its start was interrupted, and another one was started.
         if self._closed or self._thread is not threading.current_thread():
             return False
         self._running = next((ticket for ticket in self._newest.values() if self._waits(ticket)), None)

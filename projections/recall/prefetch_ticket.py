@@ -1,4 +1,4 @@
-"""A prefetched recall: its request, and how long its answer stays valid."""
+"""A prefetched recall: its request, its outcome, and when its answer becomes invalid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PrefetchReason(StrEnum):
     SWITCHED = "switched"
     """The agent switched after the request, in this process or another."""
     OTHER_MODEL = "other-model"
-    """Another model is in use now."""
+    """The store uses another model now."""
     FORGOTTEN = "forgotten"
     """Content was forgotten since; the answer might contain it."""
     BEHIND = "behind"
@@ -48,10 +48,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     k: int = 5
     mode: Mode = "hybrid"
     scope: str | None = None
-    """Search every session at or below it; None for the turns that the session sees."""
+    """Search all sessions at or below this scope; None for the turns that the session sees."""
 
     def question(self) -> Question:
-        """Return the question to recall. Raises `InvalidInput` now for what no recall can answer."""
+        """Return the question to recall. Raises `InvalidInput` for one that no recall can answer."""
         seen = self.scope is None
         return question(
             self.query,
@@ -64,14 +64,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session's agent, the log and the model are."""
+    """The current state of a session's agent, the log and the model."""
 
     generation: int
-    """Another number after every switch of the session's agent, never one it had before."""
+    """Changes with every switch of the session's agent, and never repeats."""
     head: Position
     """The last position of the log."""
     model: str | None = None
-    """Fingerprint of the model; None where it is not known (yet), or there is none."""
+    """Fingerprint of the model; None if it is not known (yet), or there is no model."""
     epoch: int = 0
     """The forgetting epoch."""
 
@@ -86,11 +86,10 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     asked: Moment
 
     def broken(self, now: Moment, *, answered_by: str | None, max_behind: int | None) -> PrefetchReason | None:
-        """Return why an answer must not be handed out `now`, or None where the stamp holds.
+        """Return why an answer must not be returned `now`; None if the stamp is valid.
 
-        `answered_by` is the fingerprint in the answer. Of the models that are known all must be the same.
-        `max_behind` is how many log positions may have been recorded since it was asked for; None for any
-        number.
+        `answered_by` is the fingerprint in the answer. All known fingerprints must be equal. `max_behind` is how many
+        log positions may have been recorded since the request; None for any number.
         """
         if now.generation != self.asked.generation:
             return PrefetchReason.SWITCHED
@@ -104,7 +103,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a ticket ended: an answer, or why there is none, or neither once the answer was handed out."""
+    """How a ticket ended: an answer, or why there is none, or neither once the answer was returned."""
 
     recall: Recall | None = None
     reason: PrefetchReason | None = None
@@ -115,13 +114,13 @@ HANDED_OUT: Final = Outcome()
 
 
 class Ticket:
-    """A recall that was asked for in the background. `MemoryStore` makes them. Safe for many threads."""
+    """A recall requested in the background. Created by `MemoryStore`. Safe for many threads."""
 
     def __init__(self, stamp: Stamp, request: Request, changes: InterruptSafeCondition) -> None:
         self.stamp, self.request = stamp, request
         self._changes = changes
         self.outcome: Outcome | None = None
-        """How it ended; None as long as it has not."""
+        """How it ended; None until it has."""
         self._told: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
@@ -130,7 +129,7 @@ class Ticket:
 
     @property
     def id(self) -> int:
-        """Number of the ticket, from 1."""
+        """Number of the ticket, starting at 1."""
         return self.stamp.number
 
     @property
@@ -140,7 +139,7 @@ class Ticket:
 
     @property
     def reason(self) -> PrefetchReason | None:
-        """Why there is no answer; None while it runs, and if there was an answer."""
+        """Why there is no answer; None while it runs, and after an answer."""
         return None if self.outcome is None else self.outcome.reason
 
     @property
@@ -154,7 +153,7 @@ class Ticket:
 
     @contextmanager
     def listening(self, told: Callable[[], None]) -> Iterator[None]:
-        """Have `told` called, in whichever thread, once it is done or at once. It must be quick and not raise."""
+        """Call `told`, in any thread, once it is done, or at once if it is. `told` must be fast and must not raise."""
         with self._changes.mutex:
             self._told.append(told)
         try:
@@ -171,19 +170,19 @@ class Ticket:
             self.give_up(PrefetchReason.CANCELLED)
 
     def give_up(self, reason: PrefetchReason) -> None:
-        """Let there be no answer, unless that is decided or it was handed out. Needs the mutex."""
+        """End it without an answer, dropping one that was not returned yet. Needs the mutex."""
         if self.outcome is None or self.outcome.recall is not None:
             self.settle(Outcome(reason=reason))
 
     def settle(self, outcome: Outcome) -> None:
-        """Decide it, and wake who waits for that. Needs the mutex."""
+        """Set the outcome and wake waiting threads. Needs the mutex."""
         self.outcome = outcome
         for told in self._told:
             told()
         self._changes.notify_all()
 
     def taken(self, now: Moment, *, max_behind: int | None) -> PrefetchResult:
-        """Return what there is to hand out `now`. See `Stamp.broken`."""
+        """Return the result to hand out `now`. See `Stamp.broken`."""
         outcome = self.outcome or Outcome(reason=PrefetchReason.NOT_READY)
         if self.reason is None:
             answered_by = None if outcome.recall is None else outcome.recall.model

@@ -1,4 +1,4 @@
-"""What a query consists of: the speakers that it names, and the words that it is searched by."""
+"""Split a query into the speakers that it names and its search words."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class QueryTerms(NamedTuple):
     """A query, split into the speakers that it names and the rest."""
 
     about: str
-    """The query without the speakers it names: what the model embeds. The whole query where nothing else is in it."""
+    """The query without the speakers it names, for the model to embed. The whole query if it names only speakers."""
     stems: tuple[str, ...]
-    """The stems that the text index is searched for."""
+    """The stems to search for in the text index."""
     speakers: frozenset[str]
-    """The speakers that are named."""
+    """The named speakers."""
 
 
 def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Position) -> QueryTerms:
-    """Split a query by the speakers of the turns at or below `scope` up to `upto`."""
+    """Split a query, given the speakers of the turns at or below `scope` up to `upto`."""
     words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
     select = _SELECT if scope == ROOT else f"{_SELECT} AND (scope = ? OR (scope >= ? AND scope < ?))"
     below = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")

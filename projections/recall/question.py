@@ -1,4 +1,4 @@
-"""A question to the store: the query, and which turns may answer it. Validated once, when it is created."""
+"""A question: the query, and which turns may answer it. Validated when it is created."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Mode = Literal["hybrid", "vector", "text"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 TEXT: Final = "text"
 VECTOR: Final = "vector"
-"""The legs of a recall, which are the search paths that answer it. `hybrid` has both."""
+"""The legs of a recall: the search paths that answer it. `hybrid` uses both."""
 
 DIGEST_BYTES: Final = 8
-"""Of the digests in a cursor: the first ones of a SHA-256."""
+"""Length of the digests in a cursor, in bytes: a prefix of a SHA-256."""
 
 _NO_TEXT: Final = "\ufffd"
-"""Stands for what no text can hold: U+FFFD, the replacement character."""
+"""U+FFFD, the replacement character, for what is not valid text."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A recall as it was asked, at whatever offset it is answered."""
+    """A recall as requested, independent of the position it is answered at."""
 
     query: str
     k: int = 5
@@ -51,9 +51,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope = ROOT
     session: str | None = None
     lineage: bool = False
-    """Whether `session` stands for all that it sees, instead of its own turns."""
+    """Whether to search all turns that `session` sees, instead of only its own."""
     hidden: bool = False
-    """With `lineage`, also what a rewind or a restore has hidden."""
+    """With `lineage`, also search turns hidden by a rewind or a restore."""
     roles: tuple[Role, ...] = ()
     speakers: tuple[str, ...] = ()
     since: Micros | None = None
@@ -63,7 +63,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     weights: Weights = DEFAULT
 
     def filters(self, spans: Spans | None) -> Filters:
-        """Return which turns may answer, where `spans` are what the session sees, with `lineage`."""
+        """Return the filters for turns that may answer. `spans` is what the session sees, with `lineage`."""
         return Filters(
             scope=self.scope,
             session=None if self.lineage else self.session,
@@ -76,7 +76,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def digest(self) -> bytes:
-        """Return what differs between questions with different rankings, for a cursor. `k` plays no part in it."""
+        """Return a digest for cursors that differs if the rankings may differ. It does not depend on `k`."""
         asked = msgspec.to_builtins(msgspec.structs.replace(self, k=1, context_turns=0))
         return sha256(canonical(asked)).digest()[:DIGEST_BYTES]
 
@@ -98,7 +98,7 @@ def question(
     context_turns: int = 0,
     weights: Weights | None = None,
 ) -> Question:
-    """Return a question, checked. Raises `InvalidInput`, `LimitExceeded`: nothing was read or written."""
+    """Return a validated question. Raises `InvalidInput`, `LimitExceeded`; nothing was read or written."""
     query = checked_question(query, k=k, mode=mode)
     if not _is_number(context_turns) or not 0 <= context_turns <= CONTEXT_TURNS_MAX:
         raise errors.InvalidInput(
@@ -127,9 +127,9 @@ def question(
 
 
 def checked_question(query: str, *, k: int, mode: str) -> str:
-    """Return the query as it is searched for: what is no text in it is replaced, so that any text may be asked.
+    """Return the query to search for. Invalid characters are replaced, so that any string is accepted.
 
-    Raises `InvalidInput` for what no recall can answer.
+    Raises `InvalidInput` for a query that no recall can answer.
     """
     if not isinstance(query, str):
         raise errors.InvalidInput("query", f"expected text, got {type(query).__name__}")
@@ -145,7 +145,7 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
 
 
 def checked_offset(field: str, value: int, *, head: Position) -> Position:
-    """Return `value` if it is an offset of a log that ends at `head`. Raises `InvalidInput`."""
+    """Return `value` if it is a position in a log that ends at `head`. Raises `InvalidInput`."""
     if not _is_number(value):
         raise errors.InvalidInput(field, f"expected a position of the log, got {type(value).__name__}")
     if not 0 <= value <= head:

@@ -1,8 +1,8 @@
-"""The order of a recall, page by page.
+"""Rank candidates in stages, so that earlier pages stay stable.
 
-A later page needs more candidates, and more candidates could change the ranks of the pages before. So the order is
-made in stages: what the first candidates give comes first and stays; then comes what twice as many give and the
-first did not; and so on, until the legs have no more.
+A later page needs more candidates, and more candidates could change the ranks on earlier pages. So the order is built
+in stages. The ranking of the first candidates is fixed. Each further stage doubles the number of candidates and appends
+only the new ones, until the legs have no more.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR
 from mnemolog.projections.recall.weights import Weights
 
 CANDIDATES_MIN: Final = 50
-"""Each leg offers at least this many turns. With twice as many LoCoMo's answers were not measurably better."""
+"""Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
 
 RANKING: Final = "parts/1"
-"""Name and version of the order. Receipts carry it: change how hits are ranked, and change this."""
+"""Name and version of the ranking, stored in receipts. Change it whenever the ranking changes."""
 
 
 class Ranked(NamedTuple):
-    """A turn at its place in the order."""
+    """A ranked turn."""
 
     position: Position
     score: float
     ranks: dict[str, int]
     similarity: float | None
     parts: dict[str, float]
-    """What its score consists of; empty where that is the similarity."""
+    """The parts of its score; empty if the score is the similarity."""
 
 
 class Ranking:
-    """The best `count` turns for a query, from one stage of candidates after the other.
+    """The best `count` turns for a query, built from stages of candidates.
 
-    A ranking that is `to_be_reranked` keeps all of the first stage, because a reranker reorders that as a whole.
+    With `to_be_reranked`, all of the first stage is kept, because a reranker reorders it as a whole.
     """
 
     def __init__(self, query: str, weights: Weights, *, count: int, to_be_reranked: bool = False) -> None:
         self._query, self._weights, self._count, self._whole = query, weights, count, to_be_reranked
         self.turns: list[Ranked] = []
-        """The order so far. Take no more than `count` of them."""
+        """The ranked turns so far. Use no more than `count` of them."""
         self.first_stage = 0
         """How many of them come from the first stage."""
         self.more = False
@@ -52,9 +52,9 @@ class Ranking:
         self._texts: set[str] = set()
 
     def add(self, found: Candidates, *, wanted: int) -> bool:
-        """Rank the candidates of the next stage. Return whether that was the last one.
+        """Rank the candidates of the next stage. Return whether it was the last one.
 
-        `wanted` is how many turns each leg was asked for: a leg that offers fewer has no more.
+        `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
         first, left_out = not self.turns, False
         for turn, text in _ordered(found, self._query, self._weights):
@@ -76,12 +76,12 @@ class Ranking:
         return len(self.turns) >= self._count or not full
 
     def digest(self, count: int) -> bytes:
-        """Return what identifies the first `count` turns in their order, for a cursor."""
+        """Return a digest of the first `count` turns in order, for a cursor."""
         return sha256(b",".join(b"%d" % turn.position for turn in self.turns[:count])).digest()[:DIGEST_BYTES]
 
 
 def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[Ranked, str | None]]:
-    """Yield what was found, best first, ties by position; with its words where they identify duplicates."""
+    """Yield ranked turns, best first, ties by position; with their words if duplicates are to be dropped."""
     ranks = {leg: {position: rank for rank, position in enumerate(turns, 1)} for leg, turns in found.legs.items()}
     similarity = found.similarity or {}
     if TEXT not in found.legs:
@@ -90,7 +90,7 @@ def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[
         return
     if not found.rows:
         return
-    from mnemolog.projections.recall.scoring import score  # It needs numpy: a store that is not asked does without.
+    from mnemolog.projections.recall.scoring import score  # Imports numpy: load it only for a recall.
 
     scored = score(
         found.rows,
@@ -104,7 +104,7 @@ def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[
     )
     for n in scored.order():
         if VECTOR not in found.legs and not scored.direct[n]:
-            continue  # Words alone: only turns that hold one, not those next to them.
+            continue  # Text only: skip neighbours that contain no word of the query.
         row = found.rows[n]
         ranked = {leg: places[row.position] for leg, places in ranks.items() if row.position in places}
         parts = {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()}

@@ -1,4 +1,4 @@
-"""Receipts: what was asked and what was answered, as an event, and how to ask it again."""
+"""Convert a recall to a receipt event, and a receipt back to its question."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mnemolog.projections.recall.weights import Weights, checked_weights
 from mnemolog.projections.vectors.model_vectors import Vectors
 
 RECALLS_STREAM: Final = "recalls"
-"""The stream that holds the receipts."""
+"""The stream of receipts."""
 
 
 def receipt_of(question: Question, answer: Recall, *, page: Page, model: Vectors | None) -> RecallServed:
-    """Return the receipt of an answer. `model` is what its vectors were of, None where they did not answer."""
+    """Return the receipt of an answer. `model` is that of the vectors that answered; None if none did."""
     return RecallServed(
         query=question.query,
         k=question.k,
@@ -54,7 +54,7 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: Vectors
 
 
 def question_of(served: RecallServed) -> Question:
-    """Return the question of a receipt. Raises `InvalidInput` for one that only a newer mnemolog can ask."""
+    """Return the question of a receipt. Raises `InvalidInput` if it needs a newer version of mnemolog."""
     return Question(
         query=served.query,
         k=served.k,
@@ -80,7 +80,7 @@ def _weights(told: dict[str, Any]) -> Weights:
 
 
 def model_of(served: RecallServed) -> Activation | None:
-    """Return the model that answered, None where no vectors did."""
+    """Return the model that answered; None if no vectors did."""
     if served.model is None:
         return None
     return Activation(

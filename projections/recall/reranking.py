@@ -1,4 +1,4 @@
-"""A second look at the best turns: by a model that reads the query and a turn together, where one is given."""
+"""Rerank the best turns with a model that reads the query and a turn together."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mnemolog.projections.ports import Reranker
 from mnemolog.projections.recall.ranking import Ranked
 
 RERANKED_MAX: Final = 50
-"""Turns that are looked at a second time: the first of the order. Each costs a pass of the model."""
+"""Number of turns to rerank, from the best one on. Each costs one pass of the model."""
 
 
 def rerank(
     reranker: Reranker, query: str, turns: Sequence[Ranked], texts: Mapping[Position, str], *, weight: float
 ) -> list[Ranked]:
-    """Return `turns`, best first, the first of them with what the reranker says of them as one more part.
+    """Return `turns`, best first. The first ones have the reranker's score as an additional part.
 
-    The best of these gets `weight` and the worst 0, so that scores of any kind fit. Raises `EncodingFailed` for
-    scores that are none.
+    The reranker's scores are scaled: the best is `weight`, the worst 0. So any range of scores works. Raises
+    `EncodingFailed` for invalid scores.
     """
     looked_at = [turn for turn in turns[:RERANKED_MAX] if turn.position in texts]
     if not looked_at:

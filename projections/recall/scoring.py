@@ -1,7 +1,7 @@
-"""Scoring turns: by the words of the query in them and around them, by meaning, speaker and date.
+"""Score turns: by query words in them and their neighbours, by meaning, speaker and date.
 
-Chosen on five conversations of LoCoMo, each ingredient measured separately (docs/recall.md). Every part lies between 0
-and its weight, so that only statistics of these rows are needed.
+Tuned on five conversations of LoCoMo, each part measured separately (docs/recall.md). Every part lies between 0 and its
+weight, so scoring needs statistics of these rows only.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ K1: Final = 1.2
 B: Final = 0.4
 """BM25's constants (Robertson and Zaragoza, 2009). Turns are short: their lengths tell less than those of documents."""
 LENDS: Final = {-3: 0.4, -2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
-"""What a turn takes of the words of the turns around it, by how many places they are away."""
+"""The share of its neighbours' word scores that a turn gets, by their distance in places."""
 ANSWERS: Final = 1.0
-"""What it takes of the one before it, where that asks."""
+"""The share from the turn before, if that is a question."""
 NEAR_DAYS: Final = 21.0
-"""A turn that was said so long before or after the time asked for counts 1 / e of one that was said then."""
+"""Distance in time from the requested span at which the date score falls to 1 / e."""
 _DAY: Final = 86_400e6
 
 Scores = NDArray[np.float64]
 
 
 class Scored(NamedTuple):
-    """The worth of rows, shape (rows,), as a whole and by its parts."""
+    """Scores of rows, in total and by part. Shape (rows,)."""
 
     positions: NDArray[np.int64]
     total: Scores
@@ -44,7 +44,7 @@ class Scored(NamedTuple):
     """Whether any word of the query is in the turn itself."""
 
     def order(self) -> list[int]:
-        """Return the numbers of the rows, best first; ties by position."""
+        """Return the indexes of the rows, best first; ties by position."""
         numbers: list[int] = np.lexsort((self.positions, -self.total)).tolist()
         return numbers
 
@@ -60,10 +60,10 @@ def score(
     now: Micros,
     weights: Weights,
 ) -> Scored:
-    """Return what rows, at least one and by place, are worth. `similarity` None: no vectors answered.
+    """Score rows: at least one, ordered by place. `similarity` is None if no vectors answered.
 
-    A row without a similarity, one not embedded yet, is neither better nor worse for it. `now` is what "last week"
-    and the age of a turn are relative to.
+    A row without a similarity, because it is not embedded yet, gains and loses nothing. "Last week" and the age of a
+    turn are relative to `now`.
     """
     place, position, speaker, said, asking, stems = zip(*rows, strict=True)
     places, positions = (np.array(column, dtype=np.int64) for column in (place, position))
@@ -90,13 +90,13 @@ def score(
 def _words(
     stems: Sequence[str], places: NDArray[np.int64], asks: Scores, terms: Sequence[str], counts: Counts, lent: float
 ) -> tuple[Scores, NDArray[np.bool_]]:
-    """Return BM25 where each word counts once: the best of the turn's own and of those lent by its neighbours'."""
+    """Return BM25 scores. For each word, the best of the turn's own score and the shares from its neighbours counts."""
     known = [term for term in terms if term in counts.holding]
     if not known:
         return np.zeros(len(stems)), np.zeros(len(stems), dtype=np.bool_)
     sizes = np.array([len(words) for words in stems], dtype=np.int64)
     frequencies = _frequencies("".join(stems), np.cumsum(sizes), known)
-    # In characters of stems, which tell as much as words and need no counting.
+    # Lengths in characters of stems: as good as counts of words, and no counting is needed.
     lengths = K1 * (1 - B + B * sizes / sizes.mean())
     own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
     best = own
@@ -111,13 +111,13 @@ def _words(
 
 
 def _frequencies(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Scores:
-    """Return how often rows, which follow one another in `text`, hold each term. Shape (rows, terms)."""
+    """Return how often each row, concatenated in `text`, contains each term. Shape (rows, terms)."""
     counted = [np.bincount(np.searchsorted(ends, _find(text, f" {t} "), "right"), minlength=len(ends)) for t in terms]
     return np.stack(counted, axis=1).astype(np.float64)
 
 
 def _find(text: str, word: str) -> NDArray[np.int64]:
-    """Return every place of a word: one pass in C for all rows, instead of one for each."""
+    """Return every place of a word, with one pass in C for all rows instead of one per row."""
     found, at = list[int](), text.find(word)
     while at >= 0:
         found.append(at)
@@ -139,7 +139,7 @@ def _near(positions: Sequence[Position], similarity: Mapping[Position, float]) -
 
 
 def _then(at: Scores, dates: Dates) -> Scores:
-    """Return 1 within the time asked for, and less the further away."""
+    """Return 1 within the requested spans of time, and less with distance."""
     away = np.full(len(at), np.inf)
     for start, end in dates:
         away = np.minimum(away, np.where(at < start, start - at, np.maximum(at - end, 0)))
@@ -155,6 +155,6 @@ def _best_of_session(places: NDArray[np.int64], total: Scores) -> Scores:
 
 
 def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Scores]:
-    """Return for each row which one is so many places away, and 1 where there is one, else 0."""
+    """Return for each row the index of the row that is `away` places away, and 1 if it exists, else 0."""
     where = np.minimum(np.searchsorted(places, places + away), len(places) - 1)
     return where, (places[where] == places + away).astype(np.float64)

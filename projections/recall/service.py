@@ -1,7 +1,7 @@
-"""Recall: answer a question as of one position of the log.
+"""Answer questions as of a position of the log.
 
-The present is a position like any other, so a later page, a recall `as_of` an earlier position and an audited receipt
-take the same path as the first answer did.
+The present is a position like any other. So a later page, a recall `as_of` an earlier position and the audit of a
+receipt use the same code as the first answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mnemolog.projections.sql.queries import Filters
 from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.model_vectors import Vectors
 
-if TYPE_CHECKING:  # It needs numpy, which a text recall does without.
+if TYPE_CHECKING:  # Imports numpy, which a text recall does not need.
     from mnemolog.projections.vectors.projection import VectorAnswer
 
 TIMEOUT_S: Final = 10.0
@@ -41,28 +41,28 @@ _LEAVES_TEXT: Final = (errors.ModelError, errors.ProjectionError, errors.Storage
 
 
 class Fixed(NamedTuple):
-    """What the vectors of an earlier answer were, where this answer repeats or continues that one."""
+    """The vectors of an earlier answer, which this answer repeats or continues."""
 
     vectors_cover: Position | None
-    """None where they did not answer then; so they do not now."""
+    """None if the vectors did not answer then; so they must not answer now."""
     model: str | None
     why: str = "it did not answer when this was first asked"
-    """Where `vectors_cover` is None."""
+    """Why not, if `vectors_cover` is None."""
 
 
 class Basis(NamedTuple):
     """What an answer is based on, besides the question. The same basis gives the same answer."""
 
     head: Position | None
-    """The position to answer as of; None for the present."""
+    """The position that the answer refers to; None for the present."""
     page: Page
     fixed: Fixed | None = None
     model: Activation | None = None
-    """The model that must answer; None for the one that was active at `head`."""
+    """The model that must answer; None for the one active at `head`."""
 
 
 class Answer(NamedTuple):
-    """A recall, the order that it is a page of, and the vectors that took part."""
+    """A recall, its ranking, and the vectors that answered."""
 
     recall: Recall
     ranking: Ranking
@@ -80,8 +80,8 @@ class _VectorLeg(NamedTuple):
 class Recalls:
     """Answers questions to one store. Safe for many threads.
 
-    `spans_at` returns what a session sees at a position, `append` appends a receipt to the log, and `timed` measures
-    a recall and each of its legs.
+    `spans_at` returns the spans that a session sees at a position, `append` appends a receipt to the log, and `timed`
+    measures a recall and each of its legs.
     """
 
     def __init__(
@@ -141,16 +141,16 @@ class Recalls:
             return replace(made, receipt=self._append(RECALLS_STREAM, event))
 
     def answer(self, question: Question, basis: Basis) -> Recall:
-        """Answer from a basis. Raises `UnknownSession`, `OutsideSession`; where the basis fixes what the vectors must
-        be, also what prevents that.
+        """Answer from a basis. Raises `UnknownSession`, `OutsideSession`; if the basis fixes the vectors, also the
+        error that makes them unavailable.
         """
         return self._answer(question, basis, self._projections.current_views()).recall
 
     def _answer(self, question: Question, basis: Basis, views: Views) -> Answer:
-        """Answer as of the position of the views at the first read, or as of the one that the basis fixes.
+        """Answer as of the position that the basis fixes, or else that of the views at the first read.
 
-        All that depends on where the log ends is read in one transaction. None is open while a model works; hits are
-        read after that, so that a turn which is forgotten meanwhile is not returned.
+        One transaction reads everything that depends on the position. No transaction is open while a model works. Hits
+        are read afterwards, so that a turn forgotten meanwhile is not returned.
         """
         page, leg = basis.page, _VectorLeg()
         reranker = self._projections.reranker if question.weights.reranker and question.mode != VECTOR else None
@@ -195,14 +195,14 @@ class Recalls:
         return Answer(recall, ranking, leg.vectors)
 
     def _filters(self, question: Question, head: Position) -> Filters:
-        """Return what may answer as of `head`. Raises `UnknownSession`, `OutsideSession`."""
+        """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""
         if question.session is None:
             return question.filters(None)
         spans = self._spans_at(question.session, head, hidden=question.hidden)
         return question.filters(spans if question.lineage else None)
 
     def _ask_vectors(self, question: Question, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
-        """Return what the vectors answer. In `hybrid` mode, where nothing is fixed, text may answer without them."""
+        """Return the answer of the vectors. In `hybrid` mode, unless the basis fixes them, they may be unavailable."""
         fixed = basis.fixed
         if fixed is not None and fixed.vectors_cover is None:
             return _VectorLeg(why_not=fixed.why)
@@ -226,7 +226,7 @@ class Recalls:
             answer = indexer.search(vectors, offer.terms.about, k=wanted, allowed=offer.allowed, upto=upto)
         except errors.MnemologError:
             raise
-        except Exception as error:  # Out of memory, or a library fails: log and text are not affected.
+        except Exception as error:  # Out of memory, or an error in a library: log and text are not affected.
             raise errors.ProjectionError(f"the vectors could not be searched: {error!r}") from error
         if fixed is not None and answer.covers < upto:
             why = answer.lag or "they were lost since"
@@ -241,19 +241,19 @@ class Recalls:
         return models.answering(models.active(upto=head))
 
     def _loaded(self, basis: Basis) -> bool:
-        """Whether the vectors answer, or say why they cannot, without loading anything first."""
+        """Whether the vectors can answer, or report an error, without loading anything first."""
         try:
             return self._vectors(basis, basis.head).loaded
         except errors.MnemologError:
             return True
 
     def _cover(self, question: Question, basis: Basis, upto: Position, timeout_s: float) -> None:
-        """Have the vectors cover a position. Raises `ProjectionBehind`."""
+        """Extend the vectors to a position. Raises `ProjectionBehind`."""
         if question.mode != TEXT:
             self._projections.indexing.cover(self._vectors(basis, basis.head), upto, timeout_s=timeout_s)
 
     def _checked(self, cursor: Cursor, question: Question, *, newest: Position, as_of: int | None) -> Cursor:
-        """Return a cursor that continues this question on this log. Raises `InvalidInput` for another one."""
+        """Return the cursor if it continues this question on this log. Raises `InvalidInput` otherwise."""
         if cursor.log_id != self._log_id or cursor.head > newest:
             raise cursors.refused("it belongs to another log, or to a longer version of this one")
         if cursor.question != question.digest():
@@ -282,18 +282,18 @@ class Recalls:
 
 
 def _rerank(reranker: Reranker, question: Question, ranking: Ranking, texts: Mapping[Position, str]) -> str | None:
-    """Have the first stage of a ranking reordered. Return why that failed; then the order stays."""
+    """Rerank the first stage of a ranking. On failure, keep the order and return the reason."""
     first = ranking.first_stage
     try:
         best = rerank(reranker, question.query, ranking.turns[:first], texts, weight=question.weights.reranker)
-    except Exception as error:  # Not loaded, out of memory, wrong scores: the answer is complete without it.
+    except Exception as error:  # Not loaded, out of memory, invalid scores: the answer is complete without it.
         return str(error) or repr(error)
     ranking.turns[:first] = best
     return None
 
 
 def _require(answer: Recall, min_position: int) -> None:
-    """Raise `ProjectionBehind` unless the vectors covered a position: the query was refused, or they were lost."""
+    """Raise `ProjectionBehind` unless the vectors covered a position. The query may be refused, or vectors lost."""
     reached = answer.vectors_cover or 0
     if answer.vectors_cover is None or reached < min_position:
         why = answer.unavailable_legs.get(VECTOR) or answer.vectors_lag or "they were replaced meanwhile"

@@ -1,4 +1,4 @@
-"""How near items are to a query, by the model of the store. Vectors are kept by content: an item is embedded once."""
+"""Score items by their similarity to a query. Vectors are cached by content, so each text is embedded once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
 
 EMBEDDED_TOGETHER: Final = 64
-"""Texts that are embedded and then kept: a process that dies in between loses no more."""
+"""Texts per batch of embedding and caching: the most that a crash can lose."""
 
 
 class Similarity:
-    """Scores texts against queries. Exact: every vector is looked at."""
+    """Scores texts against queries. Exact: every vector is compared."""
 
     def __init__(self, database: ProjectionDatabase, *, epoch: Callable[[], int]) -> None:
         self._database, self._epoch = database, epoch
@@ -27,8 +27,8 @@ class Similarity:
     ) -> list[float | None]:
         """Return the cosine of the best piece of the best text of each item; None for an item without texts.
 
-        Embeds what has no vector by this model yet. Vectors are kept unless the forgetting epoch is not the one any
-        more that the texts were read in. Raises `ModelUnavailable`, `EncodingFailed`.
+        Embeds texts that have no vector under this model yet. Their vectors are cached, unless the forgetting epoch has
+        changed since the texts were read. Raises `ModelUnavailable`, `EncodingFailed`.
         """
         import numpy as np
 

@@ -1,7 +1,7 @@
-"""BM25 as it was at an earlier offset: word counts, frequencies and lengths of the turns up to there, and of no other.
+"""BM25 as of an earlier position, from statistics of the turns up to there only.
 
-FTS5 keeps its statistics for the whole index, later turns included. They are counted here anew, and the score is
-that of FTS5 (`fts5_aux.c`), term by term in its order: the same turns in the same order as were found then.
+FTS5 keeps statistics of the whole index, later turns included. This module recounts them and computes the score of FTS5
+(`fts5_aux.c`), term by term in the same order. So it returns the same turns in the same order as were found then.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mnemolog.projections.sql.database import fetch, listed
 K1: Final = 1.2
 B: Final = 0.75
 IDF_MIN: Final = 1e-6
-"""What FTS5 gives a word that more than half of the turns hold."""
+"""The weight that FTS5 gives to a word that more than half of the turns contain."""
 
 _WORDS, _WORD_TOKENS, _POSTINGS = "temp.then_words", "temp.then_word_tokens", "temp.then_postings"
 
 
 class Corpus(NamedTuple):
-    """The turns up to an offset, as BM25 sees them."""
+    """Statistics of the turns up to a position, for BM25."""
 
     turns: int
     tokens: int
@@ -36,10 +36,10 @@ class Corpus(NamedTuple):
 def count(
     connection: sa.Connection, words: Sequence[str], *, upto: Position
 ) -> tuple[Corpus, dict[str, dict[Position, int]]]:
-    """Return the turns up to `upto`, and how often which of them hold each of `words`.
+    """Return statistics of the turns up to `upto`, and how often each turn contains each of `words`.
 
-    Costs a pass over the lengths of those turns and over all places of these words: more than the index of the
-    head does, as nothing of the past is kept.
+    Reads the lengths of those turns and all places of these words. That is slower than a search at the head, because no
+    statistics of the past are stored.
     """
     with _vocabulary(connection, words) as phrases:
         found = {word: _frequencies(connection, phrase, upto) for word, phrase in zip(words, phrases, strict=True)}
@@ -47,9 +47,9 @@ def count(
 
 
 def scores(connection: sa.Connection, corpus: Corpus, found: Sequence[Mapping[Position, int]]) -> dict[Position, float]:
-    """Return the BM25 score of every turn that holds any of the words that these are the frequencies of.
+    """Return the BM25 score of every turn that contains any of the words. `found` has their frequencies.
 
-    Higher is better. The order of the words is that of the sum, as in FTS5 it is that of the query.
+    Higher is better. The sum adds the words in the given order; FTS5 adds them in the order of the query.
     """
     lengths = _lengths(connection, set().union(*found))
     total: dict[Position, float] = {}
@@ -66,7 +66,7 @@ def scores(connection: sa.Connection, corpus: Corpus, found: Sequence[Mapping[Po
 
 @contextmanager
 def _vocabulary(connection: sa.Connection, words: Sequence[str]) -> Iterator[list[list[str]]]:
-    """Give each word as the tokens that the index has for it, while the places of tokens can be asked for."""
+    """Yield the tokens of the index for each word, while the table of token places exists."""
     for made in (
         f"CREATE VIRTUAL TABLE {_WORDS} USING fts5(body, content='', tokenize=\"{TOKENIZER}\")",
         f"CREATE VIRTUAL TABLE {_WORD_TOKENS} USING fts5vocab(temp, then_words, instance)",
@@ -86,7 +86,7 @@ def _vocabulary(connection: sa.Connection, words: Sequence[str]) -> Iterator[lis
 
 
 def _frequencies(connection: sa.Connection, phrase: list[str], upto: Position) -> dict[Position, int]:
-    """Return how often each turn up to `upto` holds these tokens in sequence."""
+    """Return how often each turn up to `upto` contains these tokens in sequence."""
     if len(phrase) == 1:
         query = f"SELECT doc, count(*) FROM {_POSTINGS} WHERE term = ? AND doc <= ? GROUP BY doc"
         return {row[0]: row[1] for row in connection.exec_driver_sql(query, (phrase[0], upto))}
@@ -110,7 +110,7 @@ def _lengths(connection: sa.Connection, positions: Iterable[Position]) -> dict[P
 
 
 def _number(stored: bytes) -> int:
-    """Return the first of the numbers that FTS5 stores as SQLite's variable-length integers."""
+    """Return the first number of an FTS5 record, which stores SQLite's variable-length integers."""
     number = 0
     for byte in stored[:8]:
         number = number << 7 | byte & 0x7F

@@ -1,7 +1,7 @@
-"""The text leg: BM25 over FTS5, for any query a person or an agent may type.
+"""The text leg of a recall: BM25 over FTS5, for any query text.
 
-A word that many turns hold says little about each, and costs as much as all rare ones together. So the rarest words
-make the candidates, up to a number of places; the ranking counts the others too.
+A word that many turns contain says little about each, and costs as much as all rare words together. So candidates come
+from the rarest words, up to a total number of turns; the ranking counts the other words too.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.queries import Filters, conditions, positions_left
 
 PLACES_MAX: Final = 10_000
-"""Turns that may hold the words that candidates are made from, counted for each word; one word is always looked for."""
+"""Maximum total of turns that contain the candidate words, summed over the words. One word is always used."""
 
 _MATCHES: Final = sa.table(TEXT_INDEX, sa.column("rowid"))
 _BEST: Final = f"SELECT rowid FROM {TEXT_INDEX} WHERE {TEXT_INDEX} MATCH ? ORDER BY bm25({TEXT_INDEX}), rowid LIMIT ?"
 
 
 class Counts(NamedTuple):
-    """How many turns there are, and how many of them hold each word of a query that any holds."""
+    """The number of turns, and for each word of a query that occurs, the number of turns that contain it."""
 
     turns: int
     holding: Mapping[str, int]
 
 
 class Found(NamedTuple):
-    """Turns that hold words of a query, best first by BM25."""
+    """Turns that contain words of a query, best first by BM25."""
 
     positions: list[Position]
     counts: Counts
@@ -45,8 +45,8 @@ NOTHING_FOUND: Final = Found([], Counts(0, {}))
 def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters) -> Found:
     """Return up to `k` turns, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position.
 
-    `terms` are stems (`projections.sql.words`). With `filters.upto` as it was when the log ended there: with
-    the statistics of the turns up to it.
+    `terms` are stems (`projections.sql.words`). With `filters.upto`, the result is the one of that time, with
+    statistics of the turns up to it.
     """
     if not terms:
         return NOTHING_FOUND
@@ -58,7 +58,7 @@ def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: 
         return Found([], counts)
     if filters.leave_everything:
         return Found([Position(row[0]) for row in fetch(connection, _BEST, expression, k)], counts)
-    # Not a join: SQLite may reverse it and query the text index once for every turn of a session.
+    # Not a join, because SQLite may reverse it and query the text index once for every turn of a session.
     left = sa.exists().where(TURNS.c.position == _MATCHES.c.rowid, *conditions(filters))
     matches = sa.text(f"{TEXT_INDEX} MATCH :expression").bindparams(expression=expression)
     score: sa.ColumnElement[float] = sa.literal_column(f"bm25({TEXT_INDEX})")
@@ -74,7 +74,7 @@ def _counts(connection: sa.Connection, terms: Sequence[str]) -> Counts:
 
 
 def _rarest(holding: Mapping[str, int]) -> list[str]:
-    """Return the words that candidates are made from, the rarest first."""
+    """Return the words to search for candidates, the rarest first."""
     chosen, places = list[str](), 0
     for count, term in sorted((count, term) for term, count in holding.items()):
         places += count

@@ -22,9 +22,9 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     vector: float = 1.0
     """Similarity of the turn's vector to the query's, the best one being 1."""
     neighbours: float = 1.0
-    """Words of the query in the turns around it: an answer seldom repeats the words of its question."""
+    """Words of the query in neighbouring turns: an answer seldom repeats the words of its question."""
     speaker: float = 0.5
-    """The query names its speaker."""
+    """The query names the speaker of the turn."""
     date: float = 1.0
     """Said at or near the date that the query names."""
     question: float = 0.2
@@ -32,19 +32,19 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: float = 0.2
     """A share of the best score in its session."""
     reranker: float = 2.0
-    """What the reranker says, where the store was opened with one: as much as words and similarity together."""
+    """The score of the reranker, if the store has one: as much as words and similarity together."""
     recency: float = 0.0
-    """Recorded recently: this much for the present, divided by e for every `recency_days`."""
+    """Recently recorded: this much for the present, divided by e for every `recency_days`."""
     recency_days: float = 30.0
     distinct: bool = False
-    """Return only the best of several turns with the same words."""
+    """Of several turns with the same words, return only the best."""
 
 
 DEFAULT: Final = Weights()
 
 
 def checked_weights(weights: Weights) -> Weights:
-    """Return `weights` if they can be counted with. Raises `InvalidInput`."""
+    """Return `weights` if they are valid numbers. Raises `InvalidInput`."""
     if not isinstance(weights, Weights):
         raise errors.InvalidInput("weights", f"expected Weights, got {type(weights).__name__}")
     for name in weights.__struct_fields__:

@@ -1,8 +1,8 @@
-"""A FAISS index that proposes rows: small in memory, quick, and not trusted with a score.
+"""A FAISS index that proposes candidate rows. It is small and fast; scores come from the exact vectors.
 
-An inverted file over RaBitQ codes (Gao and Long, "RaBitQ", SIGMOD 2024; one bit a component, fast scan). What it
-proposes is scored with the exact vectors. How many lists a search looks at is measured when the index is built,
-on the rows it is of. Built by the same steps from the same rows: nothing is random.
+An inverted file over RaBitQ codes (Gao and Long, "RaBitQ", SIGMOD 2024; one bit a component, fast scan). The
+number of lists to probe is measured on the indexed rows when the index is built. Building is deterministic: the same
+rows give the same index.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors.checked_rows import ExactRows, Rows
 
 COARSE_ROWS_MIN: Final = 8_192
-"""Rows from which on a segment has an index. Fewer are read through in about the same time."""
+"""Minimum rows for a segment to have an index. Scanning fewer rows takes about the same time."""
 METRIC: Final = "inner-product"
 CANDIDATES_PER_HIT: Final = 6
 TRAINED_WITH_MAX: Final = 100
-"""Rows for each list that the lists are trained with. With 40 and half the rounds, eight times as many lists had to
-be probed for the same recall."""
+"""Training rows per list. With 40 and half the rounds, eight times as many lists had to be probed for the same
+recall."""
 TRAINED_TIMES: Final = 10
 
 TRIED_ROWS: Final = 48
-"""Rows whose nearest neighbours are looked for to find out how thorough a search has to be."""
+"""Sample rows whose nearest neighbours are searched, to measure how thorough a search has to be."""
 TRIED_K: Final = 10
 TRIED_CANDIDATES: Final = (100, 200, 400)
 FOUND_MIN: Final = 0.995
-"""The part of these neighbours that must be found."""
+"""The fraction of these neighbours that must be found."""
 GAIN_MIN: Final = 0.005
-"""What twice the lists must find more. Rows that are near to nothing would have all of them looked at for little."""
+"""Minimum gain from doubling the lists. Without it, rows without near neighbours would probe all lists for little."""
 MARGIN: Final = 1.5
-"""How many times more is looked at, and asked for, than that took: queries are less like the rows than these are."""
+"""Safety factor on the measured lists and rows: queries resemble the rows less than the rows resemble each other."""
 PROBED_MIN: Final = 1 / 16
-"""The part of the lists that is looked at in any case."""
+"""Minimum fraction of the lists to probe."""
 PROBED_MAX: Final = 3 / 4
-"""The part of the lists from which on it is quicker to do without them, and finds more."""
+"""The fraction of probed lists above which an index without lists is faster and finds more."""
 WITHOUT_LISTS: Final = "RaBitQfs"
 
 
@@ -46,13 +46,13 @@ class Effort(NamedTuple):
     """How thorough a search is."""
 
     probes: int
-    """Lists it looks at; 0 where there are none."""
+    """Lists to probe; 0 if the index has none."""
     candidates: int
-    """Rows it asks for at least."""
+    """Minimum rows to request."""
 
 
 class Coarse:
-    """Proposes rows for a query. Never changed once it is built; may be searched by several threads at once."""
+    """Proposes rows for a query. Immutable; safe for many threads."""
 
     def __init__(self, index: Any, effort: Effort) -> None:
         self._index, self.effort = index, effort
@@ -64,16 +64,16 @@ class Coarse:
 
     @property
     def kind(self) -> str:
-        """FAISS' name of such an index."""
+        """The FAISS factory string of the index."""
         return f"IVF{self._index.nlist},{WITHOUT_LISTS}" if self.effort.probes else WITHOUT_LISTS
 
     @property
     def count(self) -> int:
-        """Rows it knows."""
+        """Rows in the index."""
         return int(self._index.ntotal)
 
     def wanted(self, k: int) -> int:
-        """Return how many rows to ask for, so that the best `k` are among them."""
+        """Return how many rows to request so that the best `k` are among them."""
         return max(self.effort.candidates, CANDIDATES_PER_HIT * k)
 
     def candidates(self, query: Vectors, wanted: int) -> Rows:
@@ -88,9 +88,9 @@ class Coarse:
 
 
 def build(rows: ExactRows, *, dimension: int) -> Coarse:
-    """Return an index of `rows`, which are numbered from 0. Holds a few bytes a row, and a sample to train.
+    """Build an index of `rows`, numbered from 0. Memory: a few bytes per row, and a training sample.
 
-    In lists, unless the rows turn out to be so much alike, or so little, that most lists would have to be looked at.
+    Uses lists, unless the measurement shows that a search would have to probe most of them.
     """
     index: Any = faiss.index_factory(dimension, factory_for(rows.count), faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.spherical = TRAINED_TIMES, True
@@ -105,7 +105,7 @@ def build(rows: ExactRows, *, dimension: int) -> Coarse:
 
 
 def parse(data: bytes, effort: Effort) -> Coarse:
-    """Return the index in `data`, whose bytes were checked before. Raises `ValueError`."""
+    """Return the index in `data`. The caller has checked the bytes. Raises `ValueError`."""
     try:
         return Coarse(faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8)), effort)
     except (RuntimeError, AssertionError) as error:
@@ -113,7 +113,7 @@ def parse(data: bytes, effort: Effort) -> Coarse:
 
 
 def factory_for(count: int) -> str:
-    """Return FAISS' name of the index for so many rows: about half the root of them in lists."""
+    """Return the FAISS factory string for `count` rows: about half the square root of `count` as lists."""
     return f"IVF{1 << max(5, round(math.log2(count) / 2 - 1))},RaBitQfs"
 
 
@@ -129,7 +129,7 @@ def _fill(index: Any, rows: ExactRows, *, trained_with: int) -> None:
 
 
 def _effort_for(index: Any, rows: ExactRows) -> Effort:
-    """Return how thorough to be, so that the neighbours of some of the rows, without these, are found."""
+    """Measure the effort that finds the nearest neighbours of sample rows, the samples themselves excluded."""
     tried = _spread(rows.count, TRIED_ROWS)
     queries = rows.take(tried)
     scored = np.concatenate([queries @ piece.T for piece in rows.pieces()], axis=1)
@@ -159,8 +159,8 @@ def _searched(index: Any, queries: Vectors, wanted: int, *, probes: int) -> Rows
         parameters.nprobe, parameters.qb, parameters.centered = probes, index.qb, index.centered
     threads = faiss.omp_get_max_threads()
     if len(queries) == 1:
-        # One query is too little to divide: waking the others takes longer, much so where they have work already.
-        # The number is the calling thread's own.
+        # One query is too small to split: waking other threads takes longer, above all when they are busy.
+        # The setting applies to the calling thread only.
         faiss.omp_set_num_threads(1)
     try:
         found: Rows = index.search(np.ascontiguousarray(queries), min(wanted, index.ntotal), params=parameters)[1]

@@ -1,4 +1,4 @@
-"""Rows of vectors: in memory, mapped, or read from a file, whose blocks are checked before they are used."""
+"""Rows of vectors in memory or in a file. Blocks of a file are verified before use."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mnemolog.projections.sql.embeddings import Vectors
 from mnemolog.projections.vectors.manifest import Damaged
 
 BLOCK_ROWS: Final = 16
-"""Rows that share a checksum: 24 KiB of 384 components. Fewer cost more checksums, more cost more reading."""
+"""Rows per checksum: 24 KiB at 384 components. A lower number costs more checksums, a higher one more reading."""
 DIGEST_BYTES: Final = 16
 PIECE_ROWS: Final = 4_096
-"""Rows that are held in memory at once where all are gone through. A multiple of BLOCK_ROWS."""
+"""Rows in memory at once when all rows are read. A multiple of BLOCK_ROWS."""
 Rows = NDArray[np.int64]
 
 
 class ExactRows(Protocol):
-    """The exact vectors of a segment. All methods raise `Damaged` instead of giving wrong numbers."""
+    """The exact vectors of a segment. All methods raise `Damaged` rather than return wrong numbers."""
 
     @property
     def count(self) -> int:
@@ -36,7 +36,7 @@ class ExactRows(Protocol):
         ...
 
     def take(self, rows: Rows) -> Vectors:
-        """Return the rows of these numbers, which rise. Shape (len(rows), dimension)."""
+        """Return the rows with these numbers (ascending). Shape (len(rows), dimension)."""
         ...
 
     def pieces(self) -> Iterator[Vectors]:
@@ -45,7 +45,7 @@ class ExactRows(Protocol):
 
 
 class MemoryRows:
-    """Vectors of shape (rows, dimension) that are in memory only."""
+    """Vectors in memory only. Shape (rows, dimension)."""
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors
@@ -56,7 +56,7 @@ class MemoryRows:
         return len(self._vectors)
 
     def take(self, rows: Rows) -> Vectors:
-        """Return the rows of these numbers."""
+        """Return the rows with these numbers."""
         return self._vectors[rows]
 
     def pieces(self) -> Iterator[Vectors]:
@@ -66,9 +66,9 @@ class MemoryRows:
 
 
 class _CheckedFile(ABC):
-    """A file of rows that is never changed, with a checksum for every block of them.
+    """An immutable file of rows, with a checksum for every block of rows.
 
-    A block is checked when it is first used, and again after the file has been touched by anybody.
+    A block is checked on first use, and again after the file was modified.
     """
 
     def __init__(self, path: Path, *, count: int, width: int, kind: str, digests: bytes) -> None:
@@ -92,7 +92,7 @@ class _CheckedFile(ABC):
         """Return the rows from `start` to `end`."""
 
     def _check(self, rows: Rows) -> None:
-        """Check the blocks of these rows, which rise, unless that was done. Raises `Damaged`."""
+        """Check the blocks of these rows (ascending) that are not checked yet. Raises `Damaged`."""
         stamp = self._current_stamp()
         if stamp != self._stamp:
             self._unchecked[:] = True
@@ -115,9 +115,9 @@ class _CheckedFile(ABC):
 
 
 class MappedRows(_CheckedFile):
-    """Rows mapped into memory, for those that are small, or looked at often and in great number.
+    """Memory-mapped rows, for data that is small, or read often and in large amounts.
 
-    A file that has become shorter is noticed before a page of it is missing, which would end the process.
+    A truncated file is detected before a missing page is read, which would end the process.
     """
 
     def __init__(self, path: Path, *, count: int, width: int, digests: bytes, kind: str = "<f4") -> None:
@@ -129,12 +129,12 @@ class MappedRows(_CheckedFile):
             mapped = mmap.mmap(self._descriptor, count * self._row_bytes, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise errors.ProjectionUnreadable(path, f"it cannot be mapped: {error}") from error
-        # Reading ahead would bring in, and keep, far more than the few rows of an answer.
+        # Read-ahead would load, and keep, far more than the few rows of an answer.
         mapped.madvise(mmap.MADV_RANDOM)
         self._rows = np.frombuffer(mapped, dtype=self._kind).reshape(count, width)
 
     def take(self, rows: Rows) -> NDArray[Any]:
-        """Return the rows of these numbers, which rise. Raises `Damaged`."""
+        """Return the rows with these numbers (ascending). Raises `Damaged`."""
         self._check(rows)
         return self._rows[rows]
 
@@ -150,13 +150,13 @@ class MappedRows(_CheckedFile):
 
 
 class ReadRows(_CheckedFile):
-    """Exact vectors that are read from disk on demand: they take no memory, however many there are."""
+    """Exact vectors read from disk on demand. They take no memory."""
 
     def __init__(self, path: Path, *, count: int, width: int, digests: bytes) -> None:
         super().__init__(path, count=count, width=width, kind="<f4", digests=digests)
 
     def take(self, rows: Rows) -> Vectors:
-        """Return the rows of these numbers, which rise. Raises `Damaged`, `ProjectionUnreadable`."""
+        """Return the rows with these numbers (ascending). Raises `Damaged`, `ProjectionUnreadable`."""
         self._check(rows)
         size, descriptor = self._row_bytes, self._descriptor
         try:
@@ -184,7 +184,7 @@ class ReadRows(_CheckedFile):
         return rows
 
     def _fill(self, rows: Vectors, start: int) -> None:
-        """Read so many rows as there is room for, from the one numbered `start` on."""
+        """Fill `rows` from the file, beginning at row `start`."""
         room, offset = rows.data.cast("B"), start * self._row_bytes
         while room:
             try:
@@ -197,15 +197,15 @@ class ReadRows(_CheckedFile):
 
 
 def block_digest(rows: NDArray[Any]) -> bytes:
-    """Return the checksum of a block of rows: XXH3, which is as quick as reading them."""
+    """Return the checksum of a block of rows: XXH3, which is as fast as reading them."""
     return xxhash.xxh3_128_digest(rows.data)
 
 
 def scores(rows: ExactRows, query: Vectors, *, at: Rows | None = None) -> NDArray[np.float32]:
-    """Return the inner product of `query`, shape (1, dimension), with the rows at `at`, or with all.
+    """Return the inner products of `query`, shape (1, dimension), with the rows `at`, by default all.
 
-    Rounded to six decimals: sums of float32 in another order differ beyond that, and equal texts should
-    have equal scores wherever they lie.
+    Rounded to six decimals, so that equal texts have equal scores in any segment: float32 sums in a different order
+    differ beyond that.
     """
     made: Sequence[Vectors] | Iterator[Vectors]
     made = rows.pieces() if at is None else (rows.take(at[n : n + PIECE_ROWS]) for n in range(0, len(at), PIECE_ROWS))
@@ -218,8 +218,8 @@ def scores(rows: ExactRows, query: Vectors, *, at: Rows | None = None) -> NDArra
 def inner_products(rows: Vectors, query: Vectors) -> NDArray[np.float32]:
     """Return the product of each row with `query`. Shapes (n, dimension), (dimension,), (n,).
 
-    By FAISS, in the calling thread: for as few rows as these numpy's BLAS wakes threads, which costs more than the
-    products, and far more where other work is going on (measured: 8 ms instead of 0.3 for 2,000 rows).
+    Computed by FAISS in the calling thread. numpy's BLAS would wake threads, which costs more than the products of so
+    few rows, and far more on a busy machine (measured: 8 ms instead of 0.3 ms for 2,000 rows).
     """
     rows, query = np.ascontiguousarray(rows, dtype=np.float32), np.ascontiguousarray(query, dtype=np.float32)
     made = np.empty(len(rows), dtype=np.float32)

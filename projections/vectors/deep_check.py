@@ -1,6 +1,6 @@
-"""Checking every byte of a segment, also those that no recall has read.
+"""Check every byte of a segment, including those that no recall has read.
 
-Needs numpy and FAISS, which a look at tags does not: imported only where everything is read.
+Needs numpy and FAISS, so only full checks import it; a check of manifests does without.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mnemolog.projections.vectors.segment import Segment
 
 
 def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | None = None) -> str | None:
-    """Return why a segment is not the one that was written, None where every byte is.
+    """Return why a segment is damaged; None if every byte is as it was written.
 
-    It is opened as for a recall, then the exact vectors are checked block by block. `progress` counts
-    bytes. Raises `ProjectionUnreadable` where memory is too little, which says nothing about the segment.
+    Opens the segment as a recall does, then checks the exact vectors block by block. `progress` counts
+    bytes. Raises `ProjectionUnreadable` if memory runs out, which says nothing about the segment.
     """
     if (found := why_size_invalid(folder, manifest)) is not None or manifest.of_groups:
         return found
@@ -39,7 +39,7 @@ def why_bytes_invalid(folder: Path, manifest: Manifest, *, progress: Progress | 
 
 
 def _by_block(segment: Segment) -> Iterator[int]:
-    """Read, and so check, what is judged block by block; yield how many bytes at a time."""
+    """Read and check the files that have a checksum per block; yield the number of bytes of each read."""
     for piece in segment.exact.pieces():
         yield piece.nbytes
     if segment.sketch is not None:

@@ -1,4 +1,4 @@
-"""Vectors of turns: from the cache where it knows the text, else through the model."""
+"""Embed turns: from the cache if it has the text, otherwise with the model."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Embedded(NamedTuple):
     """The outcome of embedding a list of turns."""
 
     vectors: list[Vectors | None]
-    """For each turn, shape (chunks, dimension); None where the limit of model calls was reached.
+    """For each turn, shape (chunks, dimension); None for turns after the limit of model calls.
 
-    Shape (0, dimension) where the model refused the text.
+    Shape (0, dimension) if the model refused the text.
     """
     encoded: int
-    """Texts the model was called for."""
+    """Texts that the model encoded."""
     refused: dict[int, str]
     """Why the model refused the text, by index in the list of turns."""
 
     def leading(self) -> list[Vectors]:
-        """Return the vectors of the turns before the first that has none."""
+        """Return the vectors of the turns before the first one without."""
         found: list[Vectors] = []
         for made in self.vectors:
             if made is None:
@@ -66,11 +66,11 @@ class Embedder:
         self._skip_bad, self._ask_cache = skip_bad, ask_cache
 
     def embed(self, turns: Sequence[RenderedTurn], *, encode_max: int | None, read_in: int = 0) -> Embedded:
-        """Embed what the cache knows, and the first `encode_max` distinct texts that it does not know.
+        """Embed turns from the cache, and with the model up to `encode_max` distinct texts that are not cached.
 
-        `read_in` is the forgetting epoch that the texts were read in: if it is over, nothing is kept.
+        `read_in` is the forgetting epoch in which the texts were read. If the epoch has changed, nothing is cached.
 
-        Raises `EncodingFailed`, naming the turn that the model refuses; nothing is cached.
+        Raises `EncodingFailed` with the turn that the model refuses; nothing is cached.
         """
         contents = [content_hash(turn.text) for turn in turns]
         known = self._cache.look_up(contents) if self._ask_cache else {}
@@ -91,7 +91,7 @@ class Embedder:
         return contents - self._cache.look_up(contents).keys() if self._ask_cache else contents
 
     def _encode(self, missing: Mapping[bytes, RenderedTurn]) -> tuple[dict[bytes, Vectors], dict[bytes, str]]:
-        """Return vectors, and why there are none, by content."""
+        """Return vectors, and reasons for missing ones, by content hash."""
         if not missing:
             return {}, {}
         chunks = self._encoder.chunks([turn.text for turn in missing.values()])
@@ -117,5 +117,5 @@ class Embedder:
                     raise errors.EncodingFailed(why, position=turn.position) from culprit
                 refused[content] = str(culprit)
         if refused:
-            self._encoder.encode([_HARMLESS])  # A model that refuses everything is broken: no text is to blame.
+            self._encoder.encode([_HARMLESS])  # A model that refuses everything is broken; the text is not the cause.
         return made, refused

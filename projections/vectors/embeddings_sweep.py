@@ -1,7 +1,7 @@
-"""Taking out of the embedding cache what no turn of the log stands for any more: mark what is alive, delete the rest.
+"""Delete vectors from the embedding cache that belong to no turn of the log any more (mark and sweep).
 
-The rows of a forgotten text cannot be looked up by it: the text is gone. So this also clears a cache that was restored
-from an older copy.
+The rows of a forgotten text cannot be found by their hash, because the text is gone. The sweep also clears a cache that
+was restored from an older copy.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def sweep(
     upto: Position,
     progress: Progress | None = None,
 ) -> int:
-    """Delete the vectors of texts that no turn up to `upto` has. Return how many.
+    """Delete the vectors of texts that no turn up to `upto` has. Return the number deleted.
 
-    What is stored meanwhile stays: it is newer than what was forgotten (`EmbeddingCache.store`). To be called after
-    the forgetting epoch was raised. Raises `ProjectionUnreadable`.
+    Call it after raising the forgetting epoch. Vectors stored meanwhile stay: they are newer than what was forgotten
+    (`EmbeddingCache.store`). Raises `ProjectionUnreadable`.
     """
     with database.reading() as connection:
         if not sa.inspect(connection).has_table(EMBEDDINGS.name):
@@ -40,7 +40,7 @@ def sweep(
     alive = _alive(log, upto, progress)
     deleted, after = 0, 0
     while after < newest:
-        # In pieces, so that a thread that embeds meanwhile does not wait long.
+        # In batches, so that a thread that embeds meanwhile does not wait long.
         with database.writing() as connection:
             rows = connection.exec_driver_sql(
                 "SELECT rowid, content FROM embeddings WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?",

@@ -1,4 +1,4 @@
-"""How generations are named on disk: by the beginning of their model's fingerprint, and a serial number."""
+"""Names of generation folders: a prefix of the model's fingerprint, and a serial number."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 from mnemolog.domain import errors
 
 FOLDER_DIGITS: Final = 16
-"""Digits of a fingerprint that the names of a model's files begin with."""
+"""Length of the fingerprint prefix in names of a model's files, in hexadecimal digits."""
 
 _GENERATION: Final = re.compile(rf"([0-9a-f]{{{FOLDER_DIGITS}}})-(\d{{4,18}})")
 
 
 class GenerationFolder(NamedTuple):
-    """A folder that is named as a generation. The order is by model, then by serial."""
+    """A folder with the name of a generation. Sorts by model, then by serial number."""
 
     prefix: str
     serial: int
@@ -24,19 +24,19 @@ class GenerationFolder(NamedTuple):
 
 
 def prefix_of(fingerprint: str) -> str:
-    """Return what the names of a model's files begin with."""
+    """Return the prefix of the names of a model's files."""
     return fingerprint[:FOLDER_DIGITS]
 
 
 def generation_name(fingerprint: str, serial: int) -> str:
-    """Return the name of a model's generation."""
+    """Return the folder name of a model's generation."""
     return f"{prefix_of(fingerprint)}-{serial:04d}"
 
 
 def generation_folders(root: Path, fingerprint: str = "") -> list[GenerationFolder]:
-    """Return the generations below `root`, or those of one model; of each model the oldest first.
+    """Return the generations below `root`, of all models or of one. Within a model, the oldest comes first.
 
-    Raises `ProjectionUnreadable` where that cannot be told now: it must not be taken for there being none.
+    Raises `ProjectionUnreadable` if the folder cannot be read now. That does not mean that it is empty.
     """
     prefix = prefix_of(fingerprint)
     return sorted(
@@ -47,7 +47,7 @@ def generation_folders(root: Path, fingerprint: str = "") -> list[GenerationFold
 
 
 def named(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], os.DirEntry[str]]]:
-    """Return what in a folder has such a name, nothing where there is no folder. Raises `ProjectionUnreadable`."""
+    """Return the matching entries of a folder; none if it does not exist. Raises `ProjectionUnreadable`."""
     try:
         with os.scandir(folder) as entries:
             return [(match, entry) for entry in entries if (match := pattern.fullmatch(entry.name))]

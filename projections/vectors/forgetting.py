@@ -1,6 +1,7 @@
-"""Taking forgotten turns out of the vectors of every model, whether or not it can be loaded here.
+"""Remove forgotten turns from the vectors of every model. No model has to be loaded.
 
-A segment is rewritten without their rows. A segment of an earlier version, in which turns share vectors, is removed.
+A segment is rewritten without the rows of these turns. A segment of an earlier version, in which turns share vectors,
+is deleted.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ PROBE: Final = "probe"
 
 
 class Purged(NamedTuple):
-    """What became of segments."""
+    """Counts of the segments that a purge changed."""
 
     rewritten: int
     removed: int
-    """Those that must be rebuilt from the log, with the model where the cache lacks a text."""
+    """Segments that must be rebuilt from the log, with the model for texts that are not cached."""
 
 
 def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress | None = None) -> Purged:
-    """Take turns, given by their positions, out of every segment of this log below `root`.
+    """Remove the turns at these positions from every segment of this log below `root`.
 
-    Segments that tell of more of this log than there is, or of another history, are removed: nothing tells whose
-    vectors they hold. Raises `IndexerBusy` where another writes vectors and does not end in time, and
-    `ProjectionUnreadable`, `StorageFull`. What is done stays done.
+    Segments past the head of this log, or of another history, are deleted: it is unknown whose vectors they hold.
+    Raises `IndexerBusy` if another process writes vectors for too long, `ProjectionUnreadable`, and `StorageFull`.
+    Segments purged before the error stay purged.
     """
     gone = np.asarray(sorted(forgotten), dtype=np.int64)
     rewritten = removed = 0
@@ -66,7 +67,7 @@ def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress
             progress(number + 1, len(generations))
     with mapped_to_projection_errors(root):
         for folder in (*root.glob(BUILDING), *root.glob(f".{PROBE}.*")):
-            # Not a generation yet: what a rebuild that was cut off has left. One at work holds the lock.
+            # Not a generation yet, but left by an interrupted rebuild. A running rebuild would hold the lock.
             with IndexerLock(root, folder.name.removeprefix(BUILDING[:-1])).held(wait_s=WAIT_S):
                 shutil.rmtree(folder)
     return Purged(rewritten, removed)
@@ -105,7 +106,7 @@ def _purged(folder: Path, log: Log, gone: Positions) -> Purged:
 
 
 def _without(segment: Segment, held: np.typing.NDArray[np.bool_]) -> Segment:
-    """Return a segment without the turns that are `held`. Its rows stay on disk."""
+    """Return a segment without the turns marked in `held`. Its rows stay on disk."""
     kept = np.flatnonzero(~held[segment.rows])
     numbers = np.cumsum(~held) - 1
     return replace(
@@ -119,7 +120,7 @@ def _without(segment: Segment, held: np.typing.NDArray[np.bool_]) -> Segment:
 
 
 class _SomeRows:
-    """Some rows of others, read on demand."""
+    """A selection of rows, read on demand."""
 
     def __init__(self, rows: ExactRows, kept: Rows) -> None:
         self._rows, self._kept = rows, kept
@@ -130,7 +131,7 @@ class _SomeRows:
         return len(self._kept)
 
     def take(self, rows: Rows) -> Vectors:
-        """Return the rows of these numbers, which rise."""
+        """Return the rows with these numbers (ascending)."""
         return self._rows.take(self._kept[rows])
 
     def pieces(self) -> Iterator[Vectors]:
@@ -159,7 +160,7 @@ def _removed(folder: Path) -> Purged:
 
 
 def _remove_leftovers(root: Path, generation: GenerationFolder) -> None:
-    """Delete what writers that were cut off have left, and fail where that cannot be done."""
+    """Delete files left by interrupted writers; raise an error if that fails."""
     for folder in atomic_files.leftovers(generation.path, TEMPORARY):
         shutil.rmtree(folder)
     for folder in atomic_files.leftovers(root, TEMPORARY):

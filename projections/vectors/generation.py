@@ -1,4 +1,4 @@
-"""A generation: all vectors that one model made of one log, in segments, with what is newer in memory."""
+"""A generation: all vectors of one log under one model, in segments on disk and a newer tail in memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from mnemolog.projections.vectors.snapshot import NOTHING, Snapshot
 
 READ_BATCH: Final = 512
 STEP_TEXTS: Final = 128
-"""Texts that go through the model while others wait for their turn to extend."""
+"""Texts per model step, while other threads wait to extend."""
 EVENTS_TOGETHER_MAX: Final = 20_000
-"""Events per step while a caller waits, where the cache has their texts."""
+"""Events per step while a caller waits, if their texts are cached."""
 
 
 class Coverage(NamedTuple):
@@ -39,9 +39,9 @@ class Coverage(NamedTuple):
 
     upto: Position
     turns: int
-    """Turns that are covered now and were not before."""
+    """Turns that are newly covered."""
     encoded: int
-    """Texts the model was called for; the others came from the cache."""
+    """Texts that the model encoded; the others came from the cache."""
 
 
 class Step(NamedTuple):
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     encoded: int
     events: int
     goes_on: bool
-    """Whether there may be more to do."""
+    """Whether more work may remain."""
 
 
 NO_STEP: Final = Step(0, 0, False)
@@ -59,8 +59,8 @@ NO_STEP: Final = Step(0, 0, False)
 class Generation:
     """Vectors of `log` under one model.
 
-    Readers search an immutable snapshot. Any number of threads may extend: they take turns, step by step. One
-    process at a time may write (`IndexerLock`); what others write is taken in by `refresh`.
+    Readers search an immutable snapshot. Any number of threads may extend: they take turns, step by step. Only one
+    process at a time may write (`IndexerLock`); `refresh` loads what other processes have written.
     """
 
     def __init__(
@@ -74,26 +74,26 @@ class Generation:
         self._listed: list[Path] | None = None
         self._work = self.snapshot = NOTHING
         self._epoch = log.epoch()
-        """The forgetting epoch that what is in memory was read in."""
+        """The forgetting epoch in which the tail was read."""
         with self._extending:
             self._take_in_written()
             self.snapshot = self._work
 
     @property
     def covers(self) -> Position:
-        """The offset up to which every turn has its vector here."""
+        """The position up to which every turn has its vector here."""
         return self.snapshot.covers
 
     @property
     def is_untidy(self) -> bool:
-        """Whether there is something to write, or something left by a writer that was cut off."""
+        """Whether there are vectors to write, or files left by an interrupted writer."""
         unused = len(segment_folders(self.folder)) != len(self.snapshot.written)
         return bool(self.snapshot.tail) or unused or bool(atomic_files.leftovers(self.folder, TEMPORARY))
 
     def refresh(self, *, wait_s: float = -1) -> None:
-        """Take in what another process has written, if anything, unless another thread extends for `wait_s` seconds.
+        """Load what other processes have written. Does nothing if another thread extends for `wait_s` seconds.
 
-        What the tail held after that comes from the cache. Raises `ProjectionUnreadable`.
+        Vectors of the tail after that come from the cache. Raises `ProjectionUnreadable`.
         """
         changed = segment_folders(self.folder) != self._listed or self._epoch != self._log.epoch()
         if changed and self._extending.acquire(timeout=wait_s):
@@ -110,10 +110,10 @@ class Generation:
         events_max: int | None = None,
         progress: Progress | None = None,
     ) -> Coverage:
-        """Take in the log up to `upto`: texts from the cache where it knows them, else through the model.
+        """Embed the turns of the log up to `upto`, from the cache or else with the model.
 
         Stops early before the turn that would be the `encode_max + 1`-th text to encode, or after `events_max` events:
-        `covers` then ends there. Raises `EncodingFailed`, naming the position; what came before is kept.
+        `covers` then ends there. Raises `EncodingFailed` with the position; vectors of earlier turns are kept.
         """
         before, start, encoded, events = self.covers, self._work.covers, 0, 0
         while True:
@@ -132,20 +132,20 @@ class Generation:
         return Coverage(self.covers, self._count_turns(after=before, upto=self.covers), encoded)
 
     def count_unknown(self, *, upto: Position) -> int:
-        """Return how many distinct texts `extend` would call the model for."""
+        """Return how many distinct texts `extend` would encode with the model."""
         unknown = set[bytes]()
         for events in self._log.read(after=self._work.covers, upto=upto, batch_max=READ_BATCH):
             unknown |= self._embedder.unknown(rendered_turns(events))
         return len(unknown)
 
     def write(self, *, merge: bool = True, index: bool = True, new_since: Position | None = None) -> None:
-        """Write the tail as a segment, then merge segments where they have become many.
+        """Write the tail as a segment, then merge segments if there are many.
 
-        Without `index`, for who makes one segment of all in the end, it gets none. With `new_since`, for who has
-        embedded much at once, a merge may rewrite as many rows as came after that position.
+        `index=False` writes no index, for callers that merge everything in the end. `new_since` is for callers that
+        have embedded much at once: a merge may rewrite as many rows as were added after that position.
 
-        For the holder of the indexer lock. Raises `StorageFull`, `ProjectionUnreadable`: the segments that
-        were there stay, and what was not written stays in memory.
+        The caller holds the indexer lock. Raises `StorageFull`, `ProjectionUnreadable`: existing segments stay, and
+        unwritten vectors stay in memory.
         """
         with self._alone_writing() as tail:
             if tail:
@@ -156,7 +156,7 @@ class Generation:
                 self._publish(written[run])
 
     def write_as_one(self) -> None:
-        """Write everything as one segment. Else as `write`."""
+        """Write everything as one segment. Locks and errors as for `write`."""
         with self._alone_writing() as tail:
             parts = (*self._work.written, *tail)
             if tail or len(parts) > 1:
@@ -172,7 +172,7 @@ class Generation:
 
     @contextmanager
     def _alone_writing(self) -> Iterator[tuple[Segment, ...]]:
-        """Give the tail to be written, and keep others from changing what is being written."""
+        """Yield the tail to write, and block other threads from changing it meanwhile."""
         with self._extending:
             self._refresh()
             tail = self._work.tail
@@ -185,7 +185,7 @@ class Generation:
             self._writing = False
 
     def _tidy(self) -> None:
-        """Delete what a writer that was cut off has left: half a segment, or segments that it had merged."""
+        """Delete files left by an interrupted writer: an incomplete segment, or segments that it had merged."""
         atomic_files.remove_leftovers(self.folder, TEMPORARY)
         used = {part.folder for part in self._work.written}
         for folder in segment_folders(self.folder):
@@ -193,7 +193,7 @@ class Generation:
                 atomic_files.remove_folder(folder)
 
     def _is_merged_away(self, folder: Path) -> bool:
-        """Whether all of a sound segment lies within one that is used."""
+        """Whether a valid segment lies entirely within one that is in use."""
         try:
             manifest = read_manifest(folder)
         except errors.ProjectionUnreadable:
@@ -202,7 +202,7 @@ class Generation:
         return within and covered_by(self._log, manifest)
 
     def _publish(self, parts: Sequence[Segment], *, index: bool = True) -> None:
-        """Write adjoining parts as one segment, show it in their place, and remove their files."""
+        """Write adjacent parts as one segment, replace them by it for readers, and delete their files."""
         digest = self._log.digest_at(parts[-1].upto)
         if digest is None:
             raise errors.LogDamaged("the event that the vectors reach to is gone", position=parts[-1].upto)
@@ -239,7 +239,7 @@ class Generation:
         self.snapshot = self._work
 
     def _take_in_written(self, *, keep_tail: bool = True) -> None:
-        """Read the segments that are new. The tail stays, if it may, where it still continues their end."""
+        """Read new segments. With `keep_tail`, the tail is kept if it still begins where they end."""
         with mapped_to_projection_errors(self.folder):
             listed = segment_folders(self.folder)
             known = {part.folder: part for part in self._work.written if part.folder is not None}
@@ -249,7 +249,7 @@ class Generation:
         self._work = Snapshot(chain, self._work.tail if stays else ())
 
     def _step(self, upto: Position, *, encode_max: int | None) -> Step:
-        """Take in the next events up to `upto`, with at most `STEP_TEXTS` texts through the model."""
+        """Embed the next events up to `upto`, with at most `STEP_TEXTS` texts for the model."""
         after = self._work.covers
         events = next(iter(self._log.read(after=after, upto=upto, batch_max=READ_BATCH)), None)
         if events is None:
@@ -274,7 +274,7 @@ class Generation:
         *,
         upto: Position,
     ) -> None:
-        """Append these turns to the tail. Searches see it as soon as it covers no less than what they see now."""
+        """Append these turns to the tail. Searches use it once it covers at least what they see now."""
         part = segments.build(
             [turn.position for n, turn in enumerate(turns) if n not in refused],
             [made for n, made in enumerate(vectors) if n not in refused],
@@ -295,15 +295,15 @@ class Generation:
             self.snapshot = self._work
 
     def _count_turns(self, *, after: Position, upto: Position) -> int:
-        """Return how many turns of `(after, upto]` have their vector here."""
+        """Return how many turns in `(after, upto]` have a vector here."""
         later = [segment.turns for segment in self.snapshot.segments if segment.upto > after]
         return sum(int(np.count_nonzero((turns > after) & (turns <= upto))) for turns in later)
 
 
 def _fewer(tail: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Return a tail with its last parts merged, back to one that is much larger than all after it.
+    """Return the tail with its last parts merged, back to a part that is much larger than all later ones together.
 
-    So a row is copied about as often as the tail has doubled, and a search reads a few parts only.
+    So a row is copied about as often as the tail doubles in size, and a search reads only a few parts.
     """
     first, rows = len(tail) - 1, tail[-1].exact.count
     while first and tail[first - 1].exact.count <= UNEVEN_MAX * rows:

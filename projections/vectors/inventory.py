@@ -29,7 +29,7 @@ from mnemolog.projections.vectors.manifest import (
 )
 
 LOOKS_MAX: Final = 3
-"""How often a folder is looked through again because segments were merged away meanwhile."""
+"""How often a folder is listed again because segments were merged meanwhile."""
 
 _LOST: Final = (
     "Run `mnemolog verify DIR`, find out what happened to log.db and restore the newest copy of it; "
@@ -48,18 +48,18 @@ ACTIONS: Final[Actions] = {
     Drift.OTHER_MODEL: "Nothing to do: it is kept for going back to that model.",
     Drift.REPLACED: "It is not needed: `mnemolog doctor DIR --fix` moves it to quarantine.",
 }
-"""What to do about vectors. MODEL stands for the model's name."""
+"""Remedies by state. MODEL stands for the model's name."""
 
 Validate = Callable[[Path, Manifest], str | None]
-"""Says why the files of a segment are not those that its manifest describes, None where they are."""
+"""Returns why the files of a segment do not match its manifest; None if they do."""
 
 
 class UnusedSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """A segment that is not served."""
+    """A segment that no search uses."""
 
     name: str
     state: str
-    """`usable` of one whose range others cover, or that no segment before it leads to."""
+    """`usable` if other segments cover its range, or if there is a gap before it."""
     why: str
     covered: bool
     """Whether the log can tell again what it was made of."""
@@ -80,9 +80,9 @@ class GenerationStatus(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     fingerprint: str
     recipe: str
-    """How turns become the texts that are embedded."""
+    """The recipe that renders turns as texts to embed."""
     state: str
-    """A word of `mnemolog.projections.drift`."""
+    """A state of `mnemolog.projections.drift`."""
     action: str
     """What to do, with the command."""
     covers: Position
@@ -90,15 +90,15 @@ class GenerationStatus(msgspec.Struct, frozen=True, kw_only=True):
     behind_events: int
     vectors: int
     segments: int
-    """Segments that are served."""
+    """Segments that searches use."""
     bytes: int
-    """Of all its files."""
+    """Total size of its files."""
     skipped: tuple[SkippedTurn, ...] = ()
     unused: tuple[UnusedSegment, ...] = ()
 
 
 class FoundSegment(NamedTuple):
-    """A segment on the disk, and what it is worth here."""
+    """A segment on disk, and whether it is usable with this log."""
 
     folder: Path
     manifest: Manifest | None
@@ -109,35 +109,35 @@ class FoundSegment(NamedTuple):
 
     @property
     def range(self) -> tuple[Position, Position] | None:
-        """The offsets `(after, upto]`, by the manifest or else by the name."""
+        """The positions `(after, upto]`, from the manifest or else from the name."""
         return range_of(self.folder) if self.manifest is None else (self.manifest.after, self.manifest.upto)
 
 
 class FoundGeneration(NamedTuple):
-    """A generation on the disk."""
+    """A generation on disk."""
 
     folder: Path
     serial: int
     segments: tuple[FoundSegment, ...]
     chain: tuple[FoundSegment, ...]
-    """Those that are served: from 0 on, each begins where the one before ends."""
+    """The segments that searches use: from 0 on, each begins where the one before ends."""
     replaced: bool
-    """Whether a newer one of the same model answers."""
+    """Whether a newer generation of the same model is in use."""
 
     @property
     def prefix(self) -> str:
-        """The first digits of the fingerprint, by the name."""
+        """The fingerprint prefix, from the name."""
         return self.folder.name.split("-")[0]
 
     @property
     def covers(self) -> Position:
-        """Where the served segments end."""
+        """The position where the segments in use end."""
         return self.chain[-1].manifest.upto if self.chain and self.chain[-1].manifest else ORIGIN
 
     def state(self, head: Position) -> Drift:
-        """Return its state, without regard to other generations."""
+        """Return its state, independently of other generations."""
         states = {segment.state for segment in self.segments}
-        # What speaks against the log comes first, however much is served beside it.
+        # Evidence against the log comes first, however much of the generation is usable.
         for worth in (SegmentState.AHEAD, SegmentState.DIVERGED, SegmentState.OTHER_LOG):
             if worth in states:
                 return Drift(worth.value)
@@ -148,13 +148,13 @@ class FoundGeneration(NamedTuple):
         return Drift.BEHIND if self.covers < head else Drift.CURRENT
 
     def _is_missed(self, segment: FoundSegment) -> bool:
-        # A damaged segment whose offsets others cover is no loss: it stays until it is quarantined.
+        # A damaged segment whose positions others cover is no loss: it stays until it is quarantined.
         unfit = segment.state in (SegmentState.DAMAGED, SegmentState.OTHER_MODEL)
         return unfit and (segment.range is None or segment.range[1] > self.covers)
 
 
 def survey(root: Path, log: Log, *, validate: Validate = why_size_invalid) -> list[FoundGeneration]:
-    """Return every generation below `root`. Of several of one model, the newest with usable segments answers."""
+    """Return every generation below `root`. For each model, the newest one with usable segments is in use."""
     found = []
     for _, serial, folder in generation_folders(root):
         segments = tuple(_segments(folder, log, validate))
@@ -170,7 +170,7 @@ def generations(root: Path, log: Log, *, active: str | None = None) -> list[Gene
     """Return the state of every generation below `root`.
 
     `active` is the fingerprint of the model that recalls use; those of others are then `other-model`, and the
-    active one is `missing` when it has none. With None each is judged independently.
+    active one is `missing` if it has none. With None, each generation is judged independently.
     """
     found, head = survey(root, log), log.head().position
     statuses = [_status(item, head=head, active=active) for item in found]
@@ -229,7 +229,7 @@ def _missing(fingerprint: str, head: Position) -> GenerationStatus:
 
 
 def _skipped(manifest: Manifest) -> Iterable[SkippedTurn]:
-    """Return the turns that a manifest calls refused."""
+    """Return the turns that the model refused, from a manifest."""
     return [SkippedTurn(position=item.position, why=item.why) for item in manifest.skipped]
 
 
@@ -249,14 +249,14 @@ def _segments(folder: Path, log: Log, validate: Validate) -> Sequence[FoundSegme
     for _ in range(LOOKS_MAX):
         seen = [look(part, log, validate) for part in segment_folders(folder)]
         found = [segment for segment in seen if segment is not None]
-        # One that vanished was merged into another, which exists since then: look again, or both would be missed.
+        # A segment that vanished was merged into a new one: list again, or both would be missed.
         if len(found) == len(seen):
             break
     return found
 
 
 def look(part: Path, log: Log, validate: Validate = why_size_invalid) -> FoundSegment | None:
-    """Return what one segment is worth, None where it has vanished meanwhile."""
+    """Examine one segment; None if it has vanished meanwhile."""
     span = range_of(part)
     try:
         manifest = read_manifest(part)
@@ -285,7 +285,7 @@ def look(part: Path, log: Log, validate: Validate = why_size_invalid) -> FoundSe
 
 
 def _chain(segments: Iterable[FoundSegment]) -> tuple[FoundSegment, ...]:
-    """Return what is served: from 0 on, always the longest that begins where the one before ends."""
+    """Return the segments to use: from 0 on, always the longest that begins where the one before ends."""
     usable = [(s.manifest, s) for s in segments if s.state is SegmentState.USABLE and s.manifest is not None]
     chain: list[FoundSegment] = []
     reached = ORIGIN

@@ -1,4 +1,4 @@
-"""One indexer at a time: the process that writes a model's vectors holds a lock that dies with its process."""
+"""The indexer lock: one process at a time writes a model's vectors. The lock is released when the process ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mnemolog.infra.runtime import atomic_files
 from mnemolog.projections.vectors.folders import prefix_of
 
 WAIT_S: Final = 10.0
-"""How long a writer waits for another one."""
+"""How long a writer waits for another one, in seconds."""
 POLL_S: Final = 0.02
 _UNKNOWN: Final = "another process"
 
@@ -36,10 +36,10 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class IndexerLock:
-    """The right to write the vectors of one model, for one thread of one process. Not to be taken twice.
+    """The right to write the vectors of one model, for one thread of one process. Not reentrant.
 
-    An advisory lock on a file (flock): the system frees it whenever its holder ends.
-    Locks with another `purpose` are other locks, so the holder of one may take the other.
+    An advisory lock on a file (flock), which the system releases when its holder ends.
+    Locks with different `purpose` are independent: the holder of one may take the other.
     """
 
     def __init__(self, root: Path, fingerprint: str, *, purpose: str = "") -> None:
@@ -47,7 +47,7 @@ class IndexerLock:
         self.path = root / f"{name}.lock"
         self._note = root / f"{name}.holder.json"
         self._lock = filelock.FileLock(self.path, mode=atomic_files.FILE_MODE, thread_local=False)
-        # The file's lock belongs to the process and may be taken twice by it; threads exclude one another here.
+        # The file lock belongs to the process, which may take it twice. This lock excludes its threads.
         self._thread = threading.Lock()
 
     @contextmanager
@@ -60,12 +60,12 @@ class IndexerLock:
             self._acquire(max(0.0, end - time.monotonic()))
             yield
         finally:
-            # Also where it was taken and the note of its holder could not be written. Nothing to do if it was not.
+            # Also if the lock was taken and the note of its holder could not be written. Does nothing if it was not.
             self._lock.release()
             self._thread.release()
 
     def holder(self) -> str:
-        """Return who holds the lock, or held it last, in words."""
+        """Return a description of the current or last holder."""
         try:
             return str(msgspec.json.decode(self._note.read_bytes(), type=Holder))
         except (OSError, *UNDECODABLE):
@@ -79,5 +79,5 @@ class IndexerLock:
             raise errors.IndexerBusy(self.path, holder=self.holder()) from error
         except OSError as error:
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
-        with suppress(OSError):  # No room, no descriptor: a process that waits does not learn who holds it; harmless.
+        with suppress(OSError):  # Disk full, no descriptors: harmless, only waiting processes cannot name the holder.
             atomic_files.write_unsynced(self._note, msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))

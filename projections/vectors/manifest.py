@@ -1,6 +1,6 @@
-"""The tag of a segment: which log, which model, which offsets, which bytes.
+"""The manifest of a segment: its log, model, range of positions, and checksums of its files.
 
-Needs neither FAISS nor numpy, so that `status` can read it.
+Imports neither FAISS nor numpy, so that `status` can use it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Kept = TypeVar("Kept")
 MANIFEST_FILE: Final = "manifest.json"
 FORMAT: Final = 5
 NO_INDEX: Final = "exact"
-"""What a manifest says of a segment that is small enough to be read through for every answer."""
+"""The index kind of a segment small enough to be scanned for every answer."""
 
 
 class Damaged(errors.ProjectionUnreadable):
-    """A file is not what was written. Unlike one that cannot be read just now, it never will be again."""
+    """A file differs from what was written. Unlike a file that cannot be read just now, this is permanent."""
 
 
 class FileTag(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file of a segment must look like."""
+    """The expected size and checksum of a file of a segment."""
 
     sha256: str
-    """Hexadecimal. Of the exact vectors that of their blocks' checksums, which are looked at one by one."""
+    """Hexadecimal. For the exact vectors, the digest of the checksums of their blocks, which are checked one by one."""
     size_bytes: int
 
 
@@ -52,7 +52,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Written last: a segment without one was never finished.
+    """Describes a segment. Written last: a segment without one was never finished.
 
     Manifests of earlier versions have further fields, which are ignored: they count groups of turns.
     """
@@ -68,23 +68,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     upto: Position
     digest_at_upto: str
     turns: int
-    """Turns that have their vector here."""
+    """Turns that have a vector here."""
     vectors: int
     skipped: tuple[Skipped, ...]
     index: str
-    """How the FAISS index was made, or `exact` where there is none."""
+    """The FAISS factory string of the index, or `exact` if there is none."""
     probes: int
-    """How many of its lists a search looks at; 0 where there is no index."""
+    """Lists that a search probes; 0 without an index."""
     candidates: int
-    """How many rows a search asks it for at least; 0 where there is no index."""
+    """Minimum rows that a search requests from the index; 0 without an index."""
     block_rows: int
-    """Rows of the exact vectors that share a checksum."""
+    """Rows of the exact vectors per checksum."""
     files: dict[str, FileTag]
     faiss_version: str
 
     @property
     def of_groups(self) -> bool:
-        """Whether earlier versions made it, of several turns to a vector. Nothing searches such vectors any more."""
+        """Whether an earlier version wrote it, with one vector for several turns. Searches ignore such vectors."""
         return _GROUPED in self.recipe
 
 
@@ -93,15 +93,15 @@ _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 
 class SegmentState(StrEnum):
-    """How a segment relates to this log and model. Decided from tags alone, never from times."""
+    """How a segment relates to this log and model. Decided from manifests alone, never from times."""
 
     USABLE = "usable"
     OTHER_MODEL = "other-model"
     OTHER_LOG = "other-log"
     AHEAD = "ahead"
-    """It covers offsets that the log does not have: the log has lost history."""
+    """It covers positions that the log does not have: the log has lost history."""
     DIVERGED = "diverged"
-    """The log tells another history up to the same offset."""
+    """The log has a different history up to the same position."""
     DAMAGED = "damaged"
 
 
@@ -113,7 +113,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def sealed(manifest: Manifest) -> bytes:
     """Return the bytes of a manifest file.
 
-    A manifest is a witness of the log's history: one flipped bit of its digest must not accuse the log.
+    A manifest is a witness of the log's history. With its checksum, a flipped bit cannot accuse the log.
     """
     return checked_json.encode(manifest)
 
@@ -121,7 +121,7 @@ def sealed(manifest: Manifest) -> bytes:
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest in `folder`.
 
-    Raises `Damaged` if it is not as it was written, `ProjectionUnreadable` if it cannot be read now.
+    Raises `Damaged` if it differs from what was written, `ProjectionUnreadable` if it cannot be read now.
     """
     path = folder / MANIFEST_FILE
     try:
@@ -134,7 +134,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def log_range_of(segment: Path) -> LogRange | None:
-    """Return the part of the log that a segment was built from, None where its manifest cannot be read."""
+    """Return the part of the log that a segment was built from; None if its manifest cannot be read."""
     try:
         tag = read_manifest(segment)
     except errors.ProjectionUnreadable:
@@ -143,12 +143,12 @@ def log_range_of(segment: Path) -> LogRange | None:
 
 
 def segment_name(after: Position, upto: Position) -> str:
-    """Return a name for a segment of `(after, upto]`, which no other segment ever has."""
+    """Return a unique name for a segment of `(after, upto]`."""
     return f"{after:012d}-{upto:012d}-{token_hex(4)}"
 
 
 def range_of(folder: Path) -> tuple[Position, Position] | None:
-    """Return the range a segment's name states, None for a name that is no segment's."""
+    """Return the range in the name of a segment; None if it is not the name of a segment."""
     match = _NAME.fullmatch(folder.name)
     return None if match is None else (Position(int(match[1])), Position(int(match[2])))
 
@@ -159,7 +159,7 @@ def segment_folders(generation: Path) -> list[Path]:
 
 
 def state_of(manifest: Manifest, *, log: Log, fingerprint: str | None) -> SegmentState:
-    """Return what `manifest` says of itself is worth here. `fingerprint` None asks about any model."""
+    """Compare a manifest with the log and a model. With `fingerprint` None, any model matches."""
     if manifest.log_id != log.log_id:
         return SegmentState.OTHER_LOG
     if fingerprint is not None and manifest.fingerprint != fingerprint:
@@ -178,9 +178,9 @@ def tag_of(data: bytes) -> FileTag:
 
 
 def read_checked(folder: Path, name: str, tag: FileTag) -> bytes:
-    """Return the bytes of a file of a segment, only if they are the ones that were written.
+    """Return the bytes of a file of a segment, checked against its tag.
 
-    Raises `Damaged` otherwise. FAISS has no checksum of its own, so nothing is parsed before this.
+    Raises `Damaged` if they differ. FAISS has no checksums, so files are checked before they are parsed.
     """
     data = read_bytes(folder / name)
     if tag_of(data) != tag:
@@ -189,7 +189,7 @@ def read_checked(folder: Path, name: str, tag: FileTag) -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what a file holds. Raises `Damaged` where there is none, `ProjectionUnreadable`."""
+    """Return the content of a file. Raises `Damaged` if it is missing, and `ProjectionUnreadable`."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -199,19 +199,19 @@ def read_bytes(path: Path) -> bytes:
 
 
 def next_of_chain(found: Iterable[tuple[Manifest, Kept]], reached: Position) -> tuple[Manifest, Kept] | None:
-    """Return which of these segments continues from `reached`, None where none does.
+    """Return the segment that continues from `reached`; None if there is none.
 
-    Ranges overlap where a merge was cut off before it removed what it had merged: the longest is taken.
+    Ranges overlap if a merge was interrupted before it deleted its sources. The longest one is taken.
     """
     options = [(manifest, kept) for manifest, kept in found if manifest.after == reached and manifest.upto > reached]
     return max(options, key=lambda option: option[0].upto) if options else None
 
 
 def covered_by(log: Log, what: Manifest | tuple[Position, Position]) -> bool:
-    """Whether `log` can tell again what a segment was made of, so that nothing is lost with the segment.
+    """Whether `log` has all events that a segment was built from, so that deleting the segment loses nothing.
 
-    True for a manifest of this log that reaches no further than the log and agrees with its digest there. Of a
-    segment whose manifest cannot be read, the range its folder is named by must lie within the log.
+    True for a manifest of this log that ends within the log and has the log's digest there. For a segment with an
+    unreadable manifest, the range in its folder name must lie within the log.
     """
     if isinstance(what, Manifest):
         return state_of(what, log=log, fingerprint=None) is SegmentState.USABLE
@@ -220,9 +220,9 @@ def covered_by(log: Log, what: Manifest | tuple[Position, Position]) -> bool:
 
 
 def why_size_invalid(folder: Path, manifest: Manifest) -> str | None:
-    """Return why the files of a segment cannot be the ones that were written, by their sizes alone.
+    """Compare the sizes of a segment's files with its manifest. Return what is wrong.
 
-    None where the sizes fit. Contents are not read: a flipped bit is found by `read_checked`.
+    None if the sizes match. Contents are not read: `read_checked` detects flipped bits.
     """
     for name, tag in sorted(manifest.files.items()):
         try:

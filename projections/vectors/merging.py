@@ -1,6 +1,6 @@
-"""Which segments to merge: so that they stay few, and so that no write rewrites more than a share of them.
+"""Choose which segments to merge, to keep them few while each merge rewrites a bounded number of rows.
 
-Log-structured merging (O'Neil and others, "The log-structured merge-tree", 1996) of adjoining runs, bounded:
+Log-structured merging (O'Neil and others, "The log-structured merge-tree", 1996) of adjacent runs, bounded:
 docs/adr/0012-segments-and-their-index.md has the figures.
 """
 
@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from typing import Final
 
 SHARE_MAX: Final = 1 / 3
-"""The part of all rows that one merge rewrites at most."""
+"""Maximum fraction of all rows that one merge rewrites."""
 ROWS_FREE: Final = 1_024
-"""Rows that a merge may always rewrite, however few there are in all."""
+"""Rows that a merge may always rewrite, however small the total."""
 UNEVEN_MAX: Final = 2
-"""How many times larger than the others together the largest of a run may be. More would be copied for little."""
+"""Maximum ratio of the largest segment of a run to the others together. Beyond it, much is copied for little."""
 
 
 def run_to_merge(sizes: Sequence[int], *, rows_free: int = ROWS_FREE) -> slice | None:
-    """Return the adjoining segments to make one of, given the rows of each; None if they may stay as they are.
+    """Return the adjacent segments to merge, given the rows of each; None if no merge is needed.
 
-    The longest run within the bounds; of several the one with the fewest rows. `rows_free` may be rewritten whatever
-    share of all they are: as many as are new cost no more than a part of what it took to embed them.
+    Picks the longest run within the bounds, and of several the one with the fewest rows. `rows_free` rows may always be
+    rewritten, whatever their share: rewriting as many rows as are new costs only a part of embedding them.
     """
     rows_max = max(rows_free, ROWS_FREE, int(sum(sizes) * SHARE_MAX))
     best: slice | None = None

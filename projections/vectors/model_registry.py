@@ -1,4 +1,4 @@
-"""The models that a process can answer with, and which of them does: never another than the active one."""
+"""The embedding models of a process, and the choice of the active one for answers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mnemolog.projections.vectors.model_vectors import Vectors
 
 
 class Key(NamedTuple):
-    """Identifies opened vectors: the model as it was given, and whether it may be downloaded."""
+    """Identifies opened vectors: the model as given, and whether it may be downloaded."""
 
     model: str | int
-    """A name, a folder, or the identity of an object that is kept here."""
+    """A name, a folder, or the id of a model object that is kept here."""
     download: bool
 
 
 class Models:
-    """The model that a store was opened with, and further ones. Each is opened when it is first needed."""
+    """The model that a store was opened with, and others. Each is opened on first use."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Models:
         self._found: dict[str, Vectors] = {}
         self._folded: FoldedState[Activation] = nothing_folded()
         self._active_at: tuple[Position, Activation | None] = (ORIGIN, None)
-        """The last answer for a position. It never changes: what is in the log up to there stays as it is."""
+        """The last answer for a position. It cannot become stale: the log up to a position never changes."""
 
     def active(self, *, upto: Position | None = None) -> Activation | None:
-        """Return the model that is active at position `upto` or else at the head; None before any activation."""
+        """Return the active model at position `upto`, by default the head; None before any activation."""
         position, active = self._active_at
         if upto == position:
             return active
@@ -62,24 +62,24 @@ class Models:
         return folded.state
 
     def known(self, _stream: str, position: Position | None) -> FoldedState[Activation] | None:
-        """Return what is known of the stream of models without reading it."""
+        """Return the cached state of the stream of models, without reading the stream."""
         return self._folded if position is None or self._folded.position <= position else None
 
     def answering(self, active: Activation | None) -> Vectors:
-        """Return the vectors that answer where `active` is: its own, or before any activation those opened with.
+        """Return the vectors of the active model, or before any activation those of the store's own model.
 
-        Raises `ModelUnavailable` when the store was opened without a model, and `ModelMismatch` when no model
-        of this process has the active one's fingerprint.
+        Raises `ModelUnavailable` if the store was opened without a model, and `ModelMismatch` if no model of this
+        process has the fingerprint of the active one.
         """
         if self.own is None:
             raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
         return self.opened(self.own) if active is None else self.find(active)
 
     def find(self, wanted: Activation) -> Vectors:
-        """Return the vectors of that fingerprint, by a model given here or one of that name on this machine.
+        """Return the vectors with that fingerprint, from a model of this process or one with that name on this machine.
 
-        Fingerprints are compared, never names: a SentenceTransformer's weights are read for it once. Nothing is
-        downloaded for a name that only the log tells. Raises `ModelMismatch`.
+        Compares fingerprints, never names: for a SentenceTransformer this reads the weights once. A name that is
+        known only from the log is never downloaded. Raises `ModelMismatch`.
         """
         with self._lock:
             found = self._found.get(wanted.fingerprint)
@@ -98,7 +98,7 @@ class Models:
         raise errors.ModelMismatch(built_with=str(wanted), asked_with=", ".join(tried))
 
     def opened(self, model: Any, *, download: bool = True) -> Vectors:
-        """Return the vectors of a model, whatever its fingerprint: it is not asked for here."""
+        """Return the vectors of a model, without computing its fingerprint."""
         key = Key(str(model) if isinstance(model, str | Path) else id(model), download)
         with self._lock:
             if key not in self._opened:
@@ -106,24 +106,24 @@ class Models:
             return self._opened[key]
 
     def give(self, model: Any) -> None:
-        """Make a model known, so that it can answer."""
+        """Register a model, so that it can answer."""
         with self._lock:
             if not any(known is model or (isinstance(model, str) and known == model) for known in self._given):
                 self._given.append(model)
 
     def called(self, name: str) -> list[Any]:
-        """Return the models given here that go by `name`."""
+        """Return the registered models with this name."""
         with self._lock:
             given = list(self._given)
         return [model for model in given if self.opened(model).encoder.name == name]
 
     def vectors_of(self, model: Any) -> Vectors:
-        """Return the vectors of a model; of two with one fingerprint, the same. Raises `ModelUnavailable`."""
+        """Return the vectors of a model. Models with the same fingerprint share them. Raises `ModelUnavailable`."""
         vectors = self.opened(model)
         return self._only(vectors.fingerprint, vectors)
 
     def known_fingerprint(self) -> str | None:
-        """Return the fingerprint of the model that answers, None where nothing has needed it or nothing does."""
+        """Return the fingerprint of the model that answers; None if it was not needed yet or there is none."""
         if self.own is None:
             return None
         active = self.active()
@@ -146,9 +146,9 @@ class Models:
             item.close()
 
     def _candidates(self, wanted: Activation) -> Iterator[tuple[Vectors, bool]]:
-        """Yield vectors that may have the fingerprint, and whether their model was given here.
+        """Yield vectors that may have the fingerprint, and whether their model was registered here.
 
-        Those called so come first, then objects, which tell their fingerprint at once.
+        Models with that name come first, then objects, whose fingerprint is available at once.
         """
         with self._lock:
             given = list(self._given)
@@ -165,7 +165,7 @@ class Models:
 
 
 def opened_from_anywhere(model: Any) -> Any:
-    """Return a model as it can be opened from any working directory: a folder by its whole path."""
+    """Return a model in a form that any working directory can open: folders as absolute paths."""
     if isinstance(model, str | Path) and (folder := Path(model).expanduser()).is_dir():
         return str(folder.absolute())
     return model

@@ -1,4 +1,4 @@
-"""The vectors of one model, put together when they are first needed."""
+"""The vectors of one model, loaded on first use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from mnemolog.projections.vectors.projection import VectorProjection
 
 EMBEDDINGS_CACHE_BYTES: Final = 64 << 20
-"""Of pages in memory, where texts are looked up by their hash: in no order, over all of the index."""
+"""SQLite's page cache. Look-ups by hash are in random order over the whole index."""
 
 
 class Vectors:
-    """The vector leg of a store, put together when it is first needed.
+    """The vector leg of a store, loaded on first use.
 
-    Without `download` a name is looked up on this machine only.
+    With `download=False`, a name is looked up on this machine only.
     """
 
     def __init__(
@@ -49,21 +49,21 @@ class Vectors:
 
     @property
     def known_fingerprint(self) -> str | None:
-        """Identity of the model, None as long as nothing has needed it."""
+        """Identity of the model; None until it is first needed."""
         return self.encoder.fingerprint if self._projection is not None else None
 
     @property
     def loaded(self) -> bool:
-        """Whether a query is answered at once: the model and what is on disk have been loaded."""
+        """Whether the model and the vectors on disk are loaded, so that a query is answered at once."""
         return self._projection is not None and self.encoder.loaded
 
     def load(self) -> None:
-        """Load the model and what is on disk, if they are not loaded. Raises `ModelUnavailable`."""
+        """Load the model and the vectors on disk, unless they are loaded. Raises `ModelUnavailable`."""
         self.encoder.load()
         self.projection()
 
     def projection(self) -> VectorProjection:
-        """Return the projection, loading FAISS and what is on disk the first time."""
+        """Return the projection. The first call loads FAISS and the vectors on disk."""
         with self._lock:
             if self._projection is None:
                 from mnemolog.projections.sql.embeddings import EmbeddingCache
@@ -95,7 +95,7 @@ class Vectors:
             return self._projection
 
     def close(self) -> None:
-        """Let go of the files. What is embedded and not in a segment yet stays in the cache."""
+        """Close the files. Vectors that are not in a segment yet stay in the cache."""
         with self._lock:
             if self._engine is not None:
                 self._engine.dispose()

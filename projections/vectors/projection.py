@@ -1,4 +1,4 @@
-"""The vector leg: picks the generation to use, keeps it in step with the log, answers and rebuilds."""
+"""The vector projection: selects a generation, updates it from the log, searches and rebuilds it."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ from mnemolog.projections.vectors.segment_sequence import Maker
 from mnemolog.projections.vectors.snapshot import Snapshot
 
 REFRESH_WAIT_S: Final = 0.5
-"""How long a refresh waits for another thread that is embedding."""
+"""How long a refresh waits for another thread that is embedding, in seconds."""
 TAIL_ROWS_MAX: Final = 2_048
-"""So many vectors in memory are written as a segment by the next caller."""
+"""Vectors in memory above which the next caller writes a segment."""
 SEGMENTS_MAX: Final = 12
-"""Segments from which on even a recall merges some."""
+"""Number of segments above which even a recall merges some."""
 BUILD_ROWS: Final = 60_000
-"""Vectors a rebuild holds in memory, and would lose by being killed; the embedding cache has them even so."""
+"""Vectors that a rebuild holds in memory. If it is killed, they are still in the embedding cache."""
 ATTEMPTS_MAX: Final = 20
-"""Damaged segments that one search does without before it gives up."""
+"""Damaged segments that one search skips before it gives up."""
 
 BUILDING: Final = ".building-"
 PROBE: Final = "probe"
 
 
 class VectorAnswer(NamedTuple):
-    """What the vectors answer to a query, from one state of them."""
+    """The answer of the vectors to a query, from one snapshot."""
 
     found: list[tuple[Position, float]]
     """Positions of turns with cosine similarity, best first."""
     covers: Position
-    """Up to which position every turn took part."""
+    """The position up to which every turn was searched."""
     look_up: Callable[[list[Position]], dict[Position, float]]
-    """Returns the similarity of these turns (rising), from the same state, of those that have a vector."""
+    """Returns the similarities of these turns (ascending) from the same snapshot, without turns that have no vector."""
     lag: str | None = None
-    """Why they reach no further, where something went wrong."""
+    """Why the vectors reach no further, if something went wrong."""
 
 
 class Rebuilt(NamedTuple):
-    """What a rebuild of vectors made."""
+    """The result of a rebuild of vectors."""
 
     generation: str
     upto: Position
     turns: int
-    """Turns that have their vector in it."""
+    """Turns that have a vector in it."""
     encoded: int
-    """Texts the model was called for; the others came from the cache, or from a rebuild that was cut off."""
+    """Texts that the model encoded; the others came from the cache, or from an interrupted rebuild."""
     skipped: int
     """Turns that the model refused."""
 
@@ -73,7 +73,7 @@ class Rebuilt(NamedTuple):
 class VectorProjection:
     """Vectors of one log under one model. Other models' generations are left alone.
 
-    Safe for many threads and processes: one at a time writes, the others take in what it has written.
+    Safe for many threads and processes: one at a time writes, the others load what it has written.
     """
 
     def __init__(self, root: Path, *, log: Log, encoder: Encoder, cache: EmbeddingCache, quarantine: Path) -> None:
@@ -86,7 +86,7 @@ class VectorProjection:
 
     @property
     def covers(self) -> Position:
-        """The offset up to which every turn has its vector."""
+        """The position up to which every turn has its vector."""
         return self._generation.snapshot.covers
 
     def catch_up(
@@ -99,10 +99,10 @@ class VectorProjection:
     ) -> Coverage:
         """Embed turns up to `upto` and write them as segments.
 
-        With `encode_max` this is one step: so many texts through the model at most, `EVENTS_TOGETHER_MAX` events, and
-        nothing is written before there is much of it. Raises `EncodingFailed`, naming the position, after what
-        comes before is kept; without `encode_max` also `IndexerBusy` when another has been writing for `wait_s`
-        seconds. What is embedded is in memory and in the cache either way.
+        With `encode_max` this is one step: at most so many texts for the model and `EVENTS_TOGETHER_MAX` events, and
+        segments are written only once there are many vectors. Raises `EncodingFailed` with the position; vectors of
+        earlier turns are kept. Without `encode_max`, also raises `IndexerBusy` if another process writes for more than
+        `wait_s` seconds. New vectors are in memory and in the cache either way.
         """
         generation = self._refreshed()
         if encode_max is not None:
@@ -118,23 +118,23 @@ class VectorProjection:
             self._write_all(generation, wait_s=wait_s)
 
     def write(self, *, wait_s: float = WAIT_S, new_since: Position | None = None) -> None:
-        """Write what is embedded and in memory, and merge segments where they have become many.
+        """Write the vectors in memory, and merge segments if there are many.
 
-        `new_since` as for `Generation.write`. Raises `IndexerBusy` when another has been writing for `wait_s` seconds,
-        `StorageFull`.
+        `new_since` as for `Generation.write`. Raises `IndexerBusy` if another process writes for more than `wait_s`
+        seconds, and `StorageFull`.
         """
         self._write_all(self._refreshed(), wait_s=wait_s, new_since=new_since)
 
     def refresh(self) -> None:
-        """Take in what other processes have written or removed. Raises `ProjectionUnreadable`."""
+        """Load what other processes have written or removed. Raises `ProjectionUnreadable`."""
         self._refreshed(wait_s=REFRESH_WAIT_S)
 
     def answer(
         self, query: str, *, k: int, allowed: list[Position] | None, upto: Position | None = None
     ) -> VectorAnswer:
-        """Return up to `k` turns of those that were embedded at the last `refresh` or since, best first.
+        """Return the best `k` turns that were embedded at the last `refresh` or since, best first.
 
-        With `upto`, turns after it are ignored. With `allowed` (rising), only these are returned.
+        With `upto`, turns after it are ignored. With `allowed` (ascending), only these are returned.
         Raises `ModelUnavailable`, `ProjectionUnreadable`, or `EncodingFailed` for the query.
         """
         vector, generation = self._embed(query), self._generation
@@ -165,7 +165,7 @@ class VectorProjection:
         vector: Vectors,
         wanted: list[Position],
     ) -> dict[Position, float]:
-        """Return the similarity of these turns, as far as they have a vector that is whole."""
+        """Return the similarities of these turns. Turns without an undamaged vector are left out."""
         allowed = np.asarray(wanted, dtype=np.int64)
         if seen is not None:
             allowed = np.intersect1d(allowed, seen, assume_unique=True)
@@ -184,11 +184,11 @@ class VectorProjection:
         wait_s: float = WAIT_S,
         progress: Progress | None = None,
     ) -> Rebuilt:
-        """Build a new generation from the log beside the current one, which answers until it is done.
+        """Build a new generation from the log, while the current one keeps answering.
 
-        Resumes an interrupted rebuild and takes vectors from the cache, unless it is to be
-        `from_scratch`. With `skip_bad` a text that the model refuses is skipped and listed in the manifest.
-        Raises `EncodingFailed`, naming the position, and `IndexerBusy`: the current generation stays in use.
+        Resumes an interrupted rebuild and takes vectors from the cache, unless `from_scratch`.
+        With `skip_bad`, a text that the model refuses is skipped and listed in the manifest.
+        Raises `EncodingFailed` with the position, and `IndexerBusy`: the current generation stays in use.
         """
         with self._lock.held(wait_s=wait_s), mapped_to_projection_errors(self._root):
             building = self._root / f"{BUILDING}{prefix_of(self._maker.fingerprint)}"
@@ -211,12 +211,12 @@ class VectorProjection:
         return Rebuilt(final.name, built.covers, built.turns, encoded, built.skipped)
 
     def missing(self, *, upto: Position, from_scratch: bool = False) -> int:
-        """Return how many texts up to `upto` would need the model if everything were built anew."""
+        """Return how many texts up to `upto` a rebuild would encode with the model."""
         embedder = Embedder(self._encoder, self._cache, ask_cache=not from_scratch)
         return self._open(self._root / atomic_files.temporary_name(PROBE), embedder).count_unknown(upto=upto)
 
     def _build_whole(self, fresh: Generation, upto: Position, progress: Progress | None) -> int:
-        """Build, without what was damaged since a rebuild that was cut off had written it."""
+        """Build, skipping segments of an interrupted rebuild that have been damaged since."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 return self._build(fresh, upto, progress)
@@ -243,13 +243,13 @@ class VectorProjection:
         return encoded
 
     def _write_what_is_much(self, generation: Generation) -> None:
-        """Write a tail that has become long, unless another process is writing."""
+        """Write the tail if it is long, unless another process is writing."""
         if generation.snapshot.tail_rows > TAIL_ROWS_MAX:
             with suppress(errors.IndexerBusy):
                 self._write(generation, merge=len(generation.snapshot.written) >= SEGMENTS_MAX, wait_s=0)
 
     def _write_all(self, generation: Generation, *, wait_s: float, new_since: Position | None = None) -> None:
-        """Write what is in memory; what a damaged segment held comes from the cache, as far as that has it."""
+        """Write the vectors in memory. Vectors of a damaged segment come from the cache, if it has them."""
         upto = generation.snapshot.covers
         for _ in range(ATTEMPTS_MAX):
             if self._write(generation, wait_s=wait_s, new_since=new_since):
@@ -260,16 +260,16 @@ class VectorProjection:
     def _write(
         self, generation: Generation, *, merge: bool = True, wait_s: float, new_since: Position | None = None
     ) -> bool:
-        """Write what is in memory, if this generation is still the one to write in.
+        """Write the vectors in memory, if this generation is still the current one.
 
-        A merge reads bytes that nothing else reads, so it may be the first to see damage: False means that a damaged
-        segment went to quarantine, and that the vectors end before it.
+        Return False if a merge found a damaged segment: it is in quarantine now, and the vectors end before it. A merge
+        reads bytes that nothing else reads, so it may be the first to find damage.
         """
         if not generation.is_untidy and new_since is None:
             return True
         with self._lock.held(wait_s=wait_s), mapped_to_projection_errors(self._root):
-            # Sampled before embedding, checked before writing: meanwhile a rebuild may have replaced it. What was
-            # embedded for it is in the cache.
+            # Read before embedding, checked before writing: meanwhile a rebuild may have replaced the generation. Its
+            # new vectors are in the cache.
             if self._current_folder() == generation.folder:
                 try:
                     generation.write(merge=merge, new_since=new_since)
@@ -307,7 +307,7 @@ class VectorProjection:
         )
 
     def _remove(self, generation: Path) -> None:
-        """Delete a generation that was replaced, unless it holds what this log cannot tell: that is a witness."""
+        """Delete a replaced generation, unless it has turns that this log lacks: then it is a witness."""
         found = (look(part, self._log) for part in segment_folders(generation))
         if all(segment is None or segment.covered for segment in found):
             atomic_files.remove_folder(generation)

@@ -1,8 +1,8 @@
-"""Writing and reading a segment's folder: exact vectors, what they are of, an index where they are many.
+"""Write and read the folder of a segment: exact vectors, positions of their turns, and an index if there are many.
 
 Files, all numbers little-endian: `vectors.f32`, `blocks.bin` (checksums of the vectors' blocks), `rows.i64` (the
-position of each row's turn), where rows are many `index.faiss` with `sketch.u8` and `sketch_blocks.bin` (rough vectors
-and the checksums of their blocks), and last `manifest.json`. Earlier versions also wrote an empty `open.i64`.
+position of each row's turn), for many rows `index.faiss`, `sketch.u8` and `sketch_blocks.bin` (approximate
+vectors and the checksums of their blocks), and last `manifest.json`. Earlier versions also wrote an empty `open.i64`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ SKETCH_BLOCKS_FILE: Final = "sketch_blocks.bin"
 _ALWAYS: Final = {VECTORS_FILE, BLOCKS_FILE, ROWS_FILE}
 _INDEX: Final = {INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE}
 BY_BLOCK: Final = {VECTORS_FILE, SKETCH_FILE}
-"""Files that are judged block by block when they are used."""
+"""Files that are checked block by block on use."""
 TEMPORARY: Final = "segment"
 
 
 class Description(NamedTuple):
-    """What a manifest says beside the vectors."""
+    """The parts of a manifest that do not follow from the vectors."""
 
     log_id: str
     fingerprint: str
@@ -67,11 +67,10 @@ class Description(NamedTuple):
 
 
 def publish(parts: Sequence[Segment], generation: Path, description: Description, *, index: bool = True) -> Segment:
-    """Write adjoining segments as one into the folder of their generation, manifest last, and return it.
+    """Write adjacent segments as one into the folder of their generation, manifest last, and return it.
 
-    Vectors go from file to file in pieces; the others are held in memory. Without `index` it is read through for
-    every answer, however large it is. Raises `OSError`: then nothing is left, or a temporary folder that
-    readers pass over.
+    Vectors are copied in pieces; everything else is held in memory. With `index=False` every answer scans the segment,
+    however large it is. Raises `OSError`: then nothing is left, or a temporary folder that readers ignore.
     """
     first, last = parts[0], parts[-1]
     temporary = generation / temporary_name(TEMPORARY)
@@ -128,8 +127,8 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
 def load(folder: Path, manifest: Manifest) -> Segment:
     """Return the segment that `manifest` describes.
 
-    Raises `Damaged` unless every byte that is read fits, which for the exact vectors is judged block by block
-    when they are used; `ProjectionUnreadable` for what cannot be read just now.
+    Raises `Damaged` if a file differs from what was written, and `ProjectionUnreadable` if it cannot be read just now.
+    Exact vectors are not read here; their blocks are checked on use.
     """
     tags = manifest.files
     if manifest.metric != METRIC or manifest.block_rows != BLOCK_ROWS or not tags.keys() >= _ALWAYS:
@@ -161,7 +160,7 @@ def load(folder: Path, manifest: Manifest) -> Segment:
 def _exact_rows(
     folder: Path, count: int, dimension: int, digests: bytes, *, sketched: bool = False
 ) -> MappedRows | ReadRows:
-    """Return the exact vectors: where a sketch says which few are to be looked at, they stay out of memory."""
+    """Return the exact vectors. With a sketch, which selects the few rows to read, they stay out of memory."""
     kind = ReadRows if sketched else MappedRows
     return kind(folder / VECTORS_FILE, count=count, width=dimension, digests=digests)
 
@@ -174,9 +173,9 @@ def _sketch(folder: Path, count: int, dimension: int, digests: bytes) -> Sketch:
 def _write_rows(
     folder: Path, name: str, blocks_name: str, pieces: Iterator[NDArray[Any]], *, kind: str
 ) -> dict[str, FileTag]:
-    """Write rows, and the checksums of their blocks to a file of their own. Return the tags of both.
+    """Write rows, and the checksums of their blocks to a separate file. Return the tags of both.
 
-    The SHA-256 of the former is that of the checksums, so that a file of gigabytes need not be read to be trusted.
+    The SHA-256 in the tag of the rows is that of the checksums, so that gigabytes need not be read to verify it.
     """
     digests: list[bytes] = []
 
@@ -194,7 +193,7 @@ def _write_rows(
 
 
 def _in_blocks(pieces: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """Yield the same rows in pieces of whole blocks; only the last may end within one."""
+    """Yield the same rows in pieces of whole blocks; only the last piece may end within a block."""
     left: NDArray[Any] | None = None
     for piece in pieces:
         joined_piece = piece if left is None or not len(left) else np.concatenate((left, piece))

@@ -1,8 +1,8 @@
-"""One byte a component: exact enough to say which rows cannot be among the best, at a quarter of the memory.
+"""Rows quantized to one byte per component: bounds on scores, to rule rows out at a quarter of the memory.
 
-A row is kept as whole numbers of steps, 127 of which are its largest component (scalar quantization), and its step.
-By Cauchy and Schwarz its product with a vector of length 1 is off by half a step times the root of the dimension
-at most, so leaving out what is further off than that leaves out nothing that belongs to the answer.
+Scalar quantization: a row is stored as multiples of a step, and its step; 127 steps are its largest component.
+By the Cauchy-Schwarz inequality, the error of its product with a vector of length 1 is at most half a step times the
+square root of the dimension. So a row whose upper bound is too low cannot belong to the answer.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ KIND: Final = "|u1"
 STEPS: Final = 127
 STEP_BYTES: Final = 4
 SLACK: Final = 1e-5
-"""What sums of float32 and the rounding of exact scores may differ by."""
+"""Tolerance for float32 sums and for the rounding of exact scores."""
 
 
 def width_of(dimension: int) -> int:
-    """Return the bytes of a row of the file: its components, then its step as a little-endian float32."""
+    """Return the size of a row in the file, in bytes: its components, then its step as a little-endian float32."""
     return dimension + STEP_BYTES
 
 
 class Sketch:
-    """Rough scores of rows, and how rough they are. May be used by several threads at once."""
+    """Approximate scores of rows, with error bounds. Safe for many threads."""
 
     def __init__(self, rows: MappedRows, *, dimension: int) -> None:
         self._rows, self._dimension = rows, dimension
@@ -46,16 +46,16 @@ class Sketch:
         self._rows.path = path
 
     def scores(self, query: Vectors, rows: Rows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return what the products of these rows, which rise, with `query` are at least, and at most.
+        """Return lower and upper bounds on the inner products of these rows (ascending) with `query`.
 
-        `query` has shape (1, dimension) and length 1. Shapes (len(rows),). Raises `Damaged`.
+        `query` has shape (1, dimension) and length 1. Both results have shape (len(rows),). Raises `Damaged`.
         """
         made = [self._scores(query[0], rows[n : n + PIECE_ROWS]) for n in range(0, len(rows), PIECE_ROWS)]
         rough, off = (np.concatenate(part) for part in zip(*made, strict=True))
         return rough - off, rough + off
 
     def check(self) -> Iterator[int]:
-        """Check every row, and yield how many bytes of them were read. Raises `Damaged`."""
+        """Check every row; yield the number of bytes of each read. Raises `Damaged`."""
         for piece in self._rows.pieces():
             yield piece.nbytes
 
@@ -68,7 +68,7 @@ class Sketch:
 
 
 def sketched(rows: ExactRows) -> Iterator[NDArray[np.uint8]]:
-    """Yield the rows of the file of a sketch, in pieces of whole blocks. Shapes (rows, width)."""
+    """Yield the quantized rows for a file, in pieces of whole blocks. Shapes (rows, width)."""
     for piece in rows.pieces():
         steps = (np.abs(piece).max(axis=1, keepdims=True) / STEPS).astype("<f4")
         whole = np.rint(piece / np.where(steps > 0, steps, 1)).astype(np.int8)

@@ -1,4 +1,4 @@
-"""The words of a turn as the model sees them."""
+"""Render a turn as the text to embed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from mnemolog.domain.events import TurnRecorded
 
 RECIPE: Final = "text/2"
-"""Part of the model fingerprint: change what `render` returns and every vector is another one."""
+"""Part of the model fingerprint. Change it whenever `render` changes, because every vector changes then."""
 
 
 def render(turn: TurnRecorded) -> str:
-    """Return the text to embed: what was said. Names of speakers say little of that, and the ranking knows them."""
+    """Return the text to embed. Speakers' names are left out: they add little meaning, and the ranking scores them."""
     return turn.text

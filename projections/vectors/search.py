@@ -1,7 +1,7 @@
-"""Nearest neighbours over segments, with or without a filter.
+"""Search for nearest neighbours over segments, with or without a filter.
 
-Every score is exact. A segment's coarse index, if it has one, proposes the rows to score; a filter that leaves few
-rows is answered from these rows alone, without the index. Rows whose sketch shows that others are better are not read.
+Every score is exact. The index of a segment, if it has one, proposes the rows to score. If a filter leaves few rows,
+these are scored directly, without the index. Rows that the sketch rules out are not read.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from mnemolog.projections.vectors.quantized_rows import Sketch
 from mnemolog.projections.vectors.segment import Positions, Segment
 
 FILTERED_ROWS_MAX: Final = 12_000
-"""Rows that a filter may leave to be scored one and all: as quick as asking the index for more."""
+"""Rows left by a filter up to which all are scored: as fast as requesting more from the index."""
 WIDER: Final = 4
-"""The factor by which more candidates are requested when the first did not suffice."""
+"""The factor by which more candidates are requested if the first were too few."""
 
 Scores = NDArray[np.float32]
 
 
 class _Part(NamedTuple):
-    """Turns of a segment by number, with their rows: those of a turn reach from its start to the next start."""
+    """Turns of a segment by number, with their rows: a turn's rows reach from its start to the next start."""
 
     turns: Rows
     rows: Rows
     starts: Rows
 
     def kept(self, those: NDArray[np.bool_]) -> _Part:
-        """Return the part of these turns."""
+        """Return the part with only these turns."""
         sizes = np.diff(self.starts, append=len(self.rows))
         left = sizes[those]
         return _Part(self.turns[those], self.rows[np.repeat(those, sizes)], np.cumsum(left) - left)
@@ -62,9 +62,9 @@ class _Offer(NamedTuple):
 def nearest(
     segments: Sequence[Segment], query: Vectors, *, k: int, allowed: Positions | None
 ) -> list[tuple[Position, float]]:
-    """Return up to `k` positions of turns with their cosine similarity, best first.
+    """Return the positions of the nearest `k` turns with their cosine similarity, best first.
 
-    `query` has shape (1, dimension), length 1. `allowed` (rising) restricts the answer to these turns; None does not
+    `query` has shape (1, dimension), length 1. `allowed` (ascending) restricts the answer to these turns; None does not
     restrict. A turn of several chunks counts once, with its best chunk; of equal scores the earlier turn comes first.
     Raises `Damaged`.
     """
@@ -81,7 +81,7 @@ def nearest(
 
 
 def similarities(segments: Sequence[Segment], query: Vectors, wanted: Positions) -> dict[Position, float]:
-    """Return the cosine similarity of these turns, which rise; those without vectors are left out.
+    """Return the cosine similarity of these turns (ascending); those without vectors are left out.
 
     `query` has shape (1, dimension), length 1. Raises `Damaged`.
     """
@@ -95,7 +95,7 @@ def similarities(segments: Sequence[Segment], query: Vectors, wanted: Positions)
 
 
 def _offer(segment: Segment, query: Vectors, *, k: int, allowed: Positions | None) -> _Offer | None:
-    """Return what a segment offers, None where it has nothing to offer."""
+    """Return the turns that a segment offers; None if there are none."""
     numbers = None if allowed is None else segment.numbers_of(allowed)
     count = segment.exact.count
     if count == 0 or (numbers is not None and not len(numbers)):
@@ -125,7 +125,7 @@ def _bounded(segment: Segment, sketch: Sketch | None, query: Vectors, part: _Par
 def _proposed(
     segment: Segment, coarse: Coarse, query: Vectors, allowed: Rows | None, *, k: int, rows_left: int
 ) -> _Part | None:
-    """Return what the index proposes, asking for more until there are `k` turns; None where scoring all is cheaper."""
+    """Return at least `k` turns proposed by the index, requesting more as needed; None if scoring all is cheaper."""
     count = segment.exact.count
     wanted = coarse.wanted(k) * count // rows_left
     while wanted < count // 2:
@@ -140,7 +140,7 @@ def _proposed(
 
 
 def _part(segment: Segment, numbers: Rows) -> _Part:
-    """Return turns with all their rows."""
+    """Return these turns with all their rows."""
     first = segment.row_starts[numbers]
     sizes = segment.row_starts[numbers + 1] - first
     starts = np.cumsum(sizes) - sizes
@@ -161,12 +161,12 @@ def _rows_of(segment: Segment, numbers: Rows) -> int:
 
 
 def _best_but(k: int, scored: Scores) -> float:
-    """Return the score that the best `k` reach, whatever it is where there are no more."""
+    """Return the `k`-th best score; minus infinity if there are no more than `k`."""
     return -np.inf if len(scored) <= k else float(np.partition(scored, len(scored) - k)[len(scored) - k])
 
 
 def _best(scored: Scores, turns: Positions, k: int) -> Rows:
-    """Return where the best `k` are, ties by position."""
+    """Return the indexes of the best `k`, ties by position."""
     where = np.flatnonzero(scored >= _best_but(k, scored))
     best: Rows = where[np.lexsort((turns[where], -scored[where]))][:k]
     return best

@@ -1,7 +1,7 @@
-"""An immutable part of a generation: the vectors of an offset range `(after, upto]`.
+"""An immutable part of a generation: the vectors of a range of positions `(after, upto]`.
 
-A segment holds the vectors of the turns in its range and lists the turns that the model refused: with the segments
-before it, it accounts for every turn.
+A segment holds the vectors of the turns in its range, and lists the turns that the model refused. So every turn in the
+range is accounted for.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Segment:
     after: Position
     upto: Position
     turns: Positions
-    """The turns that have vectors here, rising. Shape (turns,)."""
+    """The turns that have vectors here, ascending. Shape (turns,)."""
     rows: Rows
-    """The index in `turns` of each row's turn, rising: a turn of several chunks has several rows. Shape (rows,)."""
+    """The index in `turns` of each row's turn, ascending: a turn of several chunks has several rows. Shape (rows,)."""
     exact: ExactRows
     coarse: Coarse | None = None
-    """Finds rows that may be near, in a segment too large to be read through."""
+    """Proposes candidate rows, if the segment is too large to scan."""
     sketch: Sketch | None = None
-    """Bounds on the scores of such rows."""
+    """Bounds on the scores of candidate rows."""
     skipped: tuple[Skipped, ...] = ()
     folder: Path | None = None
-    """Where it was read from; None for what is in memory only."""
+    """The folder that it was read from; None for a segment in memory."""
 
     @cached_property
     def row_starts(self) -> Rows:
@@ -51,7 +51,7 @@ class Segment:
         return np.searchsorted(self.rows, np.arange(len(self.turns) + 1))
 
     def numbers_of(self, wanted: Positions) -> Rows:
-        """Return the indexes in `turns` of those of `wanted` that are in this segment. `wanted` rises."""
+        """Return the indexes in `turns` of those of `wanted` (ascending) that are in this segment."""
         if not len(self.turns):
             return np.empty(0, dtype=np.int64)
         found = np.minimum(np.searchsorted(self.turns, wanted), len(self.turns) - 1)
@@ -76,23 +76,23 @@ def build(
 
 
 def joined_turns(parts: Sequence[Segment]) -> Positions:
-    """Return the turns of adjoining segments."""
+    """Return the turns of adjacent segments."""
     return np.concatenate([part.turns for part in parts])
 
 
 def joined_rows(parts: Sequence[Segment]) -> Rows:
-    """Return the rows of adjoining segments, as indexes in their `joined_turns`."""
+    """Return the rows of adjacent segments, as indexes in their `joined_turns`."""
     before = np.cumsum([0, *(len(part.turns) for part in parts[:-1])])
     return np.concatenate([part.rows + offset for part, offset in zip(parts, before, strict=True)])
 
 
 def merge(parts: Sequence[Segment]) -> Segment:
-    """Return adjoining segments in memory as one. Needs at least one."""
+    """Merge adjacent segments in memory into one. Needs at least one."""
     first, last = parts[0], parts[-1]
     if len(parts) == 1:
         return first
     pieces = [piece for part in parts for piece in part.exact.pieces()]
-    # Events that are no turns make parts without rows.
+    # Ranges without turns are parts without rows.
     exact = MemoryRows(np.concatenate(pieces)) if pieces else first.exact
     skipped = tuple(item for part in parts for item in part.skipped)
     return Segment(first.after, last.upto, joined_turns(parts), joined_rows(parts), exact, skipped=skipped)

@@ -1,4 +1,4 @@
-"""The written segments of a generation: the longest chain from 0 that fits log, model and recipe."""
+"""Load the segments of a generation: the longest chain from position 0 that matches the log, model and recipe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LISTINGS_MAX: Final = 100
 
 
 class Maker(NamedTuple):
-    """What made a segment that may be used."""
+    """The model and recipe that a usable segment must have been made with."""
 
     fingerprint: str
     recipe: str
@@ -43,10 +43,10 @@ class _Vanished(Exception):
 def load_chain(
     folder: Path, *, log: Log, maker: Maker, quarantine: Path, known: Mapping[Path, Segment] | None = None
 ) -> tuple[Segment, ...]:
-    """Read the segments in `folder` that fit, each beginning where the one before ends.
+    """Read the matching segments in `folder`, each beginning where the one before ends.
 
-    Those that are `known` by their folder are not read again. Damaged ones go to quarantine if the log covers them;
-    others that do not fit are ignored and stay. Raises `ProjectionUnreadable` when a file cannot be read just now.
+    Segments in `known` (by folder) are not read again. Damaged ones go to quarantine if the log covers them; others
+    that do not match are ignored and stay. Raises `ProjectionUnreadable` if a file cannot be read just now.
     """
     for _ in range(LISTINGS_MAX):
         try:
@@ -58,7 +58,7 @@ def load_chain(
 
 
 def _usable(folder: Path, log: Log, maker: Maker, quarantine: Path) -> list[tuple[Manifest, Path]]:
-    """Return the segments whose tags fit."""
+    """Return the segments whose manifests match."""
     found: list[tuple[Manifest, Path]] = []
     for part in segment_folders(folder):
         try:
@@ -87,7 +87,7 @@ def _longest(
         except Damaged as error:
             _quarantine(part, error.cause, log, quarantine)
             found.remove((manifest, part))
-        except MemoryError as error:  # Nothing is wrong with the files.
+        except MemoryError as error:  # The files are fine.
             raise errors.ProjectionUnreadable(part, "there is too little memory to read it") from error
     return tuple(chain)
 

@@ -1,4 +1,4 @@
-"""What searches see of a generation. Immutable: replaced as a whole, never changed."""
+"""An immutable view of a generation for searches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Snapshot(NamedTuple):
     """Segments to search. Each turn is in at most one of them."""
 
     written: tuple[Segment, ...]
-    """On disk; each segment begins where the one before ends."""
+    """Segments on disk; each begins where the one before ends."""
     tail: tuple[Segment, ...]
-    """In memory, continuing from there."""
+    """Segments in memory, continuing from there."""
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -30,7 +30,7 @@ class Snapshot(NamedTuple):
 
     @property
     def covers(self) -> Position:
-        """The offset up to which every turn has its vector, or is known to have none."""
+        """The position up to which every turn has its vector, or is known to have none."""
         return self.tail[-1].upto if self.tail else self.written_to
 
     @property
@@ -49,7 +49,7 @@ class Snapshot(NamedTuple):
         return sum(len(part.skipped) for part in self.segments)
 
     def allowed_as_of(self, upto: Position | None, allowed: Positions | None) -> Positions | None:
-        """Return the positions of `allowed` (rising; None for all turns) up to `upto`; None where all are."""
+        """Return the positions in `allowed` (ascending; None for all turns) up to `upto`; None if that is all turns."""
         if upto is None or self.covers <= upto:
             return allowed
         if allowed is None:
