@@ -12,6 +12,7 @@ from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.adapters.support.agent_tools.tool import PARAMETERS, Effect, Tool, made
 from mnemolog.aio.session import AsyncSession
 from mnemolog.domain.switching import SwitchReason
+from mnemolog.results import Checkpoint
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
 
@@ -198,6 +199,8 @@ TOOLS: Final[dict[str, Tool]] = {
             Session.restore,
             """Restore values, task and notes from a checkpoint, and hide the turns after it. Use it to undo everything
             since. Nothing is lost: later checkpoints and the history stay.""",
+            leave_out=("dry_run",),
+            result=Checkpoint,
         ),
         made(
             "status",
