@@ -10,6 +10,7 @@ from mnemolog.application import previews
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.lineage import checked_position_type
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
@@ -155,6 +156,9 @@ class Session(WorkingMemory):
         For the next page pass the last position of a page as `after`, or as `before` with `newest_first`.
         `hidden` includes turns hidden by a rewind or a restore.
         """
+        checked_position_type("after", after)
+        if before is not None:
+            checked_position_type("before", before)
         return self._projections.turns_in(
             self._spans(hidden=hidden), after=after, before=before, limit=limit, newest_first=newest_first
         )
@@ -187,7 +191,7 @@ class Session(WorkingMemory):
 
     def at(self, position: int) -> SessionAt:
         """Return a read-only view of the session as it was at a log position. Raises `OutsideSession`."""
-        state = self._sessions.state_at(self.id, position)
+        state = self._sessions.state_at(self.id, checked_position_type("position", position))
         moment = self._sessions.log.recorded_at(Position(position))
         return SessionAt(self._projections, state, position=Position(position), moment=moment)
 

@@ -19,7 +19,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
-from mnemolog.domain.lineage import checked_position
+from mnemolog.domain.lineage import checked_position, checked_position_type
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
@@ -209,6 +209,7 @@ class MemoryStore:
 
         `Session.turns` returns the turns that the session sees. Raises `UnknownSession`.
         """
+        checked_position_type("after", after)
         self.parts.sessions.state(session_id)
         own = (Span(session_id, ORIGIN),)
         return self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False)
@@ -266,8 +267,9 @@ class MemoryStore:
 
     def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> Iterator[RecordedEvent]:
         """Yield the events of `(after, upto]` in order; `upto` defaults to the last one."""
-        end = self.parts.log.head().position if upto is None else upto
-        for batch in self.parts.log.read(after=after, upto=end):
+        begin = checked_position_type("after", after)
+        end = self.parts.log.head().position if upto is None else checked_position_type("upto", upto)
+        for batch in self.parts.log.read(after=begin, upto=end):
             yield from batch
 
     def replay(self, *, to: int | None = None, session: str | None = None, progress: Progress | None = None) -> Replay:
@@ -276,7 +278,7 @@ class MemoryStore:
         Raises `InvalidInput` for a position past the head, `UnknownSession`, `UndecodableEvent`.
         """
         head = self.parts.log.head().position
-        end = head if to is None else Position(to)
+        end = head if to is None else checked_position_type("to", to)
         if not 0 <= end <= head:
             raise errors.InvalidInput("to", f"position {end} is not in this log, which ends at {head}")
         if session is not None:

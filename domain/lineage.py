@@ -56,8 +56,13 @@ def rewind(session_id: str, state: SessionState | None, *, to: int, head: Positi
 
 def checked_position(field: str, value: int) -> Position:
     """Return `value` as a position of the log. Raises `InvalidInput` unless it is a whole number from 0 on."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(field, f"expected a position of the log, got {type(value).__name__}")
-    if not 0 <= value <= INTEGER_MAX:
+    if not 0 <= checked_position_type(field, value) <= INTEGER_MAX:
         raise InvalidInput(field, "a position of the log is 0 or more, and fits into 64 bits")
+    return Position(value)
+
+
+def checked_position_type(field: str, value: int) -> Position:
+    """Return `value` if it is a whole number, of any size. Raises `InvalidInput` for a time, for example."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(field, f"expected a position, got a {type(value).__name__}")
     return Position(value)

@@ -20,9 +20,22 @@ SESSIONS_PANEL: Final = "Sessions"
 MEMORY_PANEL: Final = "Working memory"
 
 Named = Annotated[str, typer.Argument(metavar="SESSION", help="Id or name of the session.")]
+
+
+def log_position(value: str) -> int:
+    """Return a position given on the command line. Raises `typer.BadParameter` for a time, for example."""
+    with suppress(ValueError):
+        if (number := int(value)) <= INTEGER_MAX:
+            return number
+    raise typer.BadParameter(
+        f"expected a position of the log (a number), got {value!r}; "
+        "`mnemolog replay DIR --since TIME` prints the positions from a time on"
+    )
+
+
 At = Annotated[
     int | None,
-    typer.Option("--at", metavar="POSITION", max=INTEGER_MAX, help="Show the state at this log position."),
+    typer.Option("--at", metavar="POSITION", parser=log_position, help="Show the state at this log position."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
 

@@ -11,6 +11,7 @@ import typer
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.arguments import log_position
 from mnemolog.cli.messages import moment
 from mnemolog.cli.progress import bar
 from mnemolog.domain.limits import INTEGER_MAX
@@ -20,7 +21,7 @@ From = Annotated[
     int, typer.Option("--from", metavar="N", min=1, max=INTEGER_MAX, help="The first position; 1 by default.")
 ]
 To = Annotated[
-    int | None, typer.Option("--to", metavar="N", max=INTEGER_MAX, help="The last position; the head by default.")
+    int | None, typer.Option("--to", metavar="N", parser=log_position, help="The last position; the head by default.")
 ]
 Target = Annotated[
     Path,
@@ -64,9 +65,9 @@ def replay(
 @app.command("diff", cls=StoreCommand)
 def diff(
     store: Store,
-    before: Annotated[int, typer.Argument(metavar="A", max=INTEGER_MAX, help="The earlier position.")],
+    before: Annotated[int, typer.Argument(metavar="A", parser=log_position, help="The earlier position.")],
     after: Annotated[
-        int | None, typer.Argument(metavar="[B]", max=INTEGER_MAX, help="The later position; the head by default.")
+        int | None, typer.Argument(metavar="[B]", parser=log_position, help="The later position; the head by default.")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, max=INTEGER_MAX, help="How many recorded turns to list.")] = 1_000,
     as_json: AsJson = False,

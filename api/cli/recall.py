@@ -10,12 +10,12 @@ import typer
 from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app
-from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.arguments import log_position, store_with_model
 from mnemolog.cli.messages import moment
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
+from mnemolog.domain.limits import CONTEXT_TURNS_MAX
 from mnemolog.projections.recall.question import Mode
 
 audit = typer.Typer(no_args_is_help=True, help="Repeat earlier recalls and compare the answers.")
@@ -64,7 +64,7 @@ After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
 ]
 AsOf = Annotated[
-    int | None, typer.Option("--as-of", metavar="POSITION", max=INTEGER_MAX, help="Answer as of this log position.")
+    int | None, typer.Option("--as-of", metavar="POSITION", parser=log_position, help="Answer as of this log position.")
 ]
 Receipt = Annotated[bool, typer.Option("--receipt", help="Record query and answer in the log, for audits.")]
 Modes = Annotated[str, typer.Option("--mode", help="hybrid, vector or text.")]

@@ -9,7 +9,7 @@ import typer
 
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import SESSIONS_PANEL, At, Named, opened_session
+from mnemolog.cli.arguments import SESSIONS_PANEL, At, Named, log_position, opened_session
 from mnemolog.cli.history_output import show_event
 from mnemolog.cli.messages import messages_in
 from mnemolog.domain.limits import INTEGER_MAX
@@ -36,8 +36,10 @@ def show(
         bool, typer.Option("--session", help="Read a number as the id or name of a session.")
     ] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
-    after: Annotated[int, typer.Option(max=INTEGER_MAX, help="Only after this position.")] = 0,
-    before: Annotated[int | None, typer.Option(max=INTEGER_MAX, help="Only before this position.")] = None,
+    after: Annotated[int, typer.Option(metavar="POSITION", parser=log_position, help="Only after this position.")] = 0,
+    before: Annotated[
+        int | None, typer.Option(metavar="POSITION", parser=log_position, help="Only before this position.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 1_000,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest turns first.")] = False,
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ import typer
 from mnemolog.application.session_service import SwitchHow
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
-from mnemolog.cli.arguments import SESSIONS_PANEL, DryRun, Named, opened_session, session_called
+from mnemolog.cli.arguments import SESSIONS_PANEL, DryRun, Named, log_position, opened_session, session_called
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.switching import SwitchReason
@@ -28,7 +28,9 @@ def switch(
     agent: Annotated[
         str | None, typer.Option(help="Agent that switches; default: the agent of --from, or 'agent'.")
     ] = None,
-    at: Annotated[int | None, typer.Option(max=INTEGER_MAX, help="Position to branch at or rewind to.")] = None,
+    at: Annotated[
+        int | None, typer.Option(metavar="POSITION", parser=log_position, help="Position to branch at or rewind to.")
+    ] = None,
     turns: Turns = None,
     name: Annotated[str | None, typer.Option(help="Name of a session that is started.")] = None,
     scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
@@ -94,7 +96,7 @@ def rewind(
     session: Named,
     turns: Turns = None,
     to: Annotated[
-        int | None, typer.Option(metavar="POSITION", max=INTEGER_MAX, help="Hide all turns after it.")
+        int | None, typer.Option(metavar="POSITION", parser=log_position, help="Hide all turns after it.")
     ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,

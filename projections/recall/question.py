@@ -147,7 +147,7 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
 def checked_offset(field: str, value: int, *, head: Position) -> Position:
     """Return `value` if it is a position in a log that ends at `head`. Raises `InvalidInput`."""
     if not _is_number(value):
-        raise errors.InvalidInput(field, f"expected a position of the log, got {type(value).__name__}")
+        raise errors.InvalidInput(field, f"expected a position, got a {type(value).__name__}")
     if not 0 <= value <= head:
         raise errors.InvalidInput(field, f"position {value} is not in this log, which ends at {head}")
     return Position(value)

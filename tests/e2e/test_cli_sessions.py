@@ -241,6 +241,8 @@ def test_wrong_usage_is_exit_code_2(run, memory):
         ("memory", "sing", memory),
         ("rewind", memory, "trip", "--turns", "0"),
         ("rewind", memory, "trip", "--to", 1 << 63),
+        ("show", memory, "trip", "--at", "2026-03-16T12:00"),
+        ("diff", memory, "1", "yesterday"),
         ("show", memory, "trip", "--at", "4", "--hidden"),
         ("task", memory, "trip", "--set", "x", "--at", "4"),
         ("notes", memory, "trip", "--add", "x", "--clear", "--yes"),
@@ -249,6 +251,7 @@ def test_wrong_usage_is_exit_code_2(run, memory):
     ):
         ran = run(*arguments)
         assert (ran.returncode, ran.stdout) == (2, ""), arguments
+    assert "expected a position of the log" in run("show", memory, "trip", "--at", "2026-03-16").stderr
     assert head(memory).position == HEAD
 
 

@@ -325,6 +325,24 @@ def test_a_closed_store_says_that_it_is_closed(store):
             call()
 
 
+@pytest.mark.parametrize("wrong", [datetime.now(UTC), "3", True, 1.0])
+def test_a_time_in_place_of_a_position_is_refused(store, wrong):
+    """By its name, and before anything is read."""
+    session = store.start_session("a")
+    for call in (
+        lambda: next(store.events(after=wrong)),
+        lambda: next(store.events(upto=wrong)),
+        lambda: store.replay(to=wrong),
+        lambda: store.turns(session.id, after=wrong),
+        lambda: session.turns(after=wrong),
+        lambda: session.turns(before=wrong),
+        lambda: session.at(wrong),
+        lambda: store.recall("tea", as_of=wrong),
+    ):
+        with pytest.raises(mnemolog.InvalidInput, match=f"expected a position, got a {type(wrong).__name__}"):
+            call()
+
+
 def test_replay_shows_at_every_position_what_was_there(store):
     """Replay equals a plain fold, at each offset."""
     turns = fill(store, turns=12)
