@@ -1,7 +1,8 @@
 """How far a projection can be from its log: the states and what they mean.
 
-Decided from tags alone (manifests, names, sizes of files): never from file times, never by counting. Each projection
-says what to do about a state (`ACTIONS` beside it). `docs/operations.md` shows the same tables, and a test compares.
+Decided from metadata alone (manifests, names, sizes of files): never from file times, never by counting. Each
+projection says what to do about a state (`ACTIONS` beside it). `docs/operations.md` shows the same tables, and a test
+compares.
 """
 
 from __future__ import annotations

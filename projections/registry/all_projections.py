@@ -29,7 +29,7 @@ class Projection(Protocol):
         ...
 
     def status(self, context: StoreContext) -> Iterable[Status]:
-        """Return its state from tags alone; nothing is read through or changed."""
+        """Return its state from metadata alone; nothing is read through or changed."""
         ...
 
     def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
