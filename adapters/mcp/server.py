@@ -142,7 +142,7 @@ class _Requests:
             made = await self._read(uri)
         except MnemologError as error:
             code = types.INVALID_PARAMS if isinstance(error, SessionError) else types.INTERNAL_ERROR
-            raise MCPError(code=code, message=f"{error}; {error.hint}", data={"uri": uri}) from error
+            raise MCPError(code=code, message=f"{error}; {Refusal.of(error).hint}", data={"uri": uri}) from error
         text = msgspec.json.encode(made).decode()
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=text)]

@@ -165,5 +165,14 @@ def refuse(why: str, *, hint: str) -> None:
         print(f"hint: {hint}", file=sys.stderr)
 
 
+_HINTS: Final[dict[type[errors.MnemologError], str]] = {
+    errors.UnknownSession: "choose one from `mnemolog sessions DIR`; "
+    "`mnemolog record DIR NAME TEXT --start` starts one",
+    errors.SessionExists: "nothing was written; choose another id, or continue that session: "
+    "`mnemolog switch DIR --reason resume --to ID`",
+}
+"""Hints that name commands, where those of the errors name methods."""
+
+
 def _complain(error: errors.MnemologError) -> None:
-    refuse(str(error), hint=error.hint)
+    refuse(str(error), hint=_HINTS.get(type(error), error.hint))

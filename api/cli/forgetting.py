@@ -49,7 +49,10 @@ def forget(
         )
     output.print_json(report) if as_json else show_forget(report)
     if rehearsal and not dry_run:
-        refuse("nothing was forgotten", hint="add --yes to do it")
+        if report.events:
+            refuse("nothing was forgotten", hint="add --yes to do it")
+        else:
+            refuse("nothing to forget", hint="`mnemolog sessions DIR` lists the sessions and their scopes")
     if (rehearsal and not dry_run) or not report.complete:
         raise typer.Exit(EXIT_FAILED)
 

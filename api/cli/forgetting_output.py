@@ -24,7 +24,7 @@ def show_forget(report: ForgetReport) -> None:
     if report.dry_run:
         out.print(f"{what} would be forgotten")
     elif report.request is None:
-        out.print("nothing was left to forget")
+        out.print("nothing to forget: no event matches, or all that match were forgotten before")
     else:
         out.print(f"{what} forgotten by request {report.request} at position {report.position}")
     if report.pending is not None:

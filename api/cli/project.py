@@ -34,7 +34,7 @@ def project(
     Example: mnemolog project memory/ --follow
     """
     if chosen_model(model) is None:
-        raise ModelUnavailable(model, "there are no vectors without a model")
+        raise ModelUnavailable(None, "without a model there is nothing to embed with (`--model none`)")
     if follow:
         _follow(store, model, as_json=as_json)
         return

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from mnemolog.cli import output, session_output
-from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app, chosen_model, refuse
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.messages import moment, standard_input
@@ -146,9 +146,10 @@ def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: s
         return store.session(name).id  # By id: reads only the log, no projection.
     try:
         return store.find_session(name).session
-    except errors.UnknownSession:
+    except errors.UnknownSession as error:
         if not start:
-            raise
+            refuse(str(error), hint="add --start to start it, or choose one from `mnemolog sessions DIR`")
+            raise typer.Exit(EXIT_FAILED) from None
         return store.start_session(name, agent=agent, scope=scope).id
 
 
@@ -162,4 +163,5 @@ def _object(value: str | None) -> dict[str, Any] | None:
     try:
         return msgspec.json.decode(value, type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise errors.InvalidInput("metadata", f"not a JSON object: {error}") from error
+        example = """--metadata '{"channel": "mail"}'"""
+        raise errors.InvalidInput("--metadata", f"{value!r} is not a JSON object; example: {example}") from error

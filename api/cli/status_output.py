@@ -48,7 +48,7 @@ def show_status(status: Status) -> None:
         actions.append((cache.name, cache.state, cache.action))
     out.print(table)
     if not status.vectors:
-        out.print("no vectors yet: `mnemolog rebuild DIR vectors` builds them", style="dim")
+        out.print(_here("no vectors yet: `mnemolog rebuild DIR vectors` builds them", status.path), style="dim")
     for name, state, action in actions:
         if state not in _QUIET and not action.startswith(_NOTHING):
             out.print(f"{name}: {state}: {_here(action, status.path)}", markup=False, style="yellow")

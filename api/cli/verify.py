@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -16,10 +17,12 @@ from mnemolog.cli.app import (
     Store,
     StoreCommand,
     app,
+    refuse,
 )
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.errors import ImportRefused
 from mnemolog.operations.rebuild import Rebuildable
 from mnemolog.store import MemoryStore
 
@@ -52,6 +55,15 @@ def rebuild(
         raise typer.Exit(EXIT_FAILED)
 
 
+def _is_export(path: Path) -> bool:
+    from mnemolog.audit.export_reader import is_log_export
+
+    try:
+        return is_log_export(path)
+    except ImportRefused:
+        return False
+
+
 @app.command("verify", cls=StoreCommand)
 def verify(
     store: Store,
@@ -66,6 +78,10 @@ def verify(
 
     Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """
+    if store.is_file() and _is_export(store):
+        command = f"mnemolog import NEWDIR {shlex.quote(str(store))}"
+        refuse(f"{store} is an export, not a store", hint=f"importing it into a new store checks it: `{command}`")
+        raise typer.Exit(EXIT_FAILED)
     with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
         answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
     if as_json:

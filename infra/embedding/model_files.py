@@ -124,6 +124,7 @@ def _installed_minilm() -> Path | None:
 def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
     try:
         from huggingface_hub import constants, snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
     except ImportError as error:
         raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}") from error
     try:
@@ -134,7 +135,10 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
         local = constants.HF_HUB_OFFLINE or not download
         where = "the local cache of the hub (offline)" if local else "the hub"
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelUnavailable(name, f"{hub_name!r} could not be loaded from {where}: {reason[0]}") from error
+        why = f"could not be loaded from {where}: {reason[0]}"
+        if local and isinstance(error, LocalEntryNotFoundError):
+            why = "is not on this machine" + ("; unset HF_HUB_OFFLINE to download it" if download else "")
+        raise ModelUnavailable(name, f"{hub_name!r} {why}") from error
     if not _is_model(folder):
         raise ModelUnavailable(name, f"{hub_name!r} has neither modules.json nor config.json")
     return folder

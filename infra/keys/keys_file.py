@@ -121,8 +121,7 @@ def refuse_to_orphan(folder: Path) -> None:
     finally:
         connection.close()
     if in_use:
-        why = f"it holds the {KEYS_FILE} of a log that is missing; put log.db back, or restore a backup"
-        raise errors.NotAStore(folder, why)
+        raise errors.NotAStore(folder, f"it has the {KEYS_FILE} of a store, but log.db is missing", log_missing=True)
 
 
 def identity(driver: Any) -> KeysIdentity:

@@ -25,6 +25,8 @@ def read_heads(path: Path) -> Iterator[Line]:
     try:
         with path.open("rb") as file:
             yield from _heads_in(path, file)
+    except FileNotFoundError as error:
+        raise errors.WitnessUnreadable(path, None, "there is no such file") from error
     except OSError as error:
         raise errors.WitnessUnreadable(path, None, f"cannot be read: {error.strerror or error}") from error
 

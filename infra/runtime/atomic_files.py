@@ -118,7 +118,7 @@ def _rename(temporary: Path, path: Path, *, overwrite: bool) -> None:
 
 
 def _taken(path: Path) -> errors.InvalidInput:
-    return errors.InvalidInput("file", f"{path} exists; choose another name, or allow it to be overwritten")
+    return errors.InvalidInput("file", f"{path} exists; choose another name, or replace it (overwrite=True, --force)")
 
 
 # Folders

@@ -72,7 +72,7 @@ class Models:
         process has the fingerprint of the active one.
         """
         if self.own is None:
-            raise errors.ModelUnavailable("None", "the store was opened with model=None, for text only")
+            raise errors.ModelUnavailable(None, "the store was opened to search by words only (model=None)")
         return self.opened(self.own) if active is None else self.find(active)
 
     def find(self, wanted: Activation) -> Vectors:

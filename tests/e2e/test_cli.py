@@ -171,7 +171,13 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     assert "not in this log" in refused(run("replay", memory, "--to", "99"), 1)
     assert "POSITION:DIGEST" in refused(run("verify", memory, "--expect-head", "what"), 1)
     assert "JSON object" in refused(run("record", memory, "trip", "x", "--metadata", "[1]"), 1)
-    assert "cannot be loaded" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
+    assert "by words only" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
+    assert "hint: add --start" in run("record", memory, "nope", "x").stderr
+    assert "error: nothing to forget" in run("forget", memory, "--scope", "no/such").stderr
+    assert "there is no such file" in refused(run("verify", memory, "--heads", tmp_path / "missing"), 1)
+    assert run("export", memory, tmp_path / "log.jsonl").returncode == 0
+    assert "--force" in refused(run("export", memory, tmp_path / "log.jsonl"), 1)
+    assert "is an export" in refused(run("verify", tmp_path / "log.jsonl"), 1)
 
 
 def test_a_process_ends_with_the_codes_that_are_promised(memory):
@@ -244,4 +250,4 @@ def test_the_real_model_answers_in_other_words_than_were_said(memory):
 def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, options, run):
     """One line and a hint; the turns are as they were."""
     ran = run("project", memory, "--model", *options)
-    assert "cannot be loaded" in refused(ran, 1)
+    assert ("without a model" if options[0] == "none" else "cannot be loaded") in refused(ran, 1)

@@ -148,7 +148,7 @@ def test_a_line_that_is_no_head_is_named(noted, heads, line):
 
 def test_a_file_that_is_not_there_is_an_error_to_verify_with(noted, tmp_path):
     """No witness is not a silent witness."""
-    with pytest.raises(WitnessUnreadable, match="cannot be read"):
+    with pytest.raises(WitnessUnreadable, match="there is no such file"):
         noted.verify(heads=tmp_path / "nowhere.jsonl")
 
 

@@ -38,7 +38,7 @@ def test_the_profile_of_minilm_comes_from_its_files():
 @pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model", "not a name!", "a/b/c"])
 def test_an_unknown_name_offline_is_a_missing_model(name):
     """The message names the model, and the hint says what to do."""
-    with pytest.raises(ModelUnavailable, match="offline") as caught:
+    with pytest.raises(ModelUnavailable, match=r"(?i)offline") as caught:
         resolve_model(name)
     assert caught.value.model == name
     assert "pip install" in caught.value.hint
@@ -153,6 +153,6 @@ def test_without_download_a_name_is_looked_up_on_this_machine_only(tmp_path, mon
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "empty cache"))
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    with pytest.raises(ModelUnavailable, match="local cache"):
+    with pytest.raises(ModelUnavailable, match=r"not on this machine$"):
         resolve_model("someone/else", download=False)
     assert resolve_model("all-MiniLM-L6-v2", download=False).is_dir()

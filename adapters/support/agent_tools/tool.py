@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import Memory
-from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.errors import MnemologError, UnknownSession
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 
@@ -22,6 +22,7 @@ Effect = Literal["reads", "adds", "settles", "hides"]
 """What a tool does to the log: nothing; append; append once, however often it is called; hide turns or values."""
 
 NOTHING_DONE: Final = "nothing was written; correct the arguments and call again"
+UNKNOWN_SESSION: Final = "nothing was written; session_list lists the ids; session_start, where offered, starts one"
 LOOK_UP: Final = "timeline shows what was written; the server's log has more"
 
 Moment = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a time zone.")]
@@ -65,7 +66,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, error: MnemologError) -> Self:
         """Return the refusal for an error of the library."""
-        return cls(what=f"{type(error).__name__}: {error}", hint=error.hint)
+        hint = UNKNOWN_SESSION if isinstance(error, UnknownSession) else error.hint
+        return cls(what=f"{type(error).__name__}: {error}", hint=hint)
 
     def __str__(self) -> str:
         return f"{self.what}\nhint: {self.hint}" if self.hint else self.what

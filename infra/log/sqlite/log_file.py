@@ -54,9 +54,9 @@ def _find(folder: Path) -> LogIdentity | None:
     if not folder.is_dir():
         raise errors.NotAStore(folder, "it is a file; a store is a folder")
     if not path.exists():
+        keys_file.refuse_to_orphan(folder)
         if {entry.name for entry in folder.iterdir()} - {keys_file.KEYS_FILE + part for part in keys_file.PARTS}:
             raise errors.NotAStore(folder, f"it holds files, but no {LOG_FILE}")
-        keys_file.refuse_to_orphan(folder)
         return None
     connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
     try:

@@ -131,7 +131,7 @@ def test_an_error_is_an_answer_with_a_hint_and_nothing_is_written(folder):
                 await client.call_tool("remember", {})
         assert unknown == (
             "UnknownSession: no session has the id 'tripp'\n"
-            "hint: nothing was written; start the session first, or choose one that exists (`mnemolog sessions DIR`)"
+            "hint: nothing was written; session_list lists the ids; session_start, where offered, starts one"
         )
         assert empty.startswith("InvalidInput: text")
         for text in (role, excess, missing, naive):
