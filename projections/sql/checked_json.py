@@ -1,4 +1,4 @@
-"""Small JSON files with a checksum: content with a flipped bit must not be believed."""
+"""Small JSON files with a checksum, to detect damage."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Kept = TypeVar("Kept")
 
 
 class _Checksummed(msgspec.Struct, frozen=True):
-    """The file: its content, and the SHA-256 of those bytes."""
+    """The content of the file, and its SHA-256."""
 
     sha256: str
     manifest: msgspec.Raw
 
 
 class NotAsWritten(ValueError):
-    """The bytes are not those that were written."""
+    """The bytes differ from what was written."""
 
 
 def encode(value: Any) -> bytes:
-    """Return the bytes of a file with `value`."""
+    """Return the bytes of a file that contains `value`."""
     encoded = msgspec.json.encode(value)
     return msgspec.json.encode(_Checksummed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
 

@@ -1,4 +1,4 @@
-"""Tables of sessions, turns and their text: everything in `views.db`."""
+"""The views: tables of sessions, turns and their text in `views.db`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import stems_of
 
 VIEWS: Final = "views/6"
-"""Name and version of this projection. Raise the number when a table, or what fills it, changes."""
+"""Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _ASKING: Final = ("?", "\uff1f", "\u061f")
-"""Latin, full-width and Arabic question mark."""
+"""Latin, full-width and Arabic question marks."""
 
 SESSIONS: Final = sa.Table(
     "sessions",
@@ -46,7 +46,7 @@ SESSIONS: Final = sa.Table(
     sa.Column("started_at", sa.Integer, nullable=False),
     sa.Column("started_position", sa.Integer, nullable=False),
     sa.Column("ended_at", sa.Integer),
-    sa.Column("turns", sa.Integer, nullable=False),  # Forgotten ones included: the next place depends on it.
+    sa.Column("turns", sa.Integer, nullable=False),  # Includes forgotten turns: the next place depends on it.
     sa.Column("forgotten", sa.Integer, nullable=False),
     sa.Column("last_position", sa.Integer, nullable=False),
     sqlite_strict=True,
@@ -82,13 +82,13 @@ WORDS: Final = sa.Table(
     sa.Column("stems", sa.Text, nullable=False),
     sqlite_strict=True,
 )
-"""What ranking reads, ordered by place: consecutive turns of a session are adjacent."""
+"""The table that ranking reads, ordered by place: consecutive turns of a session are adjacent."""
 PLACES: Final = 1 << 24
-"""Places of a session begin at the position of its start times this number."""
+"""The first place of a session is the position of its start times this number."""
 
 TEXT_INDEX: Final = "turns_text"
 TOKENIZER: Final = "ascii tokenchars '_'"
-"""The words it gets are made already (`mnemolog.projections.sql.words`): it only parts them at the spaces."""
+"""The tokenizer splits at spaces only, because stems are inserted (`mnemolog.projections.sql.words`)."""
 VOCABULARY: Final = "turns_vocabulary"
 CREATE_TEXT_INDEX: Final = (
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {TEXT_INDEX} USING fts5("
@@ -105,7 +105,7 @@ class Views(SqlProjection):
     metadata = METADATA
 
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-        """Add what a batch of events records: sessions first, then turns, and what was erased last."""
+        """Apply a batch of events: sessions first, then turns, then erasures."""
         for recorded in events:
             if isinstance(recorded.event, SessionStarted):
                 _insert_session(connection, recorded, recorded.event)
@@ -124,7 +124,7 @@ class Views(SqlProjection):
     def _start_over(self, connection: sa.Connection) -> None:
         for table in (VOCABULARY, TEXT_INDEX):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-        for table in ("switches", "activations"):  # Development versions of 0.1 wrote them.
+        for table in ("switches", "activations"):  # Written by development versions of 0.1.
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         super()._start_over(connection)
         for statement in CREATE_TEXT_INDEX:
@@ -202,7 +202,7 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent])
 
 
 def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int]) -> dict[str, Any]:
-    """Return the row of a turn that ranking reads, and advance `places`, the next free place of each session."""
+    """Return the row of a turn for ranking, and advance `places`, the next free place of each session."""
     session = str(session_of(recorded.stream))
     place = places[session]
     places[session] = place + 1
@@ -217,7 +217,7 @@ def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int
 
 
 def turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]) -> dict[str, Any]:
-    """Return the row of a turn. `scopes` has the scope of each session."""
+    """Return the row of a turn. `scopes` maps sessions to scopes."""
     session = str(session_of(recorded.stream))
     extra = {"tool_calls": turn.tool_calls, "metadata": turn.metadata}
     return {

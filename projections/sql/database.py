@@ -1,4 +1,4 @@
-"""A SQLite file of a projection. It may be deleted at any time; position and data are saved in one transaction."""
+"""A SQLite database of a projection. It can be deleted at any time and rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from mnemolog.projections.sql.file_checksum import break_seal, seal
 
 _FULL: Final = 13  # SQLITE_FULL
 FAULTS_MAX: Final = 10
-"""Maximum number of faults that SQLite lists."""
+"""Maximum number of faults for SQLite to list."""
 
 
 class ProjectionDatabase(NamedTuple):
-    """An engine and its path; its errors are `ProjectionUnreadable` and `StorageFull`."""
+    """An engine and the path of its file. Its errors are `ProjectionUnreadable` and `StorageFull`."""
 
     engine: sa.Engine
     path: Path
     sealed: bool = False
-    """Whether it gets a checksum when it is closed (`mnemolog.projections.sql.file_checksum`)."""
+    """Whether closing it writes a checksum (`mnemolog.projections.sql.file_checksum`)."""
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """Give a connection for reads; they see one state of the database."""
+        """Yield a connection for reads, which all see one state of the database."""
         try:
             with self.engine.connect() as connection:
                 driver: Any = connection.connection.driver_connection
@@ -45,7 +45,7 @@ class ProjectionDatabase(NamedTuple):
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """Give a connection that holds the write lock, committed at the end, rolled back on an error."""
+        """Yield a connection that holds the write lock. Commits at the end, rolls back on an error."""
         try:
             with self.engine.connect() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -67,7 +67,7 @@ class ProjectionDatabase(NamedTuple):
         try:
             with self.engine.connect() as connection:
                 self._unseal()
-                # `secure_delete` alone leaves copies of rows that SQLite has moved from page to page.
+                # `secure_delete` alone leaves copies of rows that SQLite has moved between pages.
                 connection.exec_driver_sql("VACUUM")
                 self._unseal()  # VACUUM takes its own lock: a process that closed the store may have sealed it.
                 return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
@@ -75,7 +75,7 @@ class ProjectionDatabase(NamedTuple):
             raise self._error_of(error) from error
 
     def close(self) -> None:
-        """Close the file, and seal it if it is to be and no other connection writes it."""
+        """Close the file. Seal it, if it is to be sealed and no other connection writes to it."""
         if self.sealed:
             with suppress(OSError, sa.exc.SQLAlchemyError), self.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA busy_timeout=0")
@@ -98,21 +98,21 @@ class ProjectionDatabase(NamedTuple):
 
 
 def faults_of(connection: sa.Connection) -> list[str]:
-    """Return what SQLite finds wrong with pages, free pages and indexes of a file. Reads all of it.
+    """Return the faults that SQLite finds in the pages, free pages and indexes of a file. Reads the whole file.
 
-    Rows can be readable and right while their index is damaged: the next write would fail.
+    Rows can be readable and correct while an index is damaged: then the next write would fail.
     """
     rows = connection.exec_driver_sql(f"PRAGMA integrity_check({FAULTS_MAX})")
     return [f"SQLite: {message}" for (message,) in rows if message != "ok"]
 
 
 def fetch(connection: sa.Connection, statement: str, *parameters: Any) -> list[Any]:
-    """Return the rows of a query as tuples, by the driver: a recall runs twenty, most of them for one or two rows."""
+    """Return rows as tuples, directly from the driver. A recall runs twenty queries, most for one or two rows."""
     driver: Any = connection.connection.driver_connection
     rows: list[Any] = driver.execute(statement, parameters).fetchall()
     return rows
 
 
 def listed(values: Sequence[Any]) -> str:
-    """Return values as one parameter for `json_each`: SQLite limits the number of parameters."""
+    """Return values as one parameter for `json_each`, because SQLite limits the number of parameters."""
     return msgspec.json.encode(values).decode()

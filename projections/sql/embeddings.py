@@ -1,6 +1,6 @@
 """The embedding cache: `embeddings.db`, vectors by (model fingerprint, content hash).
 
-It makes every rebuild of vectors free of model calls. Like every projection it may be deleted.
+With it, a rebuild of vectors needs no model calls. Like every projection, it can be deleted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Vectors = NDArray[np.float32]
 
 LOOKUP_MAX: Final = 500
 TOGETHER_MIN: Final = 64
-"""From this many texts in one look-up it may pay to read the rows that follow those of the last look-up."""
+"""Minimum texts in a look-up for trying to read the rows that follow those of the last look-up."""
 SCATTERED_MAX: Final = 2
-"""How far from their middle rows lie together, as a multiple of their number: a text that is said often lies elsewhere.
+"""Rows count as adjacent within this multiple of their number from their middle. A frequent text lies elsewhere.
 """
 _STORED: Final = np.dtype("<f4")
 _xxh3: Final = xxhash.xxh3_128_digest
 FORMAT: Final = 2
-"""What rows are, in `user_version`: from 2 on the checksum covers the fingerprint. Older ones are deleted."""
+"""Format of the rows, in `user_version`. From 2 on, the checksum covers the fingerprint. Older rows are deleted."""
 DELETED_TOGETHER_MAX: Final = 2_000
-"""Texts that are deleted in one transaction."""
+"""Texts to delete in one transaction."""
 _METADATA: Final = sa.MetaData()
 
 EMBEDDINGS: Final = sa.Table(
@@ -41,7 +41,7 @@ EMBEDDINGS: Final = sa.Table(
     sa.Column("vectors", sa.BLOB, nullable=False),
     sa.Column("checksum", sa.BLOB, nullable=False),
     sqlite_strict=True,
-    # With row ids rows lie in the order they were embedded, which is the order in which a rebuild asks for them.
+    # With row ids, rows are stored in the order they were embedded, in which a rebuild reads them.
 )
 
 
@@ -50,7 +50,7 @@ _SELECT: Final = _COLUMNS + " WHERE fingerprint = ? AND content IN ({})"
 _SELECT_BEHIND: Final = _COLUMNS + " NOT INDEXED WHERE rowid BETWEEN ? AND ? AND fingerprint = ?"
 
 _Row = tuple[bytes, int, bytes, bytes, int]
-"""Content, chunks, vectors, checksum, and the number of the row in its table."""
+"""Content hash, chunks, vectors, checksum, and row id."""
 
 
 def content_hash(text: str) -> bytes:
@@ -59,7 +59,7 @@ def content_hash(text: str) -> bytes:
 
 
 class EmbeddingCache:
-    """Vectors of texts, as one model gave them."""
+    """Vectors of texts under one model."""
 
     def __init__(
         self, database: ProjectionDatabase, *, fingerprint: str, dimension: int, epoch: Callable[[], int] = lambda: 0
@@ -67,7 +67,7 @@ class EmbeddingCache:
         self._database, self._epoch = database, epoch
         self._fingerprint, self._dimension = fingerprint, dimension
         self._next: int | None = None
-        """Where the rows of the next look-up may begin: a rebuild asks for them in the order they lie in."""
+        """The row id at which the next look-up may begin: a rebuild reads rows in their order."""
         with database.writing() as connection:
             if not is_current(connection):
                 _METADATA.drop_all(connection)
@@ -75,9 +75,9 @@ class EmbeddingCache:
             _METADATA.create_all(connection)
 
     def look_up(self, contents: Iterable[bytes]) -> dict[bytes, Vectors]:
-        """Return what is known of `contents`: arrays of shape (chunks, dimension), float32.
+        """Return the cached vectors of `contents`: arrays of shape (chunks, dimension), float32.
 
-        A row that does not match its checksum counts as unknown and will be replaced.
+        A row that does not match its checksum counts as missing and will be replaced.
         """
         wanted = list(dict.fromkeys(contents))
         found: dict[bytes, Vectors] = {}
@@ -94,9 +94,9 @@ class EmbeddingCache:
         return found
 
     def _read_behind(self, connection: sa.Connection, contents: Sequence[bytes]) -> list[_Row]:
-        """Return the rows for these contents among those that follow the last look-up's.
+        """Return the rows of these contents that follow those of the last look-up.
 
-        One after the other they cost a fifth of what it takes to find each through the primary key.
+        A sequential read takes a fifth of the time of finding each through the primary key.
         """
         first = self._next
         if first is None or len(contents) < TOGETHER_MIN:
@@ -106,9 +106,9 @@ class EmbeddingCache:
         return [row for row in rows if row[0] in wanted]
 
     def store(self, vectors_by_content: Mapping[bytes, Vectors], *, read_in: int = 0) -> None:
-        """Keep vectors of shape (chunks, dimension). Existing rows are replaced.
+        """Store vectors of shape (chunks, dimension). Existing rows are replaced.
 
-        Nothing is kept where the forgetting epoch is not the one that their texts were read in any more.
+        Stores nothing if the forgetting epoch has changed since their texts were read.
         """
         if not vectors_by_content:
             return
@@ -118,7 +118,7 @@ class EmbeddingCache:
             for blob in [np.ascontiguousarray(vectors, dtype="<f4").tobytes()]
         ]
         with self._database.writing() as connection:
-            # Under the lock: forgetting raises the epoch first, then sweeps this table under the lock too.
+            # Checked under the write lock: forgetting first raises the epoch, then sweeps this table under the lock.
             if self._epoch() != read_in:
                 return
             connection.exec_driver_sql(
@@ -129,7 +129,7 @@ class EmbeddingCache:
             )
 
     def _whole(self, rows: list[_Row]) -> dict[bytes, Vectors]:
-        """Return the vectors of the rows whose bytes fit their checksum, as parts of one array."""
+        """Return the vectors of rows that match their checksum, as views of one array."""
         rows = [row for row in rows if self._is_whole(row)]
         vectors = np.frombuffer(b"".join([row[2] for row in rows]), dtype=_STORED).reshape(-1, self._dimension)
         found, start = dict[bytes, Vectors](), 0
@@ -139,17 +139,17 @@ class EmbeddingCache:
         return found
 
     def _is_whole(self, row: _Row) -> bool:
-        """Whether a row is what was stored for our model: a damaged index may lead to the row of another."""
+        """Whether a row is undamaged and of our model: a damaged index may return the row of another one."""
         content, chunks, blob, stored, _ = row
         try:
             shaped = len(blob) == chunks * self._dimension * _STORED.itemsize
             return shaped and checksum(self._fingerprint, content, blob) == stored
-        except TypeError:  # A flipped bit can turn a value into one of another type.
+        except TypeError:  # A flipped bit can change the type of a value.
             return False
 
 
 def _behind(rows: Sequence[_Row]) -> int | None:
-    """Return the row number after the place where most of the rows lie together; None if they are scattered."""
+    """Return the row id after the place where most of the rows are adjacent; None if they are scattered."""
     numbers = sorted(row[4] for row in rows)
     if not numbers:
         return None
@@ -170,8 +170,8 @@ def count_of_model(database: ProjectionDatabase, fingerprint: str) -> int:
 def forget_model(database: ProjectionDatabase, fingerprint: str) -> int:
     """Delete the cached texts of models with this fingerprint prefix, and return how many.
 
-    In many small transactions, so that a thread that embeds meanwhile does not wait long; killed in between, the rest
-    stays and may be deleted later.
+    In many small transactions, so that a thread that embeds meanwhile does not wait long. If it is killed, the rest
+    can be deleted later.
     """
     deleted = 0
     with database.reading() as connection:
@@ -188,7 +188,7 @@ def forget_model(database: ProjectionDatabase, fingerprint: str) -> int:
 
 
 def _begins(fingerprint: str) -> sa.ColumnElement[bool]:
-    # Hexadecimal digits come before "g": the range is every fingerprint that begins so, by the primary key.
+    # Hexadecimal digits sort before "g", so this range of the primary key is every fingerprint with the prefix.
     return sa.and_(EMBEDDINGS.c.fingerprint >= fingerprint, EMBEDDINGS.c.fingerprint < fingerprint + "g")
 
 
@@ -199,8 +199,8 @@ def is_current(connection: sa.Connection) -> bool:
 
 
 def checksum(fingerprint: str, content: bytes, blob: bytes) -> bytes:
-    """Return the checksum of a row: vectors under another content, or of another model, are as wrong as other vectors.
+    """Return the checksum of a row. It covers the model and the content, because a mix-up is as wrong as damage.
 
-    Against damage, not against forgers: XXH3 is as quick as reading.
+    Detects damage, not manipulation. XXH3 is as fast as reading.
     """
     return _xxh3(fingerprint.encode() + content + blob)

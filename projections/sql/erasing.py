@@ -1,4 +1,4 @@
-"""Forgetting in the views: rows of forgotten turns are deleted; their places and counts stay."""
+"""Delete forgotten turns from the views. Their places and counts stay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnemolog.projections.sql import speakers
 def passing_over(
     events: Iterable[RecordedEvent], places: dict[str, int]
 ) -> Iterator[tuple[RecordedEvent, TurnRecorded]]:
-    """Yield the turns among events. A forgotten turn keeps its place, the next of its session, empty."""
+    """Yield the turns among events. A forgotten turn still takes up the next place of its session."""
     for recorded in events:
         if isinstance(recorded.event, TurnRecorded):
             yield recorded, recorded.event
@@ -24,7 +24,7 @@ def passing_over(
 
 
 def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentErased) -> None:
-    """Delete the rows of versions whose content was erased. Idempotent.
+    """Delete the rows of erased versions. Idempotent.
 
     The text index only marks them as deleted; `scrub` removes their words from the file.
     """
@@ -54,5 +54,5 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
 
 
 def merge_text_index(connection: sa.Connection) -> None:
-    """Rewrite the text index without the entries that are marked as deleted."""
+    """Rewrite the text index without entries that are marked as deleted."""
     connection.exec_driver_sql("INSERT INTO turns_text (turns_text) VALUES ('optimize')")

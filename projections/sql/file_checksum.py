@@ -1,8 +1,8 @@
-"""A checksum over a closed database: SQLite's pages have none, so a flipped bit could give a wrong answer.
+"""Checksums of closed databases. SQLite pages have none, so a flipped bit could cause a wrong answer.
 
 The checksum is a file beside the database, its seal. Every transaction that writes removes it, and closing the store
-creates it again once everything is in the main file. So a database with a seal must be, byte for byte, the one that was
-sealed. A database without a seal (its process was killed, or another still has it open) is not judged.
+writes it again once everything is in the main file. So a database with a seal must have exactly the sealed bytes. A
+database without a seal (its process was killed, or another process has it open) is not checked.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.runtime.atomic_files import replace_file
 
 SEALED_BYTES_MAX: Final = 1 << 30
-"""Larger databases are not sealed: reading one would hold up opening and closing for about a second."""
+"""Maximum size of a sealed database. Reading a larger one would delay opening and closing by about a second."""
 _PIECE_BYTES: Final = 1 << 20
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a database must look like."""
+    """The expected size and checksum of a database."""
 
     size_bytes: int
     xxh3_128: str
@@ -43,7 +43,7 @@ def break_seal(database: Path) -> None:
 
 
 def why_invalid(database: Path) -> str | None:
-    """Return why a database is not the one that was sealed; None if it is, or has no seal."""
+    """Return why a database does not match its seal; None if it matches or has no seal."""
     while (seal := _read(database)) is not None:
         found = _look(database)
         if found is None or found == seal:
@@ -77,14 +77,14 @@ def seal(connection: sa.Connection, database: Path) -> bool:
 
 
 def _read(database: Path) -> Seal | None:
-    """Return the seal, None if there is none or it is unreadable: it only says that the file was whole once."""
+    """Return the seal; None if there is none or it is unreadable, which is harmless."""
     with suppress(OSError, *UNDECODABLE):
         return msgspec.json.decode(path_of(database).read_bytes(), type=Seal)
     return None
 
 
 def _look(database: Path) -> Seal | None:
-    """Return the seal that would match the file as it is, None if it cannot be read."""
+    """Compute the seal of the current file; None if it cannot be read."""
     digest, size = xxhash.xxh3_128(), 0
     try:
         with database.open("rb", buffering=0) as file:

@@ -35,7 +35,7 @@ sa.Table(
     sqlite_strict=True,
 )
 _COLUMNS: Final = "namespace, key, value, paths, ttl_s, expires_at, created_at, updated_at"
-# An expired item no longer exists: what is put in its place is new.
+# An expired item no longer exists: an item put under its key is new.
 _PUT: Final = (
     f"INSERT INTO items ({_COLUMNS}, position) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "created_at = CASE WHEN expires_at <= excluded.updated_at THEN excluded.created_at ELSE created_at END, "
@@ -95,7 +95,7 @@ class ItemTables(SqlProjection):
             return next((_item(row) for row in fetch(connection, query, namespace, key, now)), None)
 
     def below(self, prefix: str, *, now: Micros, limit: int | None = None) -> list[StoredItem]:
-        """Return the unexpired items of a namespace and of all below it, newest first."""
+        """Return the unexpired items of a namespace and of all namespaces below it, newest first."""
         query = f"SELECT {_COLUMNS} FROM items WHERE {_LIVING}"
         asked: tuple[Any, ...] = (now,)
         if prefix:  # The range is every namespace that begins with the prefix and a separator.

@@ -1,4 +1,4 @@
-"""Opening the databases of projections; one that cannot be used goes to quarantine and is rebuilt from the log."""
+"""Open the databases of projections. Unusable ones go to quarantine and are rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Tables = TypeVar("Tables", bound=TrackedTables)
 
 
 class _Uncovered(errors.ProjectionUnreadable):
-    """A projection of events that this log does not have."""
+    """The projection covers events that this log does not have."""
 
     def __init__(self, path: Path, state: str) -> None:
         super().__init__(path, f"it is {state}: this log does not have the events it was built from")
@@ -36,13 +36,13 @@ class _Uncovered(errors.ProjectionUnreadable):
 
 
 class _NotAsWritten(errors.ProjectionUnreadable):
-    """A database with bytes that were never written to it, which SQLite need not notice."""
+    """The database does not match its seal. SQLite may not detect such damage."""
 
 
 def open_engine(
     path: Path, *, cache_bytes: int = sqlite.CACHE_BYTES, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S
 ) -> sa.Engine:
-    """Open or create the database of a projection. It may lose its last moments: the log has them."""
+    """Open or create the database of a projection. A crash may lose its last transactions: the log has the events."""
     with mapped_to_store_errors(path.parent):
         make_folder(path.parent)
     return sqlite.create_engine(
@@ -52,7 +52,7 @@ def open_engine(
 
 @contextmanager
 def opened(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iterator[ProjectionDatabase]:
-    """Give the existing database at `path`, as it is, and close it at the end."""
+    """Yield the existing database at `path`, unchanged, and close it at the end."""
     engine = sqlite.create_engine(path, synchronous="NORMAL", busy_timeout_s=busy_timeout_s)
     try:
         yield ProjectionDatabase(engine, path)
@@ -61,7 +61,7 @@ def opened(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iter
 
 
 def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views:
-    """Open the views of a store. Damaged ones, and those of another history, go to quarantine and are rebuilt.
+    """Open the views of a store. If they are damaged or of another history, quarantine and rebuild them.
 
     They may hold the only copy of turns that the log has lost, so they are never overwritten.
     """
@@ -77,7 +77,7 @@ def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views
 
 
 def open_tables(layout: StoreLayout, log: Log, file_name: str, kind: type[Tables], *, busy_timeout_s: float) -> Tables:
-    """Open the tables of an adapter, in a file of their own in the folder of projections.
+    """Open the tables of an adapter, in a separate file in the folder of projections.
 
     Unusable ones go to quarantine and are rebuilt, as with the views.
     """
@@ -94,7 +94,7 @@ def open_tables(layout: StoreLayout, log: Log, file_name: str, kind: type[Tables
 
 
 def open_snapshots(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> SnapshotStore:
-    """Return the snapshots of a store. No file is opened before the first one is saved."""
+    """Return the snapshots of a store. The file is opened on first use and created for the first snapshot."""
 
     def open_database() -> ProjectionDatabase:
         return open_or_rebuild(layout.snapshots, create_tables, layout.quarantine, busy_timeout_s=busy_timeout_s)
@@ -111,10 +111,10 @@ def open_or_rebuild(
     sealed: bool = False,
     cache_bytes: int = sqlite.CACHE_BYTES,
 ) -> Opened:
-    """Return what `open_projection` makes of the database at `path`.
+    """Open the database at `path` and return the result of `open_projection`.
 
-    A file that is damaged or of another history goes to quarantine, and a new one is begun in its place.
-    Raises `ProjectionUnreadable` where the quarantine is full, and `StorageFull`.
+    A file that is damaged or of another history goes to quarantine, and a new one is created.
+    Raises `ProjectionUnreadable` if the quarantine is full, and `StorageFull`.
     """
     quarantined = Quarantine(quarantine)
     for attempt in (1, 2):
@@ -125,12 +125,12 @@ def open_or_rebuild(
                 raise _NotAsWritten(path, why_not)
             return open_projection(ProjectionDatabase(engine, path, sealed))
         except BaseException as error:
-            engine.dispose()  # Else a connection would stay open until it is collected.
-            # Only an unusable file is moved; a busy or full disk is for the caller.
+            engine.dispose()  # Otherwise a connection would stay open until it is garbage collected.
+            # Only an unusable file is moved. A busy database or a full disk is for the caller to handle.
             if attempt == 2 or not isinstance(error, errors.ProjectionUnreadable) or not _is_unusable(error):
                 raise
             state = error.state if isinstance(error, _Uncovered) else Drift.DAMAGED.value
-            # Another process may have been first and begun a new file under this name: then that one is opened.
+            # Another process may already have created a new file under this name: then open that one.
             moved = quarantined.add(path, reason=error.cause, state=state, parts=DATABASE_PARTS, judged=judged)
             if moved is None and quarantined.status().full:
                 why = f"{error.cause}; it cannot be moved to quarantine, which is full: `mnemolog quarantine purge`"

@@ -1,7 +1,7 @@
-"""The base of all projections in SQL tables: the views, and what adapters read in tables of their own.
+"""Base classes of projections in SQL tables: the views, and the tables of adapters.
 
-Position and rows are saved in one transaction. Tables of another log, or of another version, are emptied and filled
-again when they are opened; so the name has a version.
+Position and rows are saved in one transaction. Tables of another log or another version are emptied and refilled when
+they are opened; the version is part of the name.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.tracking import Tracked
 
 USABLE: Final = frozenset({Drift.CURRENT, Drift.BEHIND})
-"""States of tables that catch up from where they are. All others are filled again from the beginning."""
+"""States of tables that catch up from their position. In all other states, tables are refilled from the beginning."""
 
 
 def state_of(connection: sa.Connection, log: Log, name: str) -> tuple[Drift, Position]:
-    """Return the state of the tables that are tracked as `name`, by their tag alone, and their position."""
+    """Return the state of the tables tracked as `name`, judged by their tag alone, and their position."""
     if not sa.inspect(connection).has_table(tracking.TRACKING.name):
         return Drift.MISSING, ORIGIN
     at = tracking.tracked(connection, name)
@@ -43,13 +43,13 @@ def state_of(connection: sa.Connection, log: Log, name: str) -> tuple[Drift, Pos
 
 
 class TrackedTables:
-    """Tables that belong to a log, up to the position that is saved with them.
+    """Tables derived from a log, with the position that they have read up to.
 
     Tables of another log or version, and those past its head, are emptied when they are opened.
     """
 
     name: ClassVar[str]
-    """The name it is tracked by, with the version of its tables: raise that when they, or what fills them, change."""
+    """Name and version of the tables. Increase the version when the tables or the code that fills them change."""
     metadata: ClassVar[sa.MetaData]
 
     def __init__(self, database: ProjectionDatabase, log: Log) -> None:
@@ -59,7 +59,7 @@ class TrackedTables:
         if state in USABLE:
             return
         with database.writing() as connection:
-            # Look again under the lock: another process may have created and filled them meanwhile.
+            # Check again under the lock: another process may have created and filled them meanwhile.
             state, _ = state_of(connection, log, self.name)
             if state not in USABLE:
                 self._start_over(connection)
@@ -85,30 +85,30 @@ class SqlProjection(TrackedTables, ABC):
     """Tables that are filled from the events of a log."""
 
     batch_max: int = BATCH_MAX
-    """Events that are read and applied together."""
+    """Events to read and apply in one batch."""
 
     @abstractmethod
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
-        """Change the tables by a batch of new events, in order. Other events change nothing."""
+        """Apply a batch of new events, in order. Irrelevant events change nothing."""
 
     def position(self) -> Position:
-        """Return the last position that was read."""
+        """Return the last position read."""
         with self.database.reading() as connection:
             return tracking.tracked(connection, self.name).position
 
     def apply(self, events: Sequence[RecordedEvent]) -> None:
-        """Take in events, in order, and save them with their last position. Those read before are skipped."""
+        """Apply events, in order, and save the last position with them. Skips events applied before."""
         with self.database.writing() as connection:
             self._apply(connection, events)
 
     def catch_up(self) -> Position:
-        """Read the rest of the log, even if the tables are emptied meanwhile. Return the position reached."""
+        """Read the log up to its head, even if the tables are emptied meanwhile. Return the position reached."""
         head, start, epoch = self.log.head().position, self.position(), self.log.epoch()
         while start < head:
             for events in self.log.read(after=start, upto=head, batch_max=self.batch_max):
                 with self.database.writing() as connection:
                     if tracking.tracked(connection, self.name).position < start or self.log.epoch() != epoch:
-                        break  # They were emptied, or will be, of content that these events may still have.
+                        break  # The tables were or will be emptied, because these events may have forgotten content.
                     self._apply(connection, events)
                 start = events[-1].position
             start, epoch = self.position(), self.log.epoch()
@@ -117,8 +117,8 @@ class SqlProjection(TrackedTables, ABC):
     def rebuild(self, *, upto: Position | None = None, progress: Progress | None = None) -> Position:
         """Rebuild the tables from the log, up to `upto` (by default the head), and return the position reached.
 
-        One transaction: readers see the old tables until the end. It never ends before the position that the tables
-        had reached, because other processes continue from there.
+        One transaction: readers see the old tables until the end. It always reaches at least the previous position of
+        the tables, because other processes continue from there.
         """
         upto = self.log.head().position if upto is None else upto
         with self.database.writing() as connection:
@@ -144,7 +144,7 @@ class SqlProjection(TrackedTables, ABC):
 
 
 def empty(database: ProjectionDatabase) -> None:
-    """Delete all rows of such a file, and its position: the tables are filled again from the log."""
+    """Delete all rows of a projection's database, and its position. It is refilled from the log."""
     with database.writing() as connection:
         for table in sa.inspect(connection).get_table_names():
             connection.exec_driver_sql(f'DELETE FROM "{table}"')

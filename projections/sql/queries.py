@@ -21,7 +21,7 @@ from mnemolog.projections.sql.span_queries import in_spans, positions_in
 from mnemolog.projections.sql.turn_metadata import with_value
 
 NEXT_TO_SLASH: Final = "0"
-"""The character after "/": a range up to it is every path below."""
+"""The character after "/". A range up to it contains every path below."""
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope = ROOT
     session: str | None = None
     spans: tuple[Span, ...] | None = None
-    """Only turns in any of these; of an empty tuple, none at all."""
+    """Only turns in any of these; an empty tuple matches no turn."""
     roles: tuple[Role, ...] = ()
     speakers: tuple[str, ...] = ()
     since: Micros | None = None
@@ -40,11 +40,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     """Turns that have each of these keys with exactly this JSON value."""
     upto: Position | None = None
-    """Ignore turns after this position. None if it is the head."""
+    """Ignore turns after this position. None for the head."""
 
     @property
     def leave_everything(self) -> bool:
-        """Whether no turn is filtered out."""
+        """Whether all turns match."""
         return self == Filters()
 
 
@@ -73,12 +73,12 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
 
 
 def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]:
-    """Return the condition that a scope is this one or below it."""
+    """Return the condition that a scope is `scope` or below it."""
     return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + NEXT_TO_SLASH))
 
 
 def positions_left(connection: sa.Connection, filters: Filters) -> list[Position]:
-    """Return the positions of the turns that `filters` leave, rising."""
+    """Return the positions of the turns that match `filters`, ascending."""
     query = sa.select(TURNS.c.position).where(*conditions(filters)).order_by(TURNS.c.position)
     return [Position(row[0]) for row in connection.execute(query)]
 
@@ -91,7 +91,7 @@ class LastTurn(NamedTuple):
 
 
 def last_turn(connection: sa.Connection, *, upto: Position | None = None) -> LastTurn:
-    """Return the last turn, or the last one up to a position; position 0 at time 0 where there is none."""
+    """Return the last turn, or the last one up to a position; position 0 and time 0 if there is none."""
     query = "SELECT position, recorded_at FROM turns WHERE position <= ? ORDER BY position DESC LIMIT 1"
     found = fetch(connection, query, INTEGER_MAX if upto is None else upto)
     return LastTurn(*found[0]) if found else LastTurn(ORIGIN, Micros(0))
@@ -145,7 +145,7 @@ def sessions_called(connection: sa.Connection, id_or_name: str) -> list[SessionS
 
 
 def counts(connection: sa.Connection) -> tuple[int, int]:
-    """Return how many sessions and how many turns the views hold."""
+    """Return the number of sessions and the number of turns."""
     count = sa.select(sa.func.count())
     return (
         connection.execute(count.select_from(SESSIONS)).scalar_one(),
@@ -154,12 +154,12 @@ def counts(connection: sa.Connection) -> tuple[int, int]:
 
 
 def turns_up_to(connection: sa.Connection, position: Position) -> int:
-    """Return how many turns the views have up to a position."""
+    """Return the number of turns up to a position."""
     return connection.execute(sa.select(sa.func.count()).where(TURNS.c.position <= position)).scalar_one()
 
 
 def one_of(values: Sequence[Any]) -> sa.Select[Any]:
-    """Return values as what a column may be compared with."""
+    """Return values as a subquery for `IN`."""
     return sa.select(sa.func.json_each(listed(values)).table_valued("value").c.value)
 
 

@@ -1,7 +1,7 @@
-"""Snapshots: states of sessions on disk, so that a long history need not be folded from its beginning.
+"""Snapshots: saved states of sessions, so that a long history need not be folded from its beginning.
 
-Disposable like every projection. A snapshot is used only if it is of this log, of this history (the log's
-digest at its position), in the bytes of this version, and undamaged; otherwise it is as if it was not there.
+Disposable like every projection. A snapshot is used only if it is undamaged, in the current format, and of this log and
+history (the log's digest at its position); otherwise it is ignored.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from mnemolog.projections.ports import Log
 from mnemolog.projections.sql.database import ProjectionDatabase
 
 SNAPSHOTS_KEPT_MAX: Final = 8
-"""Of each session. The oldest go first."""
+"""Maximum snapshots per session. The oldest are deleted first."""
 
 SNAPSHOT_FORMAT: Final = 2
-"""Rises with every change of what a row means, that of `STATE_FORMAT` included."""
+"""Increase it with every change of the meaning of a row, including changes of `STATE_FORMAT`."""
 
 _EPOCH: Final = struct.Struct(">q")
-"""What a stored state begins with: the forgetting epoch that it was folded in. It may hold what was forgotten since."""
+"""The prefix of a stored state: the forgetting epoch of its fold. It may contain content that was forgotten since."""
 
 _NOT_ANSWERING: Final = (
     errors.ProjectionError,
@@ -41,7 +41,7 @@ _NOT_ANSWERING: Final = (
     OSError,
     struct.error,
 )
-"""Errors of a file that is damaged, missing, full or not writable. No caller that reads a state may see them."""
+"""Errors of a file that is damaged, missing, full or not writable. Callers that read a state never see them."""
 
 METADATA: Final = sa.MetaData()
 
@@ -61,14 +61,14 @@ SNAPSHOTS: Final = sa.Table(
 
 
 def create_tables(database: ProjectionDatabase) -> ProjectionDatabase:
-    """Make the table where there is none, and return the database."""
+    """Create the table if it does not exist, and return the database."""
     with database.writing() as connection:
         METADATA.create_all(connection)
     return database
 
 
 class SnapshotStore:
-    """Keeps snapshots in a database of its own, which is made when there is the first one to keep."""
+    """Keeps snapshots in a separate database, which is created for the first snapshot."""
 
     def __init__(self, path: Path, log: Log, open_database: Callable[[], ProjectionDatabase]) -> None:
         self._path, self._log, self._open_database = path, log, open_database
@@ -77,7 +77,7 @@ class SnapshotStore:
         self._closed = False
 
     def close(self) -> None:
-        """Close the file for good."""
+        """Close the file permanently."""
         self.let_go()
         with self._lock:
             self._closed = True
@@ -109,7 +109,7 @@ class SnapshotStore:
                 return None
             epoch = self._log.epoch()
             with self._database().reading() as connection:
-                # One by one: the first is nearly always good, and each may be large.
+                # One by one: the first is nearly always usable, and each may be large.
                 for row in connection.execute(query.order_by(SNAPSHOTS.c.version.desc())):
                     if row.checksum == checksum(row._asdict()) and self._is_of_this_history(row):
                         (of,) = _EPOCH.unpack_from(row.state)
@@ -121,7 +121,7 @@ class SnapshotStore:
         return None
 
     def forget(self) -> bool:
-        """Delete all of them, down to their bytes. False where another connection does not let that happen.
+        """Delete all snapshots, down to their bytes. False if another connection prevents that.
 
         Raises `ProjectionError`.
         """
@@ -137,7 +137,7 @@ class SnapshotStore:
         return same and bool(self._log.digest_at(Position(row.position)) == row.digest)
 
     def save(self, stream: str, folded: FoldedState[SessionState]) -> None:
-        """Keep a snapshot of a committed state. What cannot be kept is left: it can be folded."""
+        """Save a snapshot of a committed state. Errors are ignored, because the state can be folded again."""
         digest = self._log.digest_at(folded.position)
         if folded.state is None or digest is None:
             return
@@ -162,10 +162,10 @@ class SnapshotStore:
         tags = sa.select(*(SNAPSHOTS.c[name] for name in ("version", "position", "log_id", "digest", "format")))
         try:
             with self._database().writing() as connection:
-                # Under the lock: forgetting raises the epoch first, then empties this table under the lock too.
+                # Checked under the write lock: forgetting raises the epoch, then empties this table under the lock.
                 if self._log.epoch() != folded.epoch:
                     return
-                # Those of a history that is gone may have higher versions, and would push ours out.
+                # Snapshots of a lost history may have higher versions, and would displace ours.
                 foreign = [
                     row.version
                     for row in connection.execute(tags.where(of_stream))
@@ -179,6 +179,6 @@ class SnapshotStore:
 
 
 def checksum(row: Mapping[str, Any]) -> bytes:
-    """Return the SHA-256 of a whole row: a state under another version or stream is as wrong as another state."""
+    """Return the SHA-256 of a whole row. It covers version and stream, because a mix-up is as wrong as damage."""
     parts = [row[column.name] for column in SNAPSHOTS.columns if column.name != "checksum"]
     return sha256(msgspec.msgpack.encode(parts)).digest()

@@ -1,4 +1,4 @@
-"""The turns that lie in spans of sessions: as a condition, and as positions to page through."""
+"""Select turns in spans of sessions: as a condition, and as pages of positions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from mnemolog.projections.sql.conversation_views import TURNS
 from mnemolog.projections.sql.database import fetch, listed
 
 SPANS_INLINE_MAX: Final = 16
-"""Up to so many spans are written into the statement; more are given as one list in JSON.
+"""Maximum number of spans written into the statement; more are passed as one JSON list.
 
-Written out, they are checked turn by turn: of a session with 100,000 turns, text search wants only those
-that match. The list is looked up as a whole, but it takes thousands of spans, where SQLite takes no
-expression deeper than 1,000.
+Written out, they are checked only for turns that match a text search, which helps in a session with 100,000 turns.
+The list is evaluated as a whole, but it can hold thousands of spans; SQLite limits the depth of expressions to 1,000.
 """
 
 _POSITIONS: Final = (
@@ -35,7 +34,7 @@ class _Range(NamedTuple):
 
 
 def in_spans(spans: Sequence[Span]) -> sa.ColumnElement[bool]:
-    """Return the condition that a turn lies in one of `spans`. They may overlap; of none, it never holds."""
+    """Return the condition that a turn lies in one of `spans`, which may overlap. Without spans it is false."""
     if not spans:
         return sa.false()
     if len(spans) > SPANS_INLINE_MAX:
@@ -72,8 +71,8 @@ def positions_in(
 ) -> list[Position]:
     """Return up to `limit` positions of turns in any of `spans`, after `after` and before `before`.
 
-    The oldest ones, rising; with `newest_first` the newest ones, falling. Spans that lie beyond a full page
-    are not read, so a page costs its own length and not that of the history.
+    The oldest ones, ascending; with `newest_first` the newest ones, descending. Spans beyond a full page
+    are not read, so the cost depends on the page and not on the length of the history.
     """
     if limit < 1:
         return []
@@ -89,7 +88,7 @@ def positions_in(
 
 
 def _ranges(spans: Sequence[Span], *, after: Position, before: Position | None, newest_first: bool) -> list[_Range]:
-    """Return what `(after, before)` leaves of the spans, in the order in which pages are filled."""
+    """Return the spans cut to `(after, before)`, in the order in which pages are filled."""
     last = INTEGER_MAX if before is None else before - 1
     cut = [_Range(span.session, max(span.after, after), min(_end(span), last)) for span in spans]
     ranges = [part for part in cut if part.after < part.upto]

@@ -1,4 +1,4 @@
-"""Who speaks: the words of speakers' names by scope, to find the speakers that a query names."""
+"""An index of the words in speakers' names by scope, to find the speakers that a query names."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SPEAKERS: Final = sa.Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
-"""The words of speakers' names, and the first turn that each spoke in a scope."""
+"""The words of speakers' names, and the first turn of each speaker in a scope."""
 
 
 def insert(
     connection: sa.Connection, turns: Sequence[tuple[RecordedEvent, TurnRecorded]], scopes: dict[str, str]
 ) -> None:
-    """Note the speakers of new turns, where `scopes` has the scope of each session."""
+    """Add the speakers of new turns. `scopes` maps sessions to scopes."""
     if rows := [row for recorded, turn in turns for row in _rows(recorded, turn, scopes)]:
         connection.exec_driver_sql(
             "INSERT OR IGNORE INTO speakers (word, scope, speaker, since) VALUES (?, ?, ?, ?)", rows
@@ -40,7 +40,7 @@ def insert(
 
 
 def forget(connection: sa.Connection, speaker: str, scope: str) -> None:
-    """Let a speaker be known in a scope from the first turn on that is left there."""
+    """Update a speaker's first turn in a scope to the first one that remains."""
     query = "SELECT min(position) FROM turns WHERE scope = ? AND speaker = ?"
     since = connection.exec_driver_sql(query, (scope, speaker)).scalar_one()
     if since is None:

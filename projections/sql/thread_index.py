@@ -1,7 +1,7 @@
-"""Positions in the log of the checkpoints of threads and of their pending writes. It holds no content.
+"""An index of the checkpoints and pending writes of threads, by position in the log. It contains no content.
 
-Pruned checkpoints stay, hidden: the channels of a later checkpoint may need what was written before it. Content that
-is to be forgotten leaves the index with the request, before its keys are destroyed.
+Pruned checkpoints stay, hidden, because later checkpoints may need their channels. Content to be forgotten is removed
+from the index with the request, before its keys are destroyed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _COLUMNS: Final = "thread, ns, id, parent, position, hidden"
 _CHECKPOINT: Final = "thread, ns, id, parent, run, position, stream, version, hidden"
 _WRITE: Final = "thread, ns, checkpoint, task, place, path, channel, position, stream, version"
 _INSERT_CHECKPOINT: Final = f"INSERT OR REPLACE INTO checkpoints ({_CHECKPOINT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)"
-# Of the regular writes of a task the first counts, of errors, interrupts and the like the last.
+# For regular writes of a task the first one counts; for errors, interrupts and the like the last one.
 _INSERT_WRITE: Final = (
     f"INSERT INTO writes ({_WRITE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
     "path = excluded.path, channel = excluded.channel, position = excluded.position, stream = excluded.stream, "
@@ -98,7 +98,7 @@ class ThreadIndex(SqlProjection):
     name = "threads/1"
     metadata = _METADATA
     batch_max = 50
-    """Checkpoints may be large."""
+    """Small batches, because checkpoints may be large."""
 
     def take(self, connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
         """Add events of threads."""
@@ -138,7 +138,7 @@ class ThreadIndex(SqlProjection):
             )
 
     def newest(self, thread: str, ns: str) -> Iterator[CheckpointAt]:
-        """Yield the visible checkpoints of a thread, newest first; each is read when it is needed."""
+        """Yield the visible checkpoints of a thread, newest first, each read on demand."""
         query = f"SELECT {_COLUMNS} FROM checkpoints WHERE thread = ? AND ns = ? AND hidden = 0"
         below: tuple[str, ...] = ()
         while True:
@@ -172,7 +172,7 @@ class ThreadIndex(SqlProjection):
         seen = {of.id}
         current: CheckpointAt | None = of
         while current is not None and current.parent is not None and current.parent not in seen:
-            seen.add(current.parent)  # A checkpoint that was put again after its descendants makes a cycle.
+            seen.add(current.parent)  # A checkpoint that was put again after its descendants causes a cycle.
             current = self.find(of.thread, of.ns, current.parent, hidden=True)
             if current is not None:
                 yield current
@@ -202,7 +202,7 @@ class ThreadIndex(SqlProjection):
 
 
 def _forget(connection: sa.Connection, request: ForgetRequested) -> None:
-    """Delete rows of content that is to be forgotten, and of copies of it in other threads."""
+    """Delete the rows of content to be forgotten, and of its copies in other threads."""
     for target in request.targets:
         if thread_of(target.stream) is not None:
             ranges = [(target.stream, first, last) for first, last in target.versions]

@@ -30,7 +30,7 @@ _UPSERT: Final = sa.text(
 
 
 class Tracked(NamedTuple):
-    """Which log a projection has read, up to which position, and the log's digest there."""
+    """The log that a projection has read, its position, and the log's digest there."""
 
     position: Position
     log_id: str
@@ -49,7 +49,7 @@ def tracked(connection: sa.Connection, name: str) -> Tracked:
 def track(connection: sa.Connection, name: str, to: Tracked) -> None:
     """Record, in the caller's transaction, that `name` has read up to `to`.
 
-    The position has to rise: the caller has looked.
+    The caller has checked that the position increases.
     """
     values = {"name": name, "position": to.position, "log_id": to.log_id, "digest": to.digest}
     if connection.execute(_UPSERT, values).rowcount != 1:

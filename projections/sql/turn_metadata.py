@@ -1,4 +1,4 @@
-"""The metadata of turns by key and value, so that a filter finds its turns without reading the others."""
+"""An index of the metadata of turns by key and value, for filters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mnemolog.domain.position import Position
 from mnemolog.projections.sql.tracking import METADATA
 
 VALUE_BYTES_MAX: Final = 64
-"""A longer value is stored as its digest, after a byte that no value begins with."""
+"""A longer value is stored as its digest, with a prefix byte that no value begins with."""
 
 _DIGEST: Final = b"\xc1"
 
@@ -30,12 +30,12 @@ sa.Index("turn_metadata_by_position", TURN_METADATA.c.position)
 
 
 def rows_of(position: Position, metadata: Mapping[str, Any]) -> list[tuple[str, bytes, Position]]:
-    """Return what stands in the table for a turn."""
+    """Return the rows of a turn."""
     return [(key, stored(value), position) for key, value in metadata.items()]
 
 
 def insert(connection: sa.Connection, turns: Iterable[tuple[Position, Mapping[str, Any]]]) -> None:
-    """Note the metadata of new turns, by position."""
+    """Insert the metadata of new turns, by position."""
     if rows := [row for position, metadata in turns for row in rows_of(position, metadata)]:
         connection.exec_driver_sql("INSERT INTO turn_metadata (key, value, position) VALUES (?, ?, ?)", rows)
 
@@ -47,6 +47,6 @@ def with_value(key: str, value: Any) -> sa.Select[tuple[int]]:
 
 
 def stored(value: Any) -> bytes:
-    """Return a value as it stands in the table."""
+    """Return a value as it is stored in the table."""
     made = canonical(value)
     return made if len(made) <= VALUE_BYTES_MAX else _DIGEST + sha256(made).digest()

@@ -1,8 +1,8 @@
-"""The words of a text as search sees them: what the text index holds, and what a query is looked up by.
+"""Split texts and queries into words and stems for the text index.
 
-Letters without their accents, in lower case; English endings cut off (Snowball), which leaves words of other languages
-nearly as they are; `ERR_42` one word, a path its parts. Scripts that put no spaces between words are taken two
-characters at a time, as Lucene's CJK analyzer does.
+Words are in lower case and without accents. English endings are removed (Snowball), which leaves words of other
+languages nearly unchanged. `ERR_42` is one word; a path is split into its parts. Scripts without spaces between words
+are split into pairs of characters, as in Lucene's CJK analyzer.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 import Stemmer
 
 TERMS_MAX: Final = 64
-"""Terms of a query that take part; a pasted page is searched by its first distinct words."""
+"""Maximum terms of a query. For a pasted page, only its first distinct words are searched."""
 
 _WORD: Final = re.compile(r"\w+")
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
-# Words that name no subject. Dropped from queries only, so that the index still holds every word.
+# Stop words. Dropped from queries only, so the index still contains every word.
 STOP_WORDS: Final = frozenset(
     """a about after all also am an and any are as at be because been before being but by can could did do
     does doing for from had has have having he her here hers him his how i if in into is it its just me more
@@ -44,7 +44,7 @@ def stems_of(text: str) -> list[str]:
 
 
 def terms_of(query: str) -> list[str]:
-    """Return the distinct stems that a query is looked up by, in order; none where it holds no word."""
+    """Return the distinct stems to search for, in order; empty if the query contains no word."""
     words = words_of(query)
     telling = [word for word in words if word not in STOP_WORDS] or words
     longer = [word for word in telling if len(word) > 1 or word.isdigit() or not word.isascii()] or telling
@@ -59,12 +59,12 @@ def _plain(text: str) -> str:
 
 
 def _is_accent(character: str) -> bool:
-    # The voice marks of Japanese make another letter of one, as our accents do not.
+    # Japanese voicing marks make a different letter, unlike accents.
     return unicodedata.combining(character) > 0 and character not in "\u3099\u309a"
 
 
 def _parts(word: str) -> list[str]:
-    """Return a word, or where it holds writing without spaces the pairs of characters of that, and what is between."""
+    """Split a word: pairs of characters for scripts without spaces, and the parts between them; else the word."""
     parts, end = [], 0
     for run in _UNSPACED.finditer(word):
         if run.start() > end:
@@ -75,7 +75,7 @@ def _parts(word: str) -> list[str]:
 
 
 def _stemmed(words: list[str]) -> list[str]:
-    stemmer = getattr(_own, "stemmer", None)  # One for each thread: it is not safe for several.
+    stemmer = getattr(_own, "stemmer", None)  # One per thread, because it is not thread-safe.
     if stemmer is None:
         stemmer = _own.stemmer = Stemmer.Stemmer("english")
     stems: list[str] = stemmer.stemWords(words)
