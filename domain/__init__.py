@@ -1,1 +1,1 @@
-"""What the project is about: events, decisions, value types. Pure, no I/O."""
+"""The domain: events, decisions and value types. Pure, without I/O."""

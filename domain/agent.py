@@ -1,6 +1,7 @@
-"""An agent: which session it is in, how often it has switched, and when it last left or entered each session.
+"""The state of an agent: its current session, and its switches between sessions.
 
-The last one marks requests made before a switch, so that a late answer cannot reach another session.
+The position at which it last left or entered a session marks requests made before a switch, so that a late answer
+cannot reach another session.
 """
 
 from __future__ import annotations

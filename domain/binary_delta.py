@@ -1,4 +1,4 @@
-"""A binary delta: new bytes as copies out of a base, and the bytes between the copies.
+"""Binary deltas: new bytes as copies from a base, and the bytes between the copies.
 
 Plan and copies are like those of RFC 3284 and git's packs. The search is made for serialised state: bytes are appended,
 replaced or removed in a few places, and a count at the front changes.

@@ -1,4 +1,4 @@
-"""JSON values as bytes that are equal exactly where the values are.
+"""Canonical JSON: equal values have equal bytes, and different values different bytes.
 
 Numbers are compared by value: `1` and `1.0` are equal, because JSON has one kind of number. Types stay apart: `1`,
 `"1"` and `true` are three values. The order of an object's keys does not matter.

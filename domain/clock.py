@@ -1,4 +1,4 @@
-"""Time is passed in, so that a test can control it. It is data: nothing is ordered by it."""
+"""The clock port. Time is passed in, so that tests can control it; it never determines order."""
 
 from __future__ import annotations
 

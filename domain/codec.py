@@ -1,4 +1,4 @@
-"""The state of a session as bytes and back. Equal states have equal bytes, whatever events led to them.
+"""Encode and decode the state of a session. Equal states have equal bytes.
 
 Snapshots store these bytes; tests compare two replays by a digest of them.
 """

@@ -1,4 +1,4 @@
-"""What msgspec raises for bytes that are not what they should be."""
+"""The exceptions that msgspec raises for invalid bytes."""
 
 from __future__ import annotations
 

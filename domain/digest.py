@@ -1,4 +1,4 @@
-"""The digest chain, which shows any change of history.
+"""The digest chain, which reveals any change of history.
 
     digest(0) = SHA-256(genesis tag ‖ format ‖ created at ‖ log id)
     digest(n) = SHA-256(event tag ‖ digest(before n) ‖ position ‖ version ‖ recorded_at ‖ lengths ‖

@@ -1,4 +1,4 @@
-"""The active model: the one that was activated last, as of any position."""
+"""The active embedding model, derived from the log."""
 
 from __future__ import annotations
 

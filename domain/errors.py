@@ -1,4 +1,4 @@
-"""Every error that mnemolog raises on purpose, in one family.
+"""The errors that mnemolog raises. All derive from one base class.
 
     MnemologError                                                        .hint
     ├── StoreError

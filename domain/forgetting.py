@@ -1,4 +1,4 @@
-"""Forgotten content: as ranges of versions, and the stream that records it."""
+"""Forgotten content as ranges of stream versions, and the stream of forget requests."""
 
 from __future__ import annotations
 

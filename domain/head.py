@@ -1,4 +1,4 @@
-"""The head of a log: its last position, and the digest of everything up to it."""
+"""The head of a log: its last position and the digest there."""
 
 from __future__ import annotations
 

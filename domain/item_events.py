@@ -1,4 +1,4 @@
-"""The facts of a namespace of items: keyed documents that agents share across threads and sessions.
+"""The events of a namespace of items: keyed documents that agents share across threads and sessions.
 
 A namespace lies in a stream of its own (`mnemolog.domain.items`).
 """

@@ -1,4 +1,4 @@
-"""Limits with names, and the checks that apply them. Over a limit nothing is written.
+"""Named limits and their checks. If a limit is exceeded, nothing is written.
 
 Sizes are bytes of UTF-8 (of the text) or of msgpack (of structured values).
 """

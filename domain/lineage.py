@@ -1,4 +1,4 @@
-"""Where a session comes from and what it sees: its ancestors' turns up to the branch point, and its own.
+"""The ancestors of a session, and the turns it sees: theirs up to the branch point, and its own.
 
 It does not see turns of siblings, nor rewound turns. A branch keeps what it saw when it was created, whatever its
 parent hides later.

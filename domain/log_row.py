@@ -1,4 +1,4 @@
-"""An event as stored bytes, which are what the digest chain covers."""
+"""A stored event: the bytes that the digest chain covers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters with a type each, so that they are not confused."""
+"""Types of counters, such as positions in the log, so that they are not confused."""
 
 from __future__ import annotations
 

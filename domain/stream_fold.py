@@ -1,4 +1,4 @@
-"""Folding a stream into a state, starting from any known state of it.
+"""Fold a stream into a state, starting from any known state of it.
 
 The state at a version never changes, because events never change: with a known state only later events are read.
 Forgetting content is the exception: a state of an earlier epoch may still contain it.

@@ -1,4 +1,4 @@
-"""An agent switches sessions: one decision, appended to all the streams it touches or to none.
+"""Switch an agent between sessions: one decision, appended to all affected streams or to none.
 
 `from` is the session that is left and `to` the one that is entered. The events below are appended first to `to`, then
 to `from`; the last one is always `session.switched` in the agent's stream.

@@ -1,4 +1,4 @@
-"""What a session is working on: one task with a step of a total, a percentage and a status."""
+"""The task of a session, with its progress and status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dependencies between the events of threads: what else must be forgotten with a checkpoint, or with a write after one.
+"""Dependencies between events of threads: what else must be forgotten with a checkpoint or a write.
 
 A checkpoint depends on those before it in its line: on values that it keeps, on the bases of its own deltas, and on
 the writes in between. Without one of them it would give a wrong state, or none.

@@ -1,1 +1,1 @@
-"""SQLite, models, clocks: what meets the outside world."""
+"""Infrastructure: the event log, keys, SQLite, embedding models and the operating system."""

@@ -1,4 +1,4 @@
-"""Copying a database while others write it: through SQLite, never as a file.
+"""Copy a database that may be in use, with SQLite's backup instead of a file copy.
 
 Opening and closing the file of a live database would drop this process's locks on it, and its newest commits may be
 only in the write-ahead log.

@@ -1,4 +1,4 @@
-"""Which file system a folder lies on: SQLite's locks and shared memory hold on disks of this machine only.
+"""Detect network file systems, where SQLite's locks and shared memory do not work.
 
 "WAL does not work over a network filesystem" (https://www.sqlite.org/wal.html): two machines that write one log there
 damage it, and nothing says so at the time.

@@ -1,4 +1,4 @@
-"""SQLite connections: one library, one set of settings, read back on every connection.
+"""Open SQLite connections with one set of settings, verified on every connection.
 
 docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 """

@@ -1,4 +1,4 @@
-"""A file to import, plain or gzip, read once, line by line or whole; and its JSON, with reasons for what is invalid."""
+"""Read a file to import, plain or gzip, by line or as a whole, and parse its JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of mnemolog that runs."""
+"""The version of the running mnemolog."""
 
 from __future__ import annotations
 

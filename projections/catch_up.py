@@ -1,4 +1,4 @@
-"""The one way a projection follows the log, live and in a rebuild."""
+"""Apply the log to a projection, live or in a rebuild."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a projection can be from its log: the states and what they mean.
+"""The states of a projection relative to its log.
 
 Decided from metadata alone (manifests, names, sizes of files): never from file times, never by counting. Each
 projection says what to do about a state (`ACTIONS` beside it). `docs/operations.md` shows the same tables, and a test

@@ -1,4 +1,4 @@
-"""How the vectors of a store follow its log: in small steps, one thread of this process at a time.
+"""Update the vectors of a store from its log, in small steps, one thread of this process at a time.
 
 The projector in the background, a recall that embeds the little that is new, and one that waits for a position all
 come through here. The next in line never waits longer than its timeout, even if the model is stuck.

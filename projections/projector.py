@@ -1,4 +1,4 @@
-"""The background projector: keeps the vectors of a store in step with its log, in a thread of its own.
+"""The background projector: a thread that keeps the vectors of a store up to date with its log.
 
 It never fails silently: an error is kept, reported by `status()` and in recalls, and the work is retried.
 """

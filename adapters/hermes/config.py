@@ -1,4 +1,4 @@
-"""The options of the provider, in the file of Hermes' home where Hermes' panels read them."""
+"""The options of the provider, stored in Hermes' home where its settings panels read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Register the provider with Hermes: two small files in the plugin folder of Hermes' home."""
+"""Install the provider as a plugin of Hermes: two small files in the plugin folder of Hermes' home."""
 
 from __future__ import annotations
 

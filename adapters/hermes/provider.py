@@ -1,4 +1,7 @@
-"""Hermes' memory provider. Turns are in the log when a hook returns, in the session that Hermes names."""
+"""The memory provider for Hermes: records turns and answers recalls.
+
+Turns are in the log when a hook returns, in the session that Hermes names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words that providers use for speakers, and their roles."""
+"""Map providers' names for speakers to roles."""
 
 from __future__ import annotations
 

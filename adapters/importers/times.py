@@ -1,4 +1,4 @@
-"""Parse times as people and programs write them. Nothing is guessed: ambiguous times are refused."""
+"""Parse times in common formats. Ambiguous times are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of a line of a coding agent's transcript, for `import` and `watch`.
+"""Parsed lines of coding agents' transcripts, for `import` and `watch`.
 
 Each format has a reader, whose `entry` converts one line after the other. What it needs of earlier lines is in `state`,
 as JSON values, so that a later run can resume with the next line.

@@ -1,4 +1,4 @@
-"""Where the server listens, and which requests it accepts: those of this machine only, by default."""
+"""The address of the server, and checks of requests: by default only those of this machine are accepted."""
 
 from __future__ import annotations
 

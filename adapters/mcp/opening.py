@@ -1,4 +1,4 @@
-"""A memory that is opened in the background, so that the client is greeted meanwhile."""
+"""Open a memory in the background, so that the server answers the client at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert items of the SDK to turns and back without loss; a role and a text make them findable."""
+"""Convert items of the SDK to turns and back without loss, with a role and a text for search."""
 
 from __future__ import annotations
 

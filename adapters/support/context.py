@@ -1,4 +1,4 @@
-"""Earlier turns that are relevant to a message, for a model's context; none that it has already, none undone."""
+"""Select earlier turns that are relevant to a message, for a model's context."""
 
 from __future__ import annotations
 

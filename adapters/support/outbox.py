@@ -1,4 +1,4 @@
-"""A queue of writes, kept in order while the store cannot be opened or written."""
+"""An ordered queue of writes for the time that the store is unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording what is missing of a transcript that an agent passes as a whole, again and again."""
+"""Record the missing turns of a transcript that an agent repeatedly passes as a whole."""
 
 from __future__ import annotations
 

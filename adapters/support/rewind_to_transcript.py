@@ -1,4 +1,4 @@
-"""An undo whose extent was not reported: flag it, then hide the turns that a transcript no longer has."""
+"""Handle an undo of unknown extent: flag it, then hide the turns that are no longer in the transcript."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores shared within a process, with a count of their users: a model is large, and many agents use one store."""
+"""Stores shared by the agents of a process, with reference counts."""
 
 from __future__ import annotations
 

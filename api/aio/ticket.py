@@ -1,4 +1,4 @@
-"""A prefetch to await."""
+"""A prefetch that can be awaited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store's own threads that do blocking work for event loops, so that no loop is ever blocked.
+"""Thread pools of a store that do blocking work for event loops.
 
 Each pool has its own threads and queue: slow work never delays fast work, and a stuck model never delays recording.
 Nothing here belongs to one loop: calls may come from several, in any thread.

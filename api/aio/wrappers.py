@@ -1,4 +1,4 @@
-"""Coroutines derived from blocking methods, one line each: names, parameters and types are those of the original.
+"""Derive coroutines from blocking methods, with the same names, parameters and types.
 
 The decorator names the worker pool that runs the call. Type checkers see the exact signature, `help` the docstring.
 """

@@ -1,4 +1,4 @@
-"""Previews of changes, from rehearsing them without writing."""
+"""Preview changes without writing them."""
 
 from __future__ import annotations
 

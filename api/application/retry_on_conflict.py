@@ -1,4 +1,4 @@
-"""Retrying a decision when another writer appended to the stream between the read and the write."""
+"""Retry a decision if another writer appended to the stream between the read and the write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed between two positions of the log: the comparison of two folds.
+"""Compare the state of the store at two positions of the log.
 
 Only the events in between are read, a batch at a time; the states at both ends come from the usual state cache.
 No view or index is used.

@@ -1,4 +1,4 @@
-"""Reading an exported log, line by line: an invalid line is refused, with its number."""
+"""Read an exported log line by line. Invalid lines are refused with their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exporting a log as JSON Lines, verifiable without mnemolog."""
+"""Export a log as JSON Lines, verifiable without mnemolog."""
 
 from __future__ import annotations
 

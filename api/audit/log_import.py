@@ -1,4 +1,4 @@
-"""Importing an exported log as a store: the same bytes, the same digests, the same identity."""
+"""Import an exported log as a store with the same bytes, digests and identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking receipts: each recall is repeated as of its head, and as of now."""
+"""Audit receipts: repeat each recall as of its head, and as of now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Auditing a store: its history event by event, what changed, receipts, exports."""
+"""The audit service of a store: history, differences, receipts and exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verifying a log against its witnesses: manifests of segments, and heads kept elsewhere."""
+"""Verify a log against its witnesses: manifests of segments, and heads kept elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How forgetting looks on a terminal."""
+"""Terminal output of forgetting."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Erasing content for good."""
+"""Erase content permanently."""

@@ -1,4 +1,4 @@
-"""Forgetting as recorded in the log: the requests, their progress, and the content they concern."""
+"""Read forget requests from the log: their progress, and the content they concern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning a request to forget: which versions of which streams hold the content, as of the request."""
+"""Plan a forget request: find the stream versions that contain the content, as of the request."""
 
 from __future__ import annotations
 

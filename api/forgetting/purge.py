@@ -1,4 +1,4 @@
-"""Removing forgotten content from every projection of a store, down to the bytes of its files."""
+"""Remove forgotten content from every projection of a store, down to the bytes of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forgetting: request it in the log, destroy the keys, purge every projection, record that it is done.
+"""The forgetting service: record the request, destroy the keys, purge every projection, record completion.
 
 Each step can be repeated. An interrupted request is resumed when the store is opened next, or by the next request.
 """

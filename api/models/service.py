@@ -1,4 +1,4 @@
-"""Changing the embedding model without stopping readers: build beside the others, then activate by one event."""
+"""The models service: build the vectors of a new model while readers continue, then activate it with one event."""
 
 from __future__ import annotations
 

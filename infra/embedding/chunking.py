@@ -1,4 +1,4 @@
-"""Cut a text into pieces that fit a model's window, so that the model silently drops nothing.
+"""Split a text into chunks that fit a model's window, so that the model truncates nothing.
 
 No input or output: the tokenizer is a function from a text to the character spans of its tokens. Cuts are between
 tokens, at the start of a word where one is near. Adjacent pieces share some tokens, so that a thought at a cut stays

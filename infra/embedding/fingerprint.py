@@ -1,4 +1,4 @@
-"""The identity of a model: by what it computes, not by its name.
+"""The fingerprint of a model: its identity, derived from what it computes and not from its name.
 
     fingerprint = SHA-256(tag ‖ fields ‖ number of files ‖ (path, SHA-256) of every file that counts)
 

@@ -1,4 +1,4 @@
-"""Any object that embeds texts, as an `Encoder` of the projections.
+"""Adapt any object that embeds texts to the `Encoder` port of the projections.
 
 The object needs `encode(list[str])`, which returns one row of numbers per text, and a `fingerprint`: a text that
 changes whenever a vector would. It may also have `name`, `dimension` and `chunks(list[str])`.

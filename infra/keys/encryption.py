@@ -1,4 +1,4 @@
-"""Content under a key of its own for every event: AES-256-GCM (NIST SP 800-38D), bound to its place in its log.
+"""Encrypt content with a separate key per event: AES-256-GCM (NIST SP 800-38D), bound to its place in the log.
 
 The form is that of `mnemolog.domain.encrypted_content`. A nonce is random although
 a key is used for one event: the work of one append may run twice. What is authenticated along is the log's identity,

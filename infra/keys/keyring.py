@@ -1,4 +1,4 @@
-"""The keys of a log's content: one for each event, derived from the few nodes that `keys.db` holds of its stream.
+"""The keys of a log's content: one per event, derived from the few nodes that `keys.db` has for its stream.
 
 Derived keys are kept in memory until the file changes, which is checked before every read.
 """

@@ -1,4 +1,4 @@
-"""Events of one log to stored bytes and back; content is encrypted and decrypted on the way."""
+"""Convert the events of a log to stored bytes and back, with encryption and decryption of their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many threads, one writer: the thread at the front of the queue writes for all that wait after it.
+"""Group commit: the thread at the front of the queue writes for all threads waiting behind it.
 
 This is the leader-and-followers scheme of LevelDB's write queue (`DBImpl::Write`): no thread of its own,
 so a lone caller pays for no hand-over, and the next group forms while one becomes durable.

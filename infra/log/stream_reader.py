@@ -1,4 +1,4 @@
-"""The events of one stream without its turns, and its turns without the rest, newest first.
+"""Read one stream: its turns (newest first), or its other events.
 
 So the state of a session is quick to fold however many turns it has, and its last turns are quick to find however many
 events follow them.

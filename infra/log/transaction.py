@@ -1,4 +1,4 @@
-"""A unit of work's view of the log: what it reads, and what it stages under the write lock."""
+"""A transaction on the log: reads, and events staged under the write lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one writer of a process: stages a group of units of work, then commits them together."""
+"""The writer of a process: stages a group of units of work and commits them together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing files and folders so that a crash leaves the old state or the new one, never a mix.
+"""Write files and folders atomically: a crash leaves the old state or the new one, never a mix.
 
 Everything is written under a temporary name, made durable and then renamed. Only its owner may read it.
 """

@@ -1,4 +1,4 @@
-"""Ending a long piece of work between two calls of the model.
+"""Cancel long work between two calls of the model.
 
 The worker sets a check for its thread, and the encoders call it between batches. It belongs to the thread and is no
 argument: a recall that uses the same encoder at that moment must not stop with it.

@@ -1,4 +1,4 @@
-"""Waiting for what another thread does, in a way that Ctrl-C cannot break.
+"""A condition variable that stays consistent when Ctrl-C interrupts a wait.
 
 `threading.Condition` is entered and left by code in Python, and `wait()` lets go of the lock a moment before it
 is ready to take it back. A KeyboardInterrupt in between leaves a lock that is released twice, or never.

@@ -1,4 +1,4 @@
-"""Noticing a fork, so that a child never touches its parent's log.
+"""Detect a fork, so that a child process never uses its parent's log.
 
 A child has the file descriptors of its parent and none of its locks; closing one of them takes the parent's
 locks away (https://www.sqlite.org/howtocorrupt.html, section 2.6). The interpreter reports a fork once;

@@ -1,4 +1,4 @@
-"""A bounded cache: what was used longest ago goes first."""
+"""A bounded cache that evicts the least recently used entry."""
 
 from __future__ import annotations
 

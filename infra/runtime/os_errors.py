@@ -1,4 +1,4 @@
-"""What errors of the operating system mean to a caller: the one mapping onto mnemolog's errors."""
+"""Map errors of the operating system to mnemolog's errors."""
 
 from __future__ import annotations
 

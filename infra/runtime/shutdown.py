@@ -1,4 +1,4 @@
-"""Letting the process end while a background thread is at work.
+"""Let the process exit while a background thread is working.
 
 Before Python 3.14 a daemon thread is ended where it next asks for the interpreter. Where that is inside C++, as in
 torch, it takes the whole process with it ("terminate called without an active exception", SIGABRT), after the

@@ -1,4 +1,4 @@
-"""Rows of the caches that do not match their checksum. They are never used; here they are found and deleted."""
+"""Find and delete rows of the caches that do not match their checksum. Such rows are never used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that dead processes have left: temporary files and folders with the process id in their name, and notes."""
+"""Find and delete files left by dead processes: temporary files and folders, and notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verifying the history: every digest, every version, every event, every witness."""
+"""Verify the history: every digest, version, event and witness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What in a store remembers the history of its log: the manifests of segments, in use or in quarantine."""
+"""Witnesses of the log's history in a store: manifests of segments, in use or in quarantine."""
 
 from __future__ import annotations
 

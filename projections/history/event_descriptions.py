@@ -1,4 +1,4 @@
-"""What happened, in words: one line for each kind of event."""
+"""Describe events in words, one line per event."""
 
 from __future__ import annotations
 

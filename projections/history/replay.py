@@ -1,4 +1,4 @@
-"""What the store held at any offset, folded from the log alone."""
+"""Reconstruct the store at any position, from the log alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions as the tree that branching makes of them."""
+"""The tree of sessions and their branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of sessions, now and as of any position: folded once, kept, and carried on from there."""
+"""The states of sessions at any position, folded from the log and cached."""
 
 from __future__ import annotations
 

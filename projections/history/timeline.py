@@ -1,4 +1,4 @@
-"""The log as a story: event by event, each with its time, its session and what happened in words."""
+"""The timeline of the log: each event with its time, its session and a description."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from mnemolog.projections.sql.queries import Filters, conditions, one_of
 
 BEFORE: Final = 2
 AFTER: Final = 3
-"""Offsets in places of the neighbours of an offered turn: questions before it, answers after it."""
+"""Number of neighbours of an offered turn to read: questions before it, answers after it."""
 
 
 class Row(NamedTuple):

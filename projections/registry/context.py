@@ -1,4 +1,4 @@
-"""What the projections of one store need from it, to be examined, fixed, rebuilt, purged or backed up."""
+"""The parts of a store that the registry needs to examine, repair, rebuild, purge or back up projections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What status, doctor and rebuild report of projections."""
+"""Results of status, doctor and rebuild for projections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks up sessions of transcripts in the log: which exist, and which of them has a turn."""
+"""Look up sessions of transcripts in the log."""
 
 from __future__ import annotations
 

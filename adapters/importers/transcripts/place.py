@@ -1,4 +1,4 @@
-"""How far a transcript was read, and what is needed to resume there."""
+"""The saved reading state of a transcript: how far it was read, and the data to resume there."""
 
 from __future__ import annotations
 

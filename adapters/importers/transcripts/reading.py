@@ -1,4 +1,4 @@
-"""Reading one transcript from the saved offset, and saving the new one."""
+"""Read one transcript from its saved offset, and save the new offset."""
 
 from __future__ import annotations
 

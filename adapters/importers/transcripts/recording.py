@@ -1,4 +1,4 @@
-"""Carry out the interpreter's steps in a store: turns in batches, everything else at once."""
+"""Apply the interpreter's steps to a store: turns in batches, other steps immediately."""
 
 from __future__ import annotations
 

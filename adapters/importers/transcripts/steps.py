@@ -1,4 +1,4 @@
-"""The steps that a line of a transcript leads to in a store."""
+"""The steps that the interpreter derives from a transcript, to be applied to a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that are more than one method of the library, and their answers."""
+"""Tools that combine several methods of the library, and their answers."""
 
 from __future__ import annotations
 

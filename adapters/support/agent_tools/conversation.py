@@ -1,4 +1,4 @@
-"""Tools for a framework that records turns on its own: the model recalls, and keeps single facts on purpose.
+"""Tools for a framework that records turns itself: the model recalls, and stores single facts.
 
 The caller decides what these tools may see and where they write, never the model.
 """

@@ -1,4 +1,4 @@
-"""A store as a server offers it, and the state of its model."""
+"""A store behind agent tools, and the state of its model."""
 
 from __future__ import annotations
 

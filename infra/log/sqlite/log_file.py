@@ -1,4 +1,4 @@
-"""The file of a log: recognized as a log of mnemolog, or created together with its keys."""
+"""Open the file of a log, or create it together with its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of a log file, and what our connections must never do to it."""
+"""The schema of a log file, and the restrictions on connections to it."""
 
 from __future__ import annotations
 

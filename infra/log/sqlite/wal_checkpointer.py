@@ -1,4 +1,4 @@
-"""The write-ahead log of `log.db`: its size, the processes that keep it large, and emptying it afterwards.
+"""Keep the write-ahead log of `log.db` small, and find the processes that prevent it.
 
 SQLite moves what is committed from there into the database, up to what the oldest reader still sees. A reader that does
 not end keeps everything after that in the file, which then grows with every commit. Nothing is lost or wrong, but disk
