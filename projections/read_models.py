@@ -17,7 +17,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded turn, with its place in the log."""
 
     position: Position
-    """Place in the whole log: the offset to cite."""
+    """The position in the log, to cite the turn by."""
     session: str
     scope: str
     version: Version

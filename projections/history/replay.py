@@ -18,7 +18,7 @@ BATCH_MAX = 1_000
 
 
 class SessionReplay(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it was at the offset: its own turns, not those it shares with its parent."""
+    """A session as of the position: its own turns, not those it shares with its parent."""
 
     session: str
     name: str
