@@ -56,6 +56,10 @@ class ProjectorStatus(msgspec.Struct, frozen=True, kw_only=True):
         return f"the background projector is {self.state}: {self.error or 'it gave no reason'}"
 
 
+# Made at import: `checked_json` has the reason.
+_DECODER: Final = msgspec.json.Decoder(ProjectorStatus)
+
+
 class StateFile:
     """The file of one projector. Failing to write it is harmless: `status()` says the same."""
 
@@ -99,7 +103,7 @@ def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:
     found: list[tuple[Path, ProjectorStatus]] = []
     for path in sorted(folder.glob("[!.]*.json")):
         try:
-            status = msgspec.json.decode(path.read_bytes(), type=ProjectorStatus)
+            status = _DECODER.decode(path.read_bytes())
         except (OSError, *UNDECODABLE):
             continue  # Removed meanwhile, or half of it after a power cut.
         if status.state not in _TOLD_FIRST:

@@ -105,6 +105,10 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sha256(msgspec.json.encode(msgspec.structs.replace(self, sha256=""))).hexdigest()
 
 
+# Made at import: `checked_json` has the reason.
+_DECODER: Final = msgspec.json.Decoder(_Note)
+
+
 def identity(path: Path) -> Identity | None:
     """Return which file `path` refers to now, None if it does not exist."""
     try:
@@ -336,7 +340,7 @@ def _with_parts(item: Path) -> list[Path]:
 
 def _read_note(item: Path) -> _Note:
     try:
-        note = msgspec.json.decode(_note_of(item).read_bytes(), type=_Note)
+        note = _DECODER.decode(_note_of(item).read_bytes())
     except (OSError, *UNDECODABLE):
         return _Note()
     if note.sha256 == note.checksum():

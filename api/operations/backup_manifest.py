@@ -79,7 +79,7 @@ def read_keys_note(folder: Path) -> KeysNote:
 
 def _said(path: Path, kind: type[Said], *, shown: Path) -> Said:
     try:
-        return checked_json.decode(path.read_bytes(), kind)
+        return checked_json.decode(path.read_bytes(), msgspec.json.Decoder(kind))
     except FileNotFoundError as error:
         raise errors.BackupUnusable(shown, f"there is no {path.name} in it, so it was never finished") from error
     except OSError as error:

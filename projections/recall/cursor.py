@@ -37,6 +37,10 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     model: str | None
 
 
+# Made at import: `checked_json` has the reason.
+_DECODER: Final = msgspec.msgpack.Decoder(Cursor)
+
+
 def encode(cursor: Cursor) -> str:
     """Return a cursor as text."""
     made = msgspec.msgpack.encode(cursor)
@@ -50,7 +54,7 @@ def decode(text: str) -> Cursor:
     try:
         stored = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         made, check = stored[:-_CHECK], stored[-_CHECK:]
-        cursor = msgspec.msgpack.decode(made, type=Cursor)
+        cursor = _DECODER.decode(made)
     except (ValueError, msgspec.MsgspecError) as error:
         raise errors.InvalidInput(_FIELD, f"{text[:40]!r} is no cursor of a recall; {_HINT}") from error
     if sha256(made).digest()[:_CHECK] != check or cursor.format != FORMAT:

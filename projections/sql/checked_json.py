@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,6 +19,10 @@ class _Checksummed(msgspec.Struct, frozen=True):
     manifest: msgspec.Raw
 
 
+# Made at import: of a type that two threads use for the first time at once, msgspec may read half of its fields.
+_DECODER: Final = msgspec.json.Decoder(_Checksummed)
+
+
 class NotAsWritten(ValueError):
     """The bytes differ from what was written."""
 
@@ -29,12 +33,12 @@ def encode(value: Any) -> bytes:
     return msgspec.json.encode(_Checksummed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
 
 
-def decode(data: bytes, kind: type[Kept]) -> Kept:
-    """Return the content of a file. Raises `NotAsWritten`."""
+def decode(data: bytes, decoder: msgspec.json.Decoder[Kept]) -> Kept:
+    """Return the content of a file. `decoder` is made at import (see above). Raises `NotAsWritten`."""
     try:
-        found = msgspec.json.decode(data, type=_Checksummed)
+        found = _DECODER.decode(data)
         if sha256(found.manifest).hexdigest() != found.sha256:
             raise NotAsWritten("its bytes are not those that were written")
-        return msgspec.json.decode(found.manifest, type=kind)
+        return decoder.decode(found.manifest)
     except UNDECODABLE as error:
         raise NotAsWritten(str(error)) from error

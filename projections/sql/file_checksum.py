@@ -32,6 +32,10 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
     xxh3_128: str
 
 
+# Made at import: `checked_json` has the reason.
+_DECODER: Final = msgspec.json.Decoder(Seal)
+
+
 def path_of(database: Path) -> Path:
     """Return the path of a database's seal."""
     return database.with_name(database.name + CHECKSUM_PART)
@@ -79,7 +83,7 @@ def seal(connection: sa.Connection, database: Path) -> bool:
 def _read(database: Path) -> Seal | None:
     """Return the seal; None if there is none or it is unreadable, which is harmless."""
     with suppress(OSError, *UNDECODABLE):
-        return msgspec.json.decode(path_of(database).read_bytes(), type=Seal)
+        return _DECODER.decode(path_of(database).read_bytes())
     return None
 
 

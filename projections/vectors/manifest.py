@@ -88,6 +88,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return _GROUPED in self.recipe
 
 
+_DECODER: Final = msgspec.json.Decoder(Manifest)  # Made at import: `checked_json` has the reason.
 _GROUPED: Final = " group/"
 _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
@@ -125,7 +126,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_FILE
     try:
-        manifest = checked_json.decode(read_bytes(path), Manifest)
+        manifest = checked_json.decode(read_bytes(path), _DECODER)
     except checked_json.NotAsWritten as error:
         raise Damaged(path, str(error)) from error
     if manifest.format != FORMAT:
