@@ -72,13 +72,6 @@ class ProjectionSet:
         views = self.views()
         return views, catch_up(self.log, views, upto=self.log.head().position, progress=progress)
 
-    def rebuild_views(self, *, upto: Position | None = None, progress: Progress | None = None) -> int:
-        """Rebuild the views from the log, up to `upto` or the head. Return the number of turns in them up to there."""
-        views = self.views()
-        reached = views.rebuild(upto=upto, progress=progress)
-        with views.database.reading() as connection:
-            return queries.turns_up_to(connection, reached if upto is None else upto)
-
     def views_position(self) -> Position | None:
         """Return how far the views have read, None where nothing has needed them yet."""
         return None if self._views is None else self._views.position()

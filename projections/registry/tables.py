@@ -20,7 +20,6 @@ from mnemolog.projections.sql.projection import USABLE, empty, state_of
 
 TableKind = Literal["views", "tables"]
 
-_UNREADABLE: Final = "Find out which process holds the file and who may read it, then run `mnemolog status DIR` again."
 _NEW_TABLES: Final = (
     "Nothing to do: the next use, or `mnemolog doctor DIR --fix`, moves them to quarantine and rebuilds them."
 )
