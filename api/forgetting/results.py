@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -59,6 +60,10 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[ForgetTarget, ...]
 
 
+# Made at import: `mnemolog.projections.sql.checked_json` has the reason.
+_DECODER: Final = msgspec.json.Decoder(list[Erasure])
+
+
 class ReapplyReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of applying erasures again to a restored store."""
 
@@ -82,6 +87,6 @@ class ForgettingStatus(msgspec.Struct, frozen=True, kw_only=True):
 def read_erasures(file: Path) -> list[Erasure]:
     """Return the erasures in a JSON file. Raises `InvalidInput` for any other file."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=list[Erasure])
+        return _DECODER.decode(file.read_bytes())
     except (OSError, *UNDECODABLE) as error:
         raise errors.InvalidInput("erasures", f"{file} does not hold erasures: {error}; nothing was changed") from error

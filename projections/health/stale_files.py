@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import filelock
-import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.infra.runtime.atomic_files import FILE_MODE
 from mnemolog.projections.vectors.folders import generation_folders
-from mnemolog.projections.vectors.lock import Holder, IndexerLock
+from mnemolog.projections.vectors.lock import IndexerLock, read_holder
 
 _TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}")  # As `atomic_files.temporary_name` makes them.
 _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
@@ -60,7 +59,7 @@ def stale_notes(projections: Path) -> list[StaleFile]:
         if _HOLDER.fullmatch(path.name) is None:
             continue
         try:
-            holder = msgspec.json.decode(path.read_bytes(), type=Holder)
+            holder = read_holder(path)
         except FileNotFoundError:
             continue
         except (OSError, *UNDECODABLE) as error:

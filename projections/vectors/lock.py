@@ -35,6 +35,15 @@ class Holder(msgspec.Struct, frozen=True):
         return f"process {self.pid} on {self.host}"
 
 
+# Made at import: `mnemolog.projections.sql.checked_json` has the reason.
+_DECODER: Final = msgspec.json.Decoder(Holder)
+
+
+def read_holder(note: Path) -> Holder:
+    """Return the holder that a note names. Raises `OSError`, and `UNDECODABLE` errors for a damaged note."""
+    return _DECODER.decode(note.read_bytes())
+
+
 class IndexerLock:
     """The right to write the vectors of one model, for one thread of one process. Not reentrant.
 
@@ -67,7 +76,7 @@ class IndexerLock:
     def holder(self) -> str:
         """Return a description of the current or last holder."""
         try:
-            return str(msgspec.json.decode(self._note.read_bytes(), type=Holder))
+            return str(read_holder(self._note))
         except (OSError, *UNDECODABLE):
             return _UNKNOWN
 

@@ -55,6 +55,10 @@ COUNTS: Final = sa.Table(
 )
 
 
+# Made at import: `mnemolog.projections.sql.checked_json` has the reason.
+_DECODER: Final = msgspec.msgpack.Decoder(Place)
+
+
 class Overtaken(Exception):
     """Another process has saved or deleted the offset of the file meanwhile."""
 
@@ -73,7 +77,7 @@ class FileOffsets(TrackedTables):
         """Return the number and the place of a file; a file that was never read has no number."""
         with self.database.reading() as connection:
             rows = fetch(connection, "SELECT id, place FROM files WHERE path = ?", str(path))
-        return (rows[0][0], msgspec.msgpack.decode(rows[0][1], type=Place)) if rows else (None, Place())
+        return (rows[0][0], _DECODER.decode(rows[0][1])) if rows else (None, Place())
 
     def drop(self, path: Path) -> None:
         """Delete the offset of a file: it is read from its beginning next time."""
