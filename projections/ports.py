@@ -93,6 +93,10 @@ class StoreLog(FoldableLog, Protocol):
         """How long to wait for a lock of the store, in seconds."""
         ...
 
+    def count(self, *, topic: str, after: Position, upto: Position) -> int:
+        """The number of events of a topic in `(after, upto]`."""
+        ...
+
 
 class SpansAt(Protocol):
     """Returns what a session sees at a position, with `hidden` also what it has hidden.

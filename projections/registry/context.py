@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head
@@ -12,7 +12,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
-from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.ports import Progress, StoreLog
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.quarantine import Quarantine, identity
 from mnemolog.projections.sql.database import ProjectionDatabase
@@ -25,25 +25,12 @@ UNREADABLE_ACTION: Final = (
 _SIGNS_OF_DAMAGE: Final = ("no such table", "no such column", "Could not decode to UTF-8")
 
 
-class StoreLog(Log, Protocol):
-    """The log of a store, with what maintenance needs beside its events."""
-
-    @property
-    def busy_timeout_s(self) -> float:
-        """How long to wait for a lock of the store, in seconds."""
-        ...
-
-    def count(self, *, topic: str, after: Position, upto: Position) -> int:
-        """The number of events of a topic in `(after, upto]`."""
-        ...
-
-
 class LogAtHead:
     """A log whose head is read once, so that one status call describes one moment."""
 
     def __init__(self, log: StoreLog) -> None:
         self._log, self._head, self.log_id, self.busy_timeout_s = log, log.head(), log.log_id, log.busy_timeout_s
-        self.epoch, self.read, self.count = log.epoch, log.read, log.count
+        self.epoch, self.read, self.fold, self.count = log.epoch, log.read, log.fold, log.count
         self.listen, self.unlisten = log.listen, log.unlisten
 
     def head(self) -> Head:

@@ -15,9 +15,9 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.drift import MEANS, Drift
 from mnemolog.projections.health import stale_files
 from mnemolog.projections.indexer import Indexing
-from mnemolog.projections.ports import Progress
+from mnemolog.projections.ports import Progress, StoreLog
 from mnemolog.projections.quarantine import identity
-from mnemolog.projections.registry.context import Forgotten, StoreContext, StoreLog
+from mnemolog.projections.registry.context import Forgotten, StoreContext
 from mnemolog.projections.registry.results import Issue, IssueWithFix, RebuildReport, Rebuilt, Severity
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.inventory import (
