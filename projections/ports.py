@@ -12,18 +12,11 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import Evolve, FoldedState, Known, State, nothing_known
+from mnemolog.infra.runtime.condition import Listener
 
 if TYPE_CHECKING:  # What needs no vectors starts without numpy.
     import numpy as np
     from numpy.typing import NDArray
-
-
-class Listener(Protocol):
-    """An object to notify of commits; `threading.Event` is one."""
-
-    def set(self) -> None:
-        """Called by the thread that writes: must be quick and must not raise."""
-        ...
 
 
 class Log(Protocol):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from mnemolog.domain import digest, errors
 from mnemolog.domain.clock import Clock
@@ -28,16 +28,9 @@ from mnemolog.infra.log.stream_reader import last_turns, read_not_turns
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.log.writer import LogWriter
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.condition import Listener
 
 Result = TypeVar("Result")
-
-
-class Listener(Protocol):
-    """An object to notify of commits; `threading.Event` is one."""
-
-    def set(self) -> None:
-        """Called by the thread that writes: must be quick and must not raise."""
-        ...
 
 
 class _Undone(Exception):

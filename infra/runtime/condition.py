@@ -9,9 +9,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 Found = TypeVar("Found")
+
+
+class Listener(Protocol):
+    """An object to notify of commits; `threading.Event` is one."""
+
+    def set(self) -> None:
+        """Called by the thread that writes: must be quick and must not raise."""
+        ...
 
 
 class InterruptSafeCondition:
