@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mnemolog.adapters.importers.content import content_text
 from mnemolog.adapters.importers.roles import role_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.message_content import content_text
 from mnemolog.domain.role import Role
 from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.adapters.importers.content import calls_text, content_text
 from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.roles import role_and_speaker
@@ -14,6 +13,7 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Entry
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.message_content import calls_text, content_text
 from mnemolog.infra.text_file import TextSource, stem_of
 
 _WORDS: Final = " "

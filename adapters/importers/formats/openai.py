@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mnemolog.adapters.importers.content import calls_text, content_text, fitting_calls
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.roles import role_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.message_content import calls_text, content_text, fitting_calls
 from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 
 _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
