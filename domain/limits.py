@@ -131,6 +131,12 @@ def _check_json_types(field: str, value: Any, *, depth: int) -> None:
             raise InvalidInput(field, f"{type(value).__name__} is not a JSON type")
 
 
+def quoted(value: object) -> str:
+    """Return `value` for a message, shortened."""
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
 def as_invalid_input(error: Exception) -> InvalidInput:
     """Return the error for a value that the driver of a database refused before it could look for it."""
     why = "contains a lone surrogate" if isinstance(error, UnicodeEncodeError) else "is beyond 64 bits"

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
 
-from mnemolog.adapters.importers.turn import quoted
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import quoted
 
 TIME_CHARACTERS_MAX: Final = 100
 _UNIX: Final = re.compile(r"\d{9,10}(\.\d+)?|\d{13}|\d{16}|\d{19}")

@@ -18,6 +18,7 @@ from mnemolog.domain.limits import (
     checked_json,
     checked_label,
     checked_text,
+    quoted,
 )
 from mnemolog.domain.position import Micros
 from mnemolog.domain.scope import parse_scope
@@ -118,12 +119,6 @@ def as_label(value: str | None) -> str | None:
     if len(label.encode(errors="replace")) > LABEL_BYTES_MAX:
         label = label.encode(errors="replace")[:LABEL_BYTES_MAX].decode(errors="ignore").strip()
     return label or None
-
-
-def quoted(value: object) -> str:
-    """Return `value` for a message, shortened."""
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
 def text_or_none(field: str, value: object) -> str | None:

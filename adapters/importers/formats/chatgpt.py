@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mnemolog.adapters.importers.roles import role_of
 from mnemolog.adapters.importers.times import parse_time
-from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
+from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.limits import quoted
 from mnemolog.domain.message_content import content_text
-from mnemolog.domain.role import Role
+from mnemolog.domain.role import Role, parse_role
 from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 
 # Thoughts of the model and settings of the user: not part of the conversation.
@@ -122,7 +122,7 @@ def _turn(
     text = _text(content)
     if not text or text.isspace() or metadata.get("is_visually_hidden_from_conversation"):
         return None
-    role = role_of(author.get("role"))
+    role = parse_role(author.get("role")).value
     if role == Role.SYSTEM:
         return None
     kept = {"model": metadata.get("model_slug"), "recipient": message.get("recipient")}

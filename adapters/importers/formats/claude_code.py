@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.roles import role_of
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import blocks_of, calls_text, content_text, fitting_calls
+from mnemolog.domain.role import Role, parse_role
 from mnemolog.infra.text_file import TextSource, stem_of
 
 TYPES_READ: Final = ("user", "assistant")
@@ -121,7 +121,7 @@ def _said(kind: str, message: dict[str, Any]) -> list[tuple[str, str, list[Any],
         more = {"tool_use_id": result.get("tool_use_id")}
         if result.get("is_error"):
             more["is_error"] = True
-        said.append((role_of("tool"), content_text(result.get("content")), [], more))
+        said.append((Role.TOOL.value, content_text(result.get("content")), [], more))
     calls, shortened = fitting_calls(
         [
             {name: block[name] for name in ("id", "name", "input") if name in block}
@@ -131,7 +131,7 @@ def _said(kind: str, message: dict[str, Any]) -> list[tuple[str, str, list[Any],
     text = content_text(content)
     if calls and (not text or text.isspace()):
         text = calls_text(calls)
-    role = role_of(message.get("role") or kind)
+    role = parse_role(message.get("role") or kind).value
     said.append((role, text, calls, {"tool_calls_shortened": True} if shortened else {}))
     return [turn for turn in said if turn[1] and not turn[1].isspace()]
 

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup
 from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.roles import role_and_speaker
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Entry
-from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, quoted, text_or_none
+from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import quoted
 from mnemolog.domain.message_content import calls_text, content_text
+from mnemolog.domain.role import ROLE_WORDS, Role, parse_role
 from mnemolog.infra.text_file import TextSource, stem_of
 
 _WORDS: Final = " "
@@ -43,7 +44,7 @@ class LineReader:
         """Return the turn of a line. Raises `InvalidInput`."""
         found = self._lookup.found(row)
         session = _joined(found.get("session"), _PATH) or self._stem
-        role, speaker = role_and_speaker(_joined(found.get("role"), _WORDS), _joined(found.get("speaker"), _WORDS))
+        role, speaker = _role_and_speaker(_joined(found.get("role"), _WORDS), _joined(found.get("speaker"), _WORDS))
         calls = _tool_calls(found.get("tool_calls", []))
         text = _said(found.get("text", [])) or (calls_text(calls) if calls else "")
         if not text:
@@ -86,6 +87,16 @@ class LineReader:
             f"no field {' or '.join(map(repr, names))} on the line, which has "
             f"{', '.join(map(repr, list(row)[:12])) or 'none'}; name the right one with --field text=NAME"
         )
+
+
+def _role_and_speaker(word: str | None, speaker: str | None) -> tuple[str, str | None]:
+    """Return role and speaker. Without a role, the speaker may name one; otherwise the role is user."""
+    if word is not None:
+        return parse_role(word).value, speaker
+    if speaker is None:
+        return Role.USER.value, None
+    role = ROLE_WORDS.get(speaker.strip().lower())
+    return (Role.USER.value, speaker) if role is None else (role.value, None)
 
 
 def _joined(found: Found | None, glue: str) -> str | None:

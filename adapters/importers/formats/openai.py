@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.roles import role_of
 from mnemolog.adapters.importers.times import parse_time
-from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, quoted, text_or_none
+from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.domain.limits import quoted
 from mnemolog.domain.message_content import calls_text, content_text, fitting_calls
+from mnemolog.domain.role import parse_role
 from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 
 _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
@@ -139,7 +140,7 @@ class _ConversationReader:
         """Return the turn of a message, None if it is empty. Raises `InvalidInput`."""
         if not isinstance(message, dict):
             raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
-        role = role_of(message.get("role"))
+        role = parse_role(message.get("role")).value
         calls, shortened = fitting_calls(_tool_calls(message))
         text = content_text(message.get("content")) or content_text(message.get("refusal"))
         if not text or text.isspace():
