@@ -10,6 +10,7 @@ import msgspec
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Event
+from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.state import CheckpointState, NoteState, TaskState
@@ -23,7 +24,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     key: str | None = None
     speaker: str | None = None
-    said_at: datetime | None = None
+    said_at: Time | None = None
     tool_calls: Sequence[Any] = ()
     metadata: Mapping[str, Any] | None = None
     original: Original | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from mnemolog.application import previews
@@ -11,6 +10,7 @@ from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.lineage import checked_position_type
+from mnemolog.domain.moments import Time
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
@@ -52,7 +52,7 @@ class Session(WorkingMemory):
         text: str,
         *,
         key: str | None = None,
-        said_at: datetime | None = None,
+        said_at: Time | None = None,
         speaker: str | None = None,
         tool_calls: Sequence[Any] = (),
         metadata: Mapping[str, Any] | None = None,
@@ -61,7 +61,8 @@ class Session(WorkingMemory):
 
         `key` makes a retry safe: the same key with the same content adds nothing and returns the recorded
         turn; with other content it raises `DuplicateKey`. `role` is `user`, `assistant`,
-        `system` or `tool`; `said_at` needs a time zone; `text` holds up to 1 MiB of UTF-8, `metadata` and
+        `system` or `tool`; `said_at` is a `datetime` with a time zone, a `date` or
+        ISO 8601 text, local time where it names no zone; `text` holds up to 1 MiB of UTF-8, `metadata` and
         `tool_calls` up to 64 KiB each.
 
         Raises `InvalidInput`, `SessionAlreadyEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
@@ -82,8 +83,8 @@ class Session(WorkingMemory):
         scope: str = "",
         roles: Sequence[str] = (),
         speakers: Sequence[str] = (),
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         metadata: Mapping[str, Any] | None = None,
         context_turns: int = 0,
         after: str | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -20,6 +19,7 @@ from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
 from mnemolog.domain.lineage import checked_position, checked_position_type
+from mnemolog.domain.moments import Time
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
@@ -170,7 +170,7 @@ class MemoryStore:
         text: str,
         *,
         key: str | None = None,
-        said_at: datetime | None = None,
+        said_at: Time | None = None,
         speaker: str | None = None,
         tool_calls: Sequence[Any] = (),
         metadata: Mapping[str, Any] | None = None,
@@ -295,8 +295,8 @@ class MemoryStore:
         lineage: bool = False,
         roles: Sequence[str] = (),
         speakers: Sequence[str] = (),
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         metadata: Mapping[str, Any] | None = None,
         mode: Mode = "hybrid",
         context_turns: int = 0,

@@ -6,13 +6,11 @@ Decisions are pure functions of a state and a command; they raise an error or re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_micros
 from mnemolog.domain.events import Event, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
     KEY_BYTES_MAX,
@@ -22,6 +20,7 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
+from mnemolog.domain.moments import Time, parse_time
 from mnemolog.domain.raw_payload import Original, stored_original
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
@@ -97,7 +96,7 @@ def new_turn(
     role: str,
     text: str,
     speaker: str | None = None,
-    said_at: datetime | None = None,
+    said_at: Time | None = None,
     tool_calls: Sequence[Any] = (),
     metadata: Mapping[str, Any] | None = None,
     original: Original | None = None,
@@ -107,7 +106,7 @@ def new_turn(
         role=parse_role(role)._value_,
         text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
         speaker=None if speaker is None else checked_label("speaker", speaker),
-        said_at=None if said_at is None else to_micros("said_at", said_at),
+        said_at=None if said_at is None else parse_time("said_at", said_at),
         tool_calls=_checked_tool_calls(tool_calls) if tool_calls else [],
         metadata=_checked_metadata(metadata) if metadata else {},
         original=None if original is None else stored_original(original, text=text),

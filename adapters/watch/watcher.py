@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 from mnemolog.adapters.extras import require
 from mnemolog.adapters.importers.transcripts import Report, Transcripts
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.moments import Time, parse_time
 from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 
@@ -44,7 +44,7 @@ class Watcher:
         *,
         format: str | None = None,  # noqa: A002
         scope: str | None = None,
-        since: datetime | None = None,
+        since: Time | None = None,
         exclude: Sequence[str] = (),
         stop: threading.Event | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class Watcher:
             if not folder.is_dir():
                 raise errors.InvalidInput("folder", f"{folder} is not a folder")
         self.stop = stop or threading.Event()
-        self._since = None if since is None else since.timestamp()
+        self._since = None if since is None else parse_time("since", since) / 1_000_000
         self._exclude = exclude
         self._transcripts = Transcripts(store, format=format, scope=scope, stop=self.stop)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from mnemolog.aio.wrappers import AsyncWrapper, in_background_pool, in_read_pool, in_recall_pool, pages, wrapped
 from mnemolog.audit.service import AuditService
+from mnemolog.domain.moments import Time
 from mnemolog.domain.position import ORIGIN
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
@@ -34,8 +34,8 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
         after: int = ORIGIN,
         upto: int | None = None,
         session: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Moment]:
         """Yield a description of each event. See `AuditService.timeline`; raises as that does."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -15,9 +14,9 @@ from mnemolog.audit.receipt_audit import LIMIT, RecallAudit, audit_recalls
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors
-from mnemolog.domain.clock import to_micros
 from mnemolog.domain.head import Head
 from mnemolog.domain.lineage import checked_position
+from mnemolog.domain.moments import Time, parse_time
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.forgetting.results import Erasure, ForgottenEvent
@@ -52,8 +51,8 @@ class AuditService:
         after: int = ORIGIN,
         upto: int | None = None,
         session: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Moment]:
         """Yield what happened after position `after`, up to `upto` (the head by default), event by event, in words.
@@ -70,8 +69,8 @@ class AuditService:
             after=first,
             upto=last,
             session=session,
-            since=None if since is None else to_micros("since", since),
-            until=None if until is None else to_micros("until", until),
+            since=None if since is None else parse_time("since", since),
+            until=None if until is None else parse_time("until", until),
             progress=progress,
         )
 
@@ -123,7 +122,7 @@ class AuditService:
     def recalls(
         self,
         *,
-        since: datetime | None = None,
+        since: Time | None = None,
         after: int = 0,
         limit: int = LIMIT,
         progress: Progress | None = None,
@@ -134,7 +133,7 @@ class AuditService:
         answer is reproduced, and which turns it would gain and lose today. If the model that answered is not
         available, the report says so. Raises `InvalidInput`; differences do not raise.
         """
-        moment = None if since is None else to_micros("since", since)
+        moment = None if since is None else parse_time("since", since)
         return audit_recalls(self._log, self._recalls, since=moment, after=after, limit=limit, progress=progress)
 
     def forgotten(self) -> list[ForgottenEvent]:

@@ -12,8 +12,8 @@ from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import log_position
-from mnemolog.cli.messages import moment
 from mnemolog.cli.progress import bar
+from mnemolog.cli.times import given_time
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.store import MemoryStore
 
@@ -49,8 +49,8 @@ def replay(
         raise typer.BadParameter(
             "use --json without --jsonl, --from, --since and --until: it prints only the final state"
         )
-    begin = None if since is None else moment("since", since)
-    end = None if until is None else moment("until", until)
+    begin = given_time("since", since)
+    end = given_time("until", until)
     with MemoryStore.open(store, model=None, create=False) as opened:
         chosen = None if session is None else opened.find_session(session).session
         if not as_json:

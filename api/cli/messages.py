@@ -1,11 +1,10 @@
-"""Parsing of command input: standard input, times, the messages of a transcript."""
+"""Parsing of command input: standard input, the messages of a transcript."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,6 @@ def standard_input(field: str) -> str:
         raise errors.InvalidInput(field, f"standard input is no UTF-8 text: {error}") from error
 
 
-def moment(field: str, value: str) -> datetime:
-    """Parse an ISO 8601 time; without a time zone it is UTC. Raises `InvalidInput`."""
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise errors.InvalidInput(field, f"{value!r} is not ISO 8601") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 def _decoded(path: Path, line: int, text: str) -> Any:
     try:
         return json.loads(text)
@@ -55,5 +45,4 @@ def _decoded(path: Path, line: int, text: str) -> Any:
 def _message(path: Path, line: int, item: Any) -> Mapping[str, Any]:
     if not isinstance(item, dict):
         raise errors.ImportRefused(path, line, f"expected a JSON object for a message, got {type(item).__name__}")
-    said_at = item.get("said_at")
-    return {**item, "said_at": moment("said_at", said_at)} if isinstance(said_at, str) else item
+    return item

@@ -11,8 +11,8 @@ from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import log_position, store_with_model
-from mnemolog.cli.messages import moment
 from mnemolog.cli.progress import bar
+from mnemolog.cli.times import given_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX
@@ -104,8 +104,8 @@ def recall(
             lineage=lineage,
             roles=role or (),
             speakers=speaker or (),
-            since=None if since is None else moment("since", since),
-            until=None if until is None else moment("until", until),
+            since=given_time("since", since),
+            until=given_time("until", until),
             metadata=wanted_metadata(meta or ()),
             context_turns=context_turns,
             after=after,
@@ -131,7 +131,7 @@ def recalls(
 
     Example: mnemolog audit recalls memory/ --since 2026-11-01
     """
-    moment_since = None if since is None else moment("since", since)
+    moment_since = given_time("since", since)
     with store_with_model(store, model) as opened, bar("auditing") as progress:
         answer = opened.audit.recalls(since=moment_since, after=after, limit=limit, progress=progress)
     output.print_json(answer) if as_json else recall_output.show_audit(answer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +13,9 @@ from mnemolog.cli import output, session_output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app, chosen_model, refuse
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.history_output import show_log_import
-from mnemolog.cli.messages import moment, standard_input
+from mnemolog.cli.messages import standard_input
 from mnemolog.cli.progress import bar
+from mnemolog.cli.times import given_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
@@ -49,7 +49,7 @@ def record(
     role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
     key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
     speaker: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
-    said_at: Annotated[str | None, typer.Option(help="When it was said, ISO 8601; UTC if no zone is given.")] = None,
+    said_at: Annotated[str | None, typer.Option(help="When it was said; local time if no zone is given.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
     start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,
     scope: Annotated[str, typer.Option(help="Scope of a session that is started.")] = "",
@@ -64,7 +64,13 @@ def record(
     with MemoryStore.open(store, model=None, create=False) as opened:
         chosen = _session(opened, session, start=start, scope=scope, agent=agent)
         turn = opened.record(
-            chosen, role, said, key=key, speaker=speaker, said_at=_moment(said_at), metadata=_object(metadata)
+            chosen,
+            role,
+            said,
+            key=key,
+            speaker=speaker,
+            said_at=given_time("said_at", said_at),
+            metadata=_object(metadata),
         )
     if as_json:
         output.print_json(turn)
@@ -151,10 +157,6 @@ def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: s
             refuse(str(error), hint="add --start to start it, or choose one from `mnemolog sessions DIR`")
             raise typer.Exit(EXIT_FAILED) from None
         return store.start_session(name, agent=agent, scope=scope).id
-
-
-def _moment(value: str | None) -> datetime | None:
-    return None if value is None else moment("said_at", value)
 
 
 def _object(value: str | None) -> dict[str, Any] | None:

@@ -14,8 +14,8 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.messages import moment
 from mnemolog.cli.progress import bar
+from mnemolog.cli.times import given_time
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.store import MemoryStore
 
@@ -69,7 +69,7 @@ def watch(
             wanted,
             format=format,
             scope=scope,
-            since=None if since is None else moment("since", since),
+            since=given_time("since", since),
             exclude=exclude or (),
             stop=_stop_at_signals(),
         ) as watcher,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, get_args
 
@@ -11,7 +10,6 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.canonical import canonical
-from mnemolog.domain.clock import to_micros
 from mnemolog.domain.limits import (
     CONTEXT_TURNS_MAX,
     METADATA_BYTES_MAX,
@@ -22,6 +20,7 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
+from mnemolog.domain.moments import Time, parse_time
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
@@ -92,8 +91,8 @@ def question(
     hidden: bool = False,
     roles: Sequence[str] = (),
     speakers: Sequence[str] = (),
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
     metadata: Mapping[str, Any] | None = None,
     context_turns: int = 0,
     weights: Weights | None = None,
@@ -118,8 +117,8 @@ def question(
         hidden=hidden,
         roles=tuple(sorted({parse_role(role) for role in _several("roles", roles)})),
         speakers=tuple(sorted({checked_label("speakers", name) for name in _several("speakers", speakers)})),
-        since=None if since is None else to_micros("since", since),
-        until=None if until is None else to_micros("until", until),
+        since=None if since is None else parse_time("since", since),
+        until=None if until is None else parse_time("until", until),
         metadata=_checked_metadata(metadata) if metadata else {},
         context_turns=context_turns,
         weights=DEFAULT if weights is None else checked_weights(weights),
