@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find api domain infra projections adapters -name '*.py' | sort)
 
-.PHONY: help install check unit test adapters lint types demo bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
+.PHONY: help install check unit test adapters lint types demo docs bench bench-sessions bench-vectors bench-recall-speed bench-recall faults clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -61,6 +61,15 @@ types: install  ## mypy --strict over the installed import name
 demo: install  ## record, recall, rebuild, replay and verify a sample conversation with the real model
 	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh
 
+docs: $(VENV)/.docs  ## build the documentation site in build/site, with the reference; a broken link fails
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs/site -d build/doctrees . build/site
+	SITE=build/site $(BIN)/python -m pytest -q -n 0 tests/site
+	@echo 'open build/site/index.html'
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
+	@touch $@
+
 bench: install bench-sessions bench-vectors bench-recall-speed  ## speed against bare SQLite, written to docs/bench.md
 	$(BIN)/python benchmarks/speed.py --write docs/bench.md
 
@@ -88,6 +97,6 @@ faults: install  ## every promise put to the test, in docs/faults.md: [SCALE=nig
 	$(BIN)/python -m tests.faults.summary
 
 clean:  ## remove the virtual environment and everything made
-	rm -rf $(VENV) $(DEMO) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(DEMO) build docs/reference *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 FORCE:

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTED = re.compile(r"^```python\n.*?^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
 
 
@@ -35,15 +36,46 @@ def shown_output(page: str) -> str:
     return "".join(_PRINTED.findall((ROOT / page).read_text()))
 
 
+def links(page: str) -> list[tuple[str, str]]:
+    """Return path and anchor of a page's links into the repository. The path of a link within the page is empty."""
+    text = _CODE.sub("", (ROOT / page).read_text())
+    found = [
+        target.partition("#") for target in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", target)
+    ]
+    return [(path, anchor) for path, _, anchor in found]
+
+
 def broken_links(page: str) -> list[str]:
-    """Return the links into the repository that lead nowhere."""
-    targets = re.findall(r"\]\(([^)#:]+)[)#]", (ROOT / page).read_text())
-    return [target for target in targets if not ((ROOT / page).parent / target).exists()]
+    """Return the links into the repository that lead to no file, or to no heading of a page."""
+    broken = []
+    for path, anchor in links(page):
+        target = (ROOT / page).parent / path if path else ROOT / page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(f"{path}#{anchor}" if anchor else path)
+    return broken
+
+
+def pages() -> list[str]:
+    """Return all pages of the documentation, relative to the repository."""
+    generated = ROOT / "docs" / "reference"
+    found = [path for path in (ROOT / "docs").rglob("*.md") if generated not in path.parents]
+    return sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *found])
 
 
 def run_example(name: str) -> None:
     """Run a program from the folder of examples."""
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as forges make them."""
+    anchors: set[str] = set()
+    for heading in re.findall(r"^#{1,6} (.+)$", _CODE.sub("", page.read_text()), re.MULTILINE):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        count = sum(re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", other) is not None for other in anchors)
+        anchors.add(f"{anchor}-{count}" if count else anchor)
+    return anchors
 
 
 def _program(page: str) -> str:

@@ -1,0 +1,92 @@
+"""Settings of Sphinx for the documentation site: `make docs`, ADR 27.
+
+The pages are read where they lie, so that their links work on the site as in the repository. Navigation comes from the
+headings and links of docs/README.md. The reference is written before each build, by `reference.py` beside this file.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from pygments.lexers.special import TextLexer
+
+SITE = Path(__file__).parent
+ROOT = SITE.parents[1]
+sys.path.insert(0, str(SITE))
+
+import reference  # noqa: E402 - it lies beside this file, which Sphinx executes from elsewhere
+
+project = "mnemolog"
+copyright = "the authors of mnemolog, Apache-2.0"  # noqa: A001 - Sphinx reads this name.
+html_title = "mnemolog"
+root_doc = "README"
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "docs/reference/*.rst"]
+exclude_patterns = [".*", "build", "api", "domain", "infra", "projections", "adapters", "tests", "benchmarks"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+myst_fence_as_directive: set[str] = set()
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "undoc-members": True, "inherited-members": False}
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+default_role = "py:obj"  # `name` in a docstring: a link if something has that name, otherwise just code.
+
+html_theme = "furo"
+html_static_path: list[str] = []
+html_copy_source = False
+html_show_sourcelink = False
+highlight_language = "text"
+suppress_warnings = ["ref.python"]  # `bytes` in an annotation is a type; results also have fields of that name.
+
+_GROUP = re.compile(r"^## (.+)\n\n((?:- .*\n(?:  .*\n)*)+)", re.MULTILINE)
+_LINK = re.compile(r"^- \[[^]]*\]\(([^)#]+)\)", re.MULTILINE)
+
+
+def navigation() -> dict[str, list[str]]:
+    """Return the pages of docs/README.md by the heading they are listed under, as Sphinx names them."""
+    contents = (ROOT / "docs" / "README.md").read_text()
+    return {
+        heading: [
+            (ROOT / "docs" / target).resolve().relative_to(ROOT).with_suffix("").as_posix()
+            for target in _LINK.findall(links)
+        ]
+        for heading, links in _GROUP.findall(contents)
+    }
+
+
+def _add_navigation(app: Any, name: str, source: list[str]) -> None:
+    if name == root_doc:
+        groups = navigation()
+        groups["Reference"] = [*reference.PAGES, *groups["Reference"]]
+        source[0] += "".join(_toctree(pages, caption=heading) for heading, pages in groups.items())
+        source[0] += _toctree(["docs/README"])
+    elif name in ("docs/adr/README", "docs/adapters/README"):
+        folder = ROOT / Path(name).parent
+        source[0] += _toctree(sorted(f"/{folder.relative_to(ROOT)}/{p.stem}" for p in folder.glob("[a-z0-9]*.md")))
+
+
+def _toctree(pages: list[str], *, caption: str = "") -> str:
+    return "\n".join(
+        ["\n\n```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "", *pages, "```\n"]
+    )
+
+
+def _make_index(app: Any, error: Exception | None) -> None:
+    if error is None and app.builder.name == "html":
+        shutil.copyfile(app.outdir / "README.html", app.outdir / "index.html")
+
+
+def setup(app: Any) -> None:
+    """Write the reference, and add the navigation."""
+    reference.write(ROOT)
+    app.add_lexer("mermaid", TextLexer)
+    app.connect("source-read", _add_navigation)
+    app.connect("build-finished", _make_index)

@@ -1,0 +1,102 @@
+"""Write the reference: the library from its docstrings, the command line from `--help` of every command."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+from typer.testing import CliRunner
+
+import mnemolog
+from mnemolog import cli
+
+FOLDER = "docs/reference"
+PAGES = [
+    f"{FOLDER}/{name}" for name in ("store", "sessions", "services", "results", "asyncio", "errors", "command-line")
+]
+
+
+def write(root: Path) -> None:
+    """Write all pages of the reference under `root`, replacing those of an earlier build."""
+    public = [name for name in mnemolog.__all__ if name != "errors"]
+    store = ["MemoryStore", *(name for name in public if inspect.isfunction(getattr(mnemolog, name)))]
+    sessions = ["Session", "SessionAt"]
+    twins = [name for name in public if name.startswith("Async")]
+    errors = [name for name in public if _is_error(getattr(mnemolog, name))]
+    results = sorted({*public}.difference(store, sessions, twins, errors), key=str.lower)
+    pages = {
+        "store": _page("The store", "", [_named(name) for name in store]),
+        "sessions": _page("Sessions", "", [_named(name) for name in sessions]),
+        "services": _page(
+            "Services of a store",
+            "The attributes `store.audit`, `store.models` and `store.admin`.",
+            [
+                _directive("autoclass", "mnemolog.audit.service.AuditService"),
+                _directive("automodule", "mnemolog.audit.results"),
+                _directive("autoclass", "mnemolog.models.service.ModelService"),
+                _directive("autoclass", "mnemolog.operations.service.AdminService"),
+            ],
+        ),
+        "results": _page(
+            "Results and settings", "What the store returns and takes.", [_named(name) for name in results]
+        ),
+        "asyncio": _page("asyncio", "", [_named(name) for name in twins]),
+        "errors": _page("Errors", "", [_directive("automodule", "mnemolog.domain.errors")]),
+        "command-line": _command_line(),
+    }
+    folder = root / FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, text in pages.items():
+        path = folder / f"{name}.rst"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def commands() -> list[str]:
+    """Return the full name of every command, in the order of `--help`."""
+
+    def below(name: str, command: TyperCommand | TyperGroup) -> list[str]:
+        children = command.commands.items() if isinstance(command, TyperGroup) else ()
+        return [name, *(full for child, at in children if not at.hidden for full in below(f"{name} {child}", at))]
+
+    return below("mnemolog", typer.main.get_command(cli.application()))
+
+
+def _command_line() -> str:
+    sections = []
+    for name in commands():
+        shown = CliRunner(env={"COLUMNS": "90", "TERMINAL_WIDTH": "90", "NO_COLOR": "1", "TERM": "dumb"}).invoke(
+            cli.application(), [*name.split()[1:], "--help"], prog_name="mnemolog"
+        )
+        if shown.exit_code != 0:
+            raise RuntimeError(f"`{name} --help` failed: {shown.output}")
+        sections.append(_heading(name, "-") + "::\n\n" + _indented(shown.output.rstrip()) + "\n")
+    return _page("Command line", "The output of `--help` of each command.", sections)
+
+
+def _is_error(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, mnemolog.MnemologError)
+
+
+def _named(name: str) -> str:
+    value = getattr(mnemolog, name)
+    kind = "autoclass" if inspect.isclass(value) else "autofunction" if inspect.isfunction(value) else "autodata"
+    return _directive(kind, f"mnemolog.{name}")
+
+
+def _directive(kind: str, name: str) -> str:
+    return f".. {kind}:: {name}\n"
+
+
+def _page(title: str, text: str, sections: list[str]) -> str:
+    return "\n".join([_heading(title, "="), *([text, ""] if text else []), *sections])
+
+
+def _heading(title: str, line: str) -> str:
+    return f"{title}\n{line * len(title)}\n\n"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
