@@ -66,6 +66,8 @@ __all__ = [*_HOMES, "errors"]
 def __getattr__(name: str) -> object:
     if name == "errors":
         found: object = _import_module("mnemolog.domain.errors")
+    elif name == "__version__":
+        found = _import_module("mnemolog.infra.version").this_version()
     elif name in _HOMES:
         found = getattr(_import_module(f"mnemolog.{_HOMES[name]}"), name)
     else:

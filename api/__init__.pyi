@@ -39,6 +39,8 @@ from .results import Checkpoint, NewTurn, Note, Task
 from .session import Session, SessionAt
 from .store import MemoryStore
 
+__version__: str
+
 __all__ = [
     "MISSING",
     "AsyncMemoryStore",

@@ -13,6 +13,7 @@ from mnemolog.domain.events import Event
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
+from mnemolog.domain.result import Result
 from mnemolog.domain.state import CheckpointState, NoteState, TaskState
 
 
@@ -31,7 +32,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The turn in your own format, stored byte for byte (read with `mnemolog.adapters.support.store_access`)."""
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class Model(Result, frozen=True, kw_only=True):
     """A model that has vectors on disk or was activated at some time."""
 
     name: str
@@ -50,7 +51,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """Position of its last activation; None if it was never activated."""
 
 
-class ModelActivation(msgspec.Struct, frozen=True, kw_only=True):
+class ModelActivation(Result, frozen=True, kw_only=True):
     """The result of activating a model."""
 
     model: str
@@ -67,7 +68,7 @@ class ModelActivation(msgspec.Struct, frozen=True, kw_only=True):
     """Number of texts embedded to bring its vectors up to date."""
 
 
-class ModelDrop(msgspec.Struct, frozen=True, kw_only=True):
+class ModelDrop(Result, frozen=True, kw_only=True):
     """What dropping a model removed, or with `dry_run` would remove."""
 
     model: str
@@ -80,7 +81,7 @@ class ModelDrop(msgspec.Struct, frozen=True, kw_only=True):
     """Texts in the embedding cache. 0 with `keep_embeddings`: adding the model again then needs no model calls."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(Result, frozen=True, kw_only=True):
     """The task a session works on."""
 
     description: str
@@ -104,7 +105,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class Note(Result, frozen=True, kw_only=True):
     """A note with the time it was added."""
 
     text: str
@@ -116,7 +117,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
         return cls(text=state.text, added_at=to_datetime(state.added_at))
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Checkpoint(Result, frozen=True, kw_only=True):
     """A named point in the history of a session."""
 
     id: str
@@ -141,7 +142,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryStats(Result, frozen=True, kw_only=True):
     """How much the working memory of a session holds."""
 
     values: int
@@ -154,7 +155,7 @@ class MemoryStats(msgspec.Struct, frozen=True, kw_only=True):
     has_task: bool
 
 
-class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedEvent(Result, frozen=True, kw_only=True):
     """An event that would be appended."""
 
     position: Position
@@ -164,7 +165,7 @@ class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
 
 
-class SwitchPreview(msgspec.Struct, frozen=True, kw_only=True):
+class SwitchPreview(Result, frozen=True, kw_only=True):
     """What a switch would append now."""
 
     left: str | None
@@ -180,7 +181,7 @@ class SwitchPreview(msgspec.Struct, frozen=True, kw_only=True):
     """In order; empty for a retry of a switch already made."""
 
 
-class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
+class ValueChange(Result, frozen=True, kw_only=True):
     """The change of one key of working memory."""
 
     key: str
@@ -191,7 +192,7 @@ class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
     """None if the key has no value afterwards. Equal to `before` if only the expiry changes."""
 
 
-class RestorePreview(msgspec.Struct, frozen=True, kw_only=True):
+class RestorePreview(Result, frozen=True, kw_only=True):
     """What a restore would change now."""
 
     checkpoint: Checkpoint

@@ -12,6 +12,7 @@ from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.lineage import checked_position_type
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.result import Results
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
@@ -151,7 +152,7 @@ class Session(WorkingMemory):
         limit: int = 1_000,
         newest_first: bool = False,
         hidden: bool = False,
-    ) -> list[Turn]:
+    ) -> Results[Turn]:
         """Return up to `limit` turns that the session sees, oldest first, or newest first.
 
         For the next page pass the last position of a page as `after`, or as `before` with `newest_first`.
@@ -160,8 +161,9 @@ class Session(WorkingMemory):
         checked_position_type("after", after)
         if before is not None:
             checked_position_type("before", before)
-        return self._projections.turns_in(
-            self._spans(hidden=hidden), after=after, before=before, limit=limit, newest_first=newest_first
+        spans = self._spans(hidden=hidden)
+        return Results(
+            self._projections.turns_in(spans, after=after, before=before, limit=limit, newest_first=newest_first)
         )
 
     def rewind(self, *, turns: int | None = None, to: int | None = None, dry_run: bool = False) -> int:
@@ -239,14 +241,11 @@ class SessionAt(MemoryView):
         before: Position | None = None,
         limit: int = 1_000,
         newest_first: bool = False,
-    ) -> list[Turn]:
+    ) -> Results[Turn]:
         """Return up to `limit` turns that the session saw then. See `Session.turns`."""
-        return self._projections.turns_in(
-            cut(self._then.spans, upto=self.position),
-            after=after,
-            before=before,
-            limit=limit,
-            newest_first=newest_first,
+        spans = cut(self._then.spans, upto=self.position)
+        return Results(
+            self._projections.turns_in(spans, after=after, before=before, limit=limit, newest_first=newest_first)
         )
 
     def _state(self) -> SessionState:

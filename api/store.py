@@ -21,6 +21,7 @@ from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits,
 from mnemolog.domain.lineage import checked_position, checked_position_type
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
@@ -126,6 +127,13 @@ class MemoryStore:
         """
         self.parts.close()
 
+    def __repr__(self) -> str:
+        try:
+            state = f"head={self.parts.log.head().position}"
+        except errors.MnemologError as error:
+            state = "closed" if isinstance(error, errors.StoreClosed) else "unreadable"
+        return f"{type(self).__name__}({str(self.path)!r}, {state})"
+
     def __enter__(self) -> Self:
         return self
 
@@ -189,10 +197,10 @@ class MemoryStore:
         """
         return [recorded.turn() for recorded in self.parts.sessions.record_many(turns)]
 
-    def sessions(self, *, scope: str = "") -> list[SessionSummary]:
+    def sessions(self, *, scope: str = "") -> Results[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
         with self.parts.projections.current_views().database.reading() as connection:
-            return queries.sessions(connection, scope=parse_scope(scope))
+            return Results(queries.sessions(connection, scope=parse_scope(scope)))
 
     def find_session(self, id_or_name: str) -> SessionSummary:
         """Return the session with that id or name. Raises `UnknownSession`, `AmbiguousSession`."""
@@ -204,7 +212,7 @@ class MemoryStore:
             raise errors.AmbiguousSession(id_or_name, [item.session for item in found])
         return found[0]
 
-    def turns(self, session_id: str, *, after: Position = ORIGIN, limit: int = 1_000) -> list[Turn]:
+    def turns(self, session_id: str, *, after: Position = ORIGIN, limit: int = 1_000) -> Results[Turn]:
         """Return up to `limit` of a session's own turns after position `after`, including hidden ones.
 
         `Session.turns` returns the turns that the session sees. Raises `UnknownSession`.
@@ -212,7 +220,7 @@ class MemoryStore:
         checked_position_type("after", after)
         self.parts.sessions.state(session_id)
         own = (Span(session_id, ORIGIN),)
-        return self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False)
+        return Results(self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False))
 
     def switch(
         self,

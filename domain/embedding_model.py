@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from mnemolog.domain.events import Event, ModelActivated, RecordedEvent
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.domain.stream_fold import Past
 
 MODELS_STREAM: Final = "models"
@@ -18,7 +17,7 @@ SHORT_DIGITS: Final = 8
 """How many digits of a fingerprint are shown, and the fewest that identify a model."""
 
 
-class Activation(msgspec.Struct, frozen=True, kw_only=True):
+class Activation(Result, frozen=True, kw_only=True):
     """A model that answers from a position on, until another one is activated."""
 
     position: Position

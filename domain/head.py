@@ -10,12 +10,13 @@ import msgspec
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
 
 _SHORT: Final = re.compile(r"(\d{1,19}):([0-9a-fA-F]{64})")
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Head(Result, frozen=True, kw_only=True, omit_defaults=True):
     """A position with the log's digest there. Kept elsewhere, it proves the history up to it."""
 
     position: Position

@@ -18,6 +18,7 @@ import msgspec
 
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.infra.runtime.atomic_files import make_folder, replace_file
 
 ProjectorState = Literal["off", "idle", "working", "standing by", "backing off", "stopped", "dead"]
@@ -28,7 +29,7 @@ _TOLD_FIRST: Final[tuple[ProjectorState, ...]] = ("working", "backing off", "idl
 """Of several projectors the one that comes first here is shown: what works before what waits, then what died."""
 
 
-class ProjectorStatus(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectorStatus(Result, frozen=True, kw_only=True):
     """What the background projector of a store is doing."""
 
     state: ProjectorState

@@ -23,6 +23,7 @@ import msgspec
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
@@ -39,7 +40,7 @@ _WHEN: Final = "%Y%m%dT%H%M%SZ"
 _NAME: Final = re.compile(r"[^.].*")
 
 
-class QuarantinedItem(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantinedItem(Result, frozen=True, kw_only=True):
     """An item in quarantine. Fields are empty or None where nothing is known."""
 
     name: str
@@ -68,7 +69,7 @@ class LogRange(NamedTuple):
     """The log's digest at `upto`, hexadecimal."""
 
 
-class QuarantineStatus(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantineStatus(Result, frozen=True, kw_only=True):
     """How much is in quarantine."""
 
     items: int

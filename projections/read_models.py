@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.result import Result, brief, counted
 from mnemolog.domain.role import ROLES, Role
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(Result, frozen=True, kw_only=True):
     """A recorded turn, with its place in the log."""
+
+    _columns: ClassVar[tuple[str, ...]] = ("position", "said_at", "role", "speaker", "text", "session", "scope")
 
     position: Position
     """The position in the log, to cite the turn by."""
@@ -29,12 +33,19 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     said_at: datetime
     """When it was said; when it was recorded, if the caller gave no time. UTC."""
     recorded_at: datetime
-    tool_calls: list[Any] = []
-    metadata: dict[str, Any] = {}
+    tool_calls: list[Any] = msgspec.field(default_factory=list)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def _shown(self) -> Iterable[str]:
+        return (f"@{self.position}", f"{self.speaker or self.role.value}: {brief(self.text)}")
 
 
-class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
+class SessionSummary(Result, frozen=True, kw_only=True):
     """A session as the list shows it."""
+
+    _columns: ClassVar[tuple[str, ...]] = (
+        *("session", "name", "scope", "agent", "turns", "started_at", "ended_at", "parent", "reason"),
+    )
 
     session: str
     name: str
@@ -57,8 +68,13 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_position: Position
     """Position of its last event of any kind."""
 
+    def _shown(self) -> Iterable[str]:
+        yield from (brief(self.session), counted(self.turns, "turn"), f"scope={brief(self.scope)}")
+        if self.name:
+            yield f"name={brief(self.name)}"
 
-class Switch(msgspec.Struct, frozen=True, kw_only=True):
+
+class Switch(Result, frozen=True, kw_only=True):
     """An agent left one session for another."""
 
     position: Position

@@ -81,6 +81,9 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         self.models = AsyncModelService(of.models, pools)
         self.admin = AsyncAdminService(of.admin, pools)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._of.path)!r})"
+
     open = staticmethod(_opening(MemoryStore.open))
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed, RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.result import Result
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
@@ -38,7 +39,7 @@ class Verdict(StrEnum):
     """It cannot be repeated here as it was: `why` says what is missing."""
 
 
-class AuditedRecall(msgspec.Struct, frozen=True, kw_only=True):
+class AuditedRecall(Result, frozen=True, kw_only=True):
     """A receipt and the result of repeating it."""
 
     position: Position
@@ -63,7 +64,7 @@ class AuditedRecall(msgspec.Struct, frozen=True, kw_only=True):
     """Why today's answer is unknown; empty if it is known."""
 
 
-class RecallAudit(msgspec.Struct, frozen=True, kw_only=True):
+class RecallAudit(Result, frozen=True, kw_only=True):
     """The results for receipts, in the order they were recorded."""
 
     recalls: tuple[AuditedRecall, ...]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.events import Event
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import Switch, Turn
 from mnemolog.results import Checkpoint, Note, Task, ValueChange
 
 
-class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
+class StoredEvent(Result, frozen=True, kw_only=True):
     """One event of the log: its stored columns, whether its digest is valid, and its decoded content."""
 
     position: Position
@@ -41,7 +40,7 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be decoded; None if it can."""
 
 
-class SessionDiff(msgspec.Struct, frozen=True, kw_only=True):
+class SessionDiff(Result, frozen=True, kw_only=True):
     """What changed in a session between two positions."""
 
     session: str
@@ -71,7 +70,7 @@ class SessionDiff(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints_deleted: tuple[Checkpoint, ...]
 
 
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
+class Diff(Result, frozen=True, kw_only=True):
     """What changed in a store between two positions."""
 
     before: Head
@@ -90,7 +89,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     """Recorded turns that are counted but not listed."""
 
 
-class LogExport(msgspec.Struct, frozen=True, kw_only=True):
+class LogExport(Result, frozen=True, kw_only=True):
     """The result of an export."""
 
     log_id: str
@@ -102,7 +101,7 @@ class LogExport(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class LogImport(msgspec.Struct, frozen=True, kw_only=True):
+class LogImport(Result, frozen=True, kw_only=True):
     """The result of importing an exported log."""
 
     log_id: str

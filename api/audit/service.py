@@ -18,6 +18,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.lineage import checked_position
 from mnemolog.domain.moments import Time, parse_time
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Results
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.forgetting.results import Erasure, ForgottenEvent
 from mnemolog.forgetting.service import Forgetting
@@ -136,9 +137,9 @@ class AuditService:
         moment = None if since is None else parse_time("since", since)
         return audit_recalls(self._log, self._recalls, since=moment, after=after, limit=limit, progress=progress)
 
-    def forgotten(self) -> list[ForgottenEvent]:
+    def forgotten(self) -> Results[ForgottenEvent]:
         """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""
-        return list(forgetting_history.forgotten(self._log))
+        return Results(forgetting_history.forgotten(self._log))
 
     def erasures(self) -> list[Erasure]:
         """Return all requests to forget. Keep them apart from backups of log and keys. They hold no content."""

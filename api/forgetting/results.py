@@ -12,9 +12,10 @@ from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.events import ForgetTarget
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 
 
-class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
+class ForgetReport(Result, frozen=True, kw_only=True):
     """What was forgotten, or with `dry_run` would be."""
 
     request: str | None
@@ -40,7 +41,7 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.pending is None
 
 
-class ForgottenEvent(msgspec.Struct, frozen=True, kw_only=True):
+class ForgottenEvent(Result, frozen=True, kw_only=True):
     """An event whose content was forgotten: its position and kind, when and why."""
 
     position: Position
@@ -51,7 +52,7 @@ class ForgottenEvent(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Erasure(msgspec.Struct, frozen=True, kw_only=True):
+class Erasure(Result, frozen=True, kw_only=True):
     """A request to forget, to apply again to a store restored from an older backup."""
 
     request: str
@@ -64,7 +65,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 _DECODER: Final = msgspec.json.Decoder(list[Erasure])
 
 
-class ReapplyReport(msgspec.Struct, frozen=True, kw_only=True):
+class ReapplyReport(Result, frozen=True, kw_only=True):
     """The result of applying erasures again to a restored store."""
 
     erasures: int
@@ -74,7 +75,7 @@ class ReapplyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is not done yet, and why."""
 
 
-class ForgettingStatus(msgspec.Struct, frozen=True, kw_only=True):
+class ForgettingStatus(Result, frozen=True, kw_only=True):
     """The progress of requests to forget."""
 
     requests: int

@@ -14,6 +14,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.embedding_model import FINGERPRINT_DIGITS, SHORT_DIGITS, short
 from mnemolog.domain.events import ModelActivated, TurnRecorded
 from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.result import Results
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import atomic_files
@@ -44,9 +45,9 @@ class ModelService:
     def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet) -> None:
         self._folder, self._log, self._projections = folder, log, projections
 
-    def list(self) -> list[Model]:
+    def list(self) -> Results[Model]:
         """Return every model that has vectors on disk or was ever activated. Reads no vectors, only manifests."""
-        return catalogue(self._root, self._log)
+        return Results(catalogue(self._root, self._log))
 
     def add(
         self,

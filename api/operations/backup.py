@@ -12,10 +12,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-import msgspec
-
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys.keys_file import KEYS_FILE
@@ -41,7 +40,7 @@ _NO_KEYS: Final = (
 )
 
 
-class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
+class BackupReport(Result, frozen=True, kw_only=True):
     """The result of a backup."""
 
     target: str

@@ -12,11 +12,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, get_args
 
-import msgspec
-
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.results import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
@@ -44,7 +43,7 @@ _NO_KEYS: Final = (
 )
 
 
-class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+class RestoreReport(Result, frozen=True, kw_only=True):
     """The result of a restore, or with `dry_run` of its checks."""
 
     backup: str

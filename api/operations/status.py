@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
 from pysqlite3 import dbapi2
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result, brief, counted
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import ForgettingStatus
@@ -28,7 +28,7 @@ from mnemolog.projections.sql.snapshots import SnapshotStore
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
 
-class WalStatus(msgspec.Struct, frozen=True, kw_only=True):
+class WalStatus(Result, frozen=True, kw_only=True):
     """The write-ahead log of `log.db`: commits not yet moved into its pages, or moved and not yet overwritten."""
 
     bytes: int
@@ -40,7 +40,7 @@ class WalStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is large; empty if it is not."""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class Status(Result, frozen=True, kw_only=True):
     """The state of a store, from metadata only: no file is read in full or repaired."""
 
     path: str
@@ -69,6 +69,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     """Problems that need attention: lost history, a full quarantine."""
     sqlite_version: str
+
+    def _shown(self) -> Iterable[str]:
+        yield from (brief(self.path), f"head={self.head}")
+        yield from (counted(self.sessions, "session"), counted(self.turns, "turn"))
+        if self.warnings:
+            yield counted(len(self.warnings), "warning")
 
 
 def store_status(folder: Path, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> Status:

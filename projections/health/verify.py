@@ -17,6 +17,7 @@ from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, why_invalid
 from mnemolog.domain.events import EVENT_TYPES, FOREIGN_STREAMS, ContentErased, ForgetRequested, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result, counted
 from mnemolog.projections.ports import AuditableLog, Progress
 
 BATCH_MAX: Final = 500
@@ -53,7 +54,7 @@ class Kind(StrEnum):
     """SQLite cannot read the file, finds it contradicting itself, or it is not laid out as it was made."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(Result, frozen=True, kw_only=True):
     """One contradiction, where it is."""
 
     kind: Kind
@@ -64,7 +65,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
+class Verification(Result, frozen=True, kw_only=True):
     """The outcome of an audit."""
 
     sound: bool
@@ -82,6 +83,10 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """Events whose content is forgotten. No finding: their digests stand."""
     findings: tuple[Finding, ...]
     findings_left_out: int
+
+    def _shown(self) -> Iterable[str]:
+        yield "sound" if self.sound else f"DAMAGED: {counted(len(self.findings) + self.findings_left_out, 'finding')}"
+        yield from (counted(self.events, "event"), f"head={self.head}")
 
 
 class Witness(NamedTuple):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-
-import msgspec
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result, brief, counted
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.read_models import Turn, turn_of
@@ -17,7 +17,7 @@ from mnemolog.projections.read_models import Turn, turn_of
 BATCH_MAX = 1_000
 
 
-class SessionReplay(msgspec.Struct, frozen=True, kw_only=True):
+class SessionReplay(Result, frozen=True, kw_only=True):
     """A session as of the position: its own turns, not those it shares with its parent."""
 
     session: str
@@ -35,14 +35,21 @@ class SessionReplay(msgspec.Struct, frozen=True, kw_only=True):
     forgotten: tuple[Position, ...] = ()
     """Where turns were whose content is forgotten."""
 
+    def _shown(self) -> Iterable[str]:
+        return (brief(self.session), counted(len(self.turns), "turn"), f"scope={brief(self.scope)}")
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
+
+class Replay(Result, frozen=True, kw_only=True):
     """The store as it was at `position`, and the digest that pins exactly this history."""
 
     position: Position
     digest: str
     events: int
     sessions: tuple[SessionReplay, ...]
+
+    def _shown(self) -> Iterable[str]:
+        turns = sum(len(item.turns) for item in self.sessions)
+        return (f"@{self.position}", *(counted(*of) for of in ((len(self.sessions), "session"), (turns, "turn"))))
 
 
 class _Session:

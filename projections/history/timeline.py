@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final
-
-import msgspec
+from typing import ClassVar, Final
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress, StreamLog
@@ -20,8 +19,10 @@ from mnemolog.projections.ports import Progress, StreamLog
 BATCH_MAX: Final = 1_000
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class Moment(Result, frozen=True, kw_only=True):
     """One event of the timeline."""
+
+    _columns: ClassVar[tuple[str, ...]] = ("position", "at", "who", "what")
 
     position: Position
     at: datetime
@@ -38,6 +39,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     event: Event
     """All of it."""
+
+    def _shown(self) -> Iterable[str]:
+        return (f"@{self.position}", brief(self.who), brief(self.what))
 
 
 def timeline(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, overload
 
 import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result, brief, counted
 from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
@@ -18,8 +19,12 @@ from mnemolog.projections.recall.ranking import CANDIDATES_MIN, Ranked
 from mnemolog.projections.sql import queries
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
+class Hit(Result, frozen=True, kw_only=True):
     """One turn of the answer, with its source."""
+
+    _columns: ClassVar[tuple[str, ...]] = (
+        *("position", "text", "score", "role", "speaker", "said_at", "session", "scope", "similarity"),
+    )
 
     text: str
     score: float
@@ -36,16 +41,22 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """Rank of the turn in each leg that found it, starting at 1."""
     similarity: float | None
     """Cosine similarity to the query, if the turn has a vector: that of its group, if turns share vectors."""
-    score_parts: dict[str, float] = {}
+    score_parts: dict[str, float] = msgspec.field(default_factory=dict)
     """The parts of the score, by the names of `Weights`, and `words`. Empty in `vector` mode: similarity alone."""
     before: tuple[Turn, ...] = ()
     """With `context_turns`: the turns before it in its session, or as the recalling session sees them; in order."""
     after: tuple[Turn, ...] = ()
     """Likewise the turns after it."""
 
+    def _shown(self) -> Iterable[str]:
+        return (f"@{self.position}", brief(self.text), f"score={self.score:.3g}")
 
-class Recall(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a recall, and the state of log and vectors it is based on."""
+
+class Recall(Result, frozen=True, kw_only=True):
+    """The answer of a recall, and the state of log and vectors it is based on.
+
+    A sequence of its hits, best first: iterate over it, take its length, index it. Without hits it is false.
+    """
 
     query: str
     hits: tuple[Hit, ...]
@@ -72,6 +83,28 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True):
     """The reranker that reordered the best hits; None if there is none or it failed (`unavailable_legs`)."""
     receipt: Position | None = None
     """Position of this answer's receipt in the log, if one was requested."""
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[index]
+
+    def _shown(self) -> Iterable[str]:
+        when = f"head={self.head}" if self.as_of is None else f"as_of={self.as_of}"
+        return (brief(self.query), counted(len(self.hits), "hit"), when)
+
+    def _rows(self) -> Sequence[Hit]:
+        return self.hits
 
 
 RERANKER: Final = "reranker"

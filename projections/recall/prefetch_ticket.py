@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.infra.runtime.condition import InterruptSafeCondition
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.question import Mode, Question, question
@@ -192,7 +193,7 @@ class Ticket:
         return PrefetchResult(recall=outcome.recall, reason=outcome.reason, error=outcome.error, ticket=self)
 
 
-class PrefetchResult(msgspec.Struct, frozen=True, kw_only=True):
+class PrefetchResult(Result, frozen=True, kw_only=True):
     """A prefetched answer, or why there is none."""
 
     recall: Recall | None = None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-import msgspec
-
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 
 PRESENT: Final = "present"
 """State of a cache in which a quick look finds nothing wrong."""
@@ -16,7 +15,7 @@ Severity = Literal["note", "problem", "log"]
 """`note`: nothing is wrong. `problem`: something is, and nothing is lost by it. `log`: the log itself is in doubt."""
 
 
-class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
+class TableStatus(Result, frozen=True, kw_only=True):
     """How far tables that follow the log have read."""
 
     state: str
@@ -43,7 +42,7 @@ class TablesStatus(TableStatus, frozen=True, kw_only=True):
     """Of the file."""
 
 
-class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):
+class CacheStatus(Result, frozen=True, kw_only=True):
     """A database that saves work and does not follow the log: the embedding cache, the snapshots."""
 
     name: str
@@ -64,7 +63,7 @@ class Rebuilt(NamedTuple):
     """Turns whose text the model refused."""
 
 
-class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
+class RebuildReport(Result, frozen=True, kw_only=True):
     """What a rebuild built, or with `dry_run` would build."""
 
     projection: str
@@ -84,7 +83,7 @@ class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.dry_run or self.built_turns + self.skipped_turns == self.expected_turns
 
 
-class Issue(msgspec.Struct, frozen=True, kw_only=True):
+class Issue(Result, frozen=True, kw_only=True):
     """Something that is wrong with a store, or worth knowing."""
 
     what: Literal["log", "keys", "views", "tables", "cache", "vectors", "quarantine", "leftover"]

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.result import Result
 from mnemolog.projections.drift import LOST_HISTORY, Actions, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import size_of
@@ -35,6 +34,7 @@ _LOST: Final = (
     "Run `mnemolog verify DIR`, find out what happened to log.db and restore the newest copy of it; "
     "to give up what the log has lost, run `mnemolog doctor DIR --fix`."
 )
+
 ACTIONS: Final[Actions] = {
     Drift.CURRENT: "Nothing to do.",
     Drift.BEHIND: "`mnemolog rebuild DIR vectors --model MODEL` brings them up to date at once, from the cache where "
@@ -54,7 +54,7 @@ Validate = Callable[[Path, Manifest], str | None]
 """Returns why the files of a segment do not match its manifest; None if they do."""
 
 
-class UnusedSegment(msgspec.Struct, frozen=True, kw_only=True):
+class UnusedSegment(Result, frozen=True, kw_only=True):
     """A segment that no search uses."""
 
     name: str
@@ -65,14 +65,14 @@ class UnusedSegment(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the log can tell again what it was made of."""
 
 
-class SkippedTurn(msgspec.Struct, frozen=True, kw_only=True):
+class SkippedTurn(Result, frozen=True, kw_only=True):
     """A turn that the model refused. It has no vector; text recall finds it."""
 
     position: Position
     why: str
 
 
-class GenerationStatus(msgspec.Struct, frozen=True, kw_only=True):
+class GenerationStatus(Result, frozen=True, kw_only=True):
     """One model's vectors, as their manifests and the sizes of their files describe them."""
 
     generation: str

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.projections.registry.results import Issue
 
 
-class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorReport(Result, frozen=True, kw_only=True):
     """The outcome of `doctor`."""
 
     path: str

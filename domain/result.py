@@ -1,0 +1,150 @@
+"""The base of all results: plain values, JSON, one line in a terminal, a table in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from enum import Enum
+from html import escape
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+LINE_CHARACTERS_MAX: Final = 79
+"""The length of a `repr`, in characters."""
+TEXT_CHARACTERS_MAX: Final = 40
+"""The length of a text within a `repr`, in characters."""
+CELL_CHARACTERS_MAX: Final = 500
+ROWS_MAX: Final = 100
+"""Rows of a table in a notebook; the rest is counted."""
+
+Item = TypeVar("Item")
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A result of the store."""
+
+    _columns: ClassVar[tuple[str, ...]] = ()
+    """The fields that a table of such results shows; all of them if empty."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain Python values, nested results as dictionaries. Times stay `datetime`."""
+        fields: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(datetime, bytes), enc_hook=repr)
+        return fields
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the fields as JSON: on one line, or indented by so many spaces. Times are ISO 8601 in UTC."""
+        return as_json(self, indent)
+
+    def __repr__(self) -> str:
+        line = f"{type(self).__name__}("
+        for number, part in enumerate(self._shown()):
+            longer = f"{line}, {part}" if number else line + part
+            if len(longer) >= LINE_CHARACTERS_MAX - 3:
+                return f"{line}, …)" if number else f"{longer[: LINE_CHARACTERS_MAX - 2]}…)"
+            line = longer
+        return f"{line})"
+
+    def _shown(self) -> Iterable[str]:
+        """Yield the parts of the `repr`, the most important one first."""
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            if value not in (None, "", (), {}):
+                yield f"{field.name}={brief(value)}"
+
+    def _rows(self) -> Sequence[Result]:
+        """Return the results that a notebook shows as the rows of a table; none: it shows the fields."""
+        return ()
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        if rows:
+            return f"<p>{escape(repr(self))}</p>{html_table(rows)}"
+        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return _html(("", escape(type(self).__name__)), ([name, value] for name, value in fields))
+
+
+class Results(list[Item]):
+    """A list of results. A notebook shows it as a table."""
+
+    def __repr__(self) -> str:
+        shown = [repr(item) for item in self[:3]]
+        more = f", … {len(self) - 3} more" if len(self) > 3 else ""
+        return f"[{', '.join(shown)}{more}]"
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the results as a JSON array: on one line, or indented by so many spaces."""
+        return as_json(self, indent)
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
+
+def as_json(value: Any, indent: int | None) -> str:
+    """Return results as JSON, on one line or indented."""
+    encoded = msgspec.json.encode(value, enc_hook=repr)
+    return (encoded if indent is None else msgspec.json.format(encoded, indent=indent)).decode()
+
+
+def brief(value: Any) -> str:
+    """Return a value in a few characters."""
+    match value:
+        case str() if not isinstance(value, Enum):
+            return repr(cut(value))
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M}"
+        case Enum():
+            return str(value.value)
+        case dict() | list() | tuple():
+            return f"<{len(value)}>"
+        case _:
+            return repr(value)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a count with its noun, such as `2 turns`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def cut(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+    """Return a text on one line, cut with an ellipsis where it is longer."""
+    line = " ".join(text[: 4 * characters_max].split())
+    return line if len(line) <= characters_max and len(text) <= 4 * characters_max else f"{line[: characters_max - 1]}…"
+
+
+def html_table(results: Sequence[Any]) -> str:
+    """Return results as an HTML table; columns without any value are left out."""
+    shown = results[:ROWS_MAX]
+    kind = type(shown[0]) if shown else None
+    if kind is None or not issubclass(kind, Result):
+        return _html(("",), ([item] for item in shown))
+    names = kind._columns or kind.__struct_fields__
+    names = tuple(name for name in names if any(getattr(item, name) not in (None, "", (), {}) for item in shown))
+    table = _html(names, ([getattr(item, name) for name in names] for item in shown))
+    more = len(results) - len(shown)
+    return table + (f"<p>… and {more:,} more</p>" if more else "")
+
+
+def _html(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    columns = "".join(f"<th>{escape(name)}</th>" for name in head)
+    return f"<table><thead><tr>{columns}</tr></thead><tbody>{''.join(_html_rows(rows))}</tbody></table>"
+
+
+def _html_rows(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    for row in rows:
+        cells = "".join(f'<td style="text-align: left">{escape(_cell(value))}</td>' for value in row)
+        yield f"<tr>{cells}</tr>"
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case float():
+            return f"{value:.3f}"
+        case str() if not isinstance(value, Enum):
+            return value if len(value) <= CELL_CHARACTERS_MAX else f"{value[: CELL_CHARACTERS_MAX - 1]}…"
+        case dict() | list() | tuple():
+            return cut(as_json(value, None), CELL_CHARACTERS_MAX)
+        case _:
+            return brief(value)

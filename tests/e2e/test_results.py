@@ -1,0 +1,172 @@
+"""Results as a user takes them: sequences, plain values, JSON, one line in a terminal, a table in a notebook."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import typing
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import msgspec
+import pytest
+
+import mnemolog
+from mnemolog import MemoryStore, Session
+from mnemolog.audit.service import AuditService
+from mnemolog.domain.event import Event
+from mnemolog.domain.result import Result, Results
+from mnemolog.models.service import ModelService
+from mnemolog.operations.service import AdminService
+from mnemolog.session import SessionAt
+from mnemolog.working_memory import WorkingMemory
+
+
+@pytest.fixture
+def filled(store):
+    """Six turns about dogs in one session, and a checkpoint, a note and a task."""
+    trip = store.start_session("trip", scope="acme/alice")
+    for number in range(6):
+        trip.record("user", f"My dog number {number} is called Rex", speaker="Alice", metadata={"n": number})
+    trip.note("call the vet")
+    trip.set_task("find a vet")
+    trip.checkpoint("before")
+    return store
+
+
+def structs_in(annotation):
+    """The structs that an annotation names."""
+    if inspect.isclass(annotation) and issubclass(annotation, msgspec.Struct):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from structs_in(part)
+
+
+def returned_by(kind):
+    """The structs that the public methods of a class return."""
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_"):
+            yield from structs_in(typing.get_type_hints(method).get("return"))
+
+
+def test_a_recall_can_be_iterated_counted_and_indexed(filled):
+    """As the sequence of hits that it is."""
+    answer = filled.recall("dog", mode="text")
+    assert [hit.text for hit in answer] == [hit.text for hit in answer.hits]
+    assert len(answer) == 5
+    assert answer[0] == answer.hits[0]
+    assert answer[-1] == answer.hits[-1]
+    assert answer[:2] == answer.hits[:2]
+    assert answer.hits[3] in answer
+    with pytest.raises(IndexError):
+        answer[5]
+
+
+def test_a_recall_without_hits_is_false(filled):
+    """`if answer:` asks what it seems to ask."""
+    assert filled.recall("dog", mode="text")
+    assert not filled.recall("submarine", mode="text")
+
+
+@pytest.mark.parametrize(
+    "kind", [MemoryStore, Session, SessionAt, WorkingMemory, AuditService, ModelService, AdminService]
+)
+def test_every_result_of_a_public_method_can_be_printed_and_exported(kind):
+    """Whichever method returns it."""
+    events = (Event, *(found for found in returned_by(MemoryStore) if found.__name__ == "RecordedEvent"))
+    assert [found for found in returned_by(kind) if not issubclass(found, (Result, *events))] == []
+
+
+def test_a_result_becomes_a_dictionary_of_plain_values(filled):
+    """Which a table of pandas takes: times are times, roles are text, turns within are dictionaries."""
+    (hit,) = filled.recall("dog", k=1, mode="text", context_turns=1)
+    fields = hit.to_dict()
+    assert fields["text"] == hit.text
+    assert type(fields["role"]) is str
+    assert fields["said_at"] == hit.said_at
+    assert isinstance(fields["said_at"], datetime)
+    assert fields["metadata"] == hit.metadata
+    assert type((*fields["before"], *fields["after"])[0]) is dict
+    assert set(fields) == set(hit.__struct_fields__)
+
+
+def test_a_result_becomes_json_with_times_in_iso_8601(filled):
+    """On one line, or indented."""
+    answer = filled.recall("dog", mode="text")
+    read = json.loads(answer.to_json())
+    assert datetime.fromisoformat(read["hits"][0]["said_at"]) == answer[0].said_at
+    assert "\n" not in answer.to_json()
+    assert '\n  "query"' in answer.to_json(indent=2)
+    assert json.loads(answer.to_json(indent=4)) == read
+    assert json.loads(filled.sessions().to_json())[0]["scope"] == "acme/alice"
+
+
+def test_every_result_has_a_repr_that_fits_a_terminal_line(filled):
+    """Whatever the store holds."""
+    trip = filled.start_session("long " * 20, scope="acme/" + "bob" * 40)
+    turn = trip.record("user", "word " * 5_000, speaker="Anne-Marie " * 10)
+    answer = filled.recall("dog word", k=100, mode="text")
+    results = [
+        *(answer, *answer, turn, *filled.sessions(), filled.replay(), *filled.replay().sessions, filled.status()),
+        *(filled.verify(), filled.head(), filled.audit.diff(0), *filled.audit.timeline(), filled.audit.event(1)),
+        *(filled.forget(positions=[turn.position]), *filled.audit.forgotten(), filled.admin.doctor()),
+        *filled.rebuild("views"),
+    ]
+    for result in results:
+        assert "\n" not in repr(result)
+        assert len(repr(result)) < 80, type(result)
+        assert repr(result).startswith(f"{type(result).__name__}(")
+
+
+def test_a_hit_reads_as_its_position_its_text_and_its_score(filled):
+    """Nothing else is needed to tell hits apart."""
+    (hit,) = filled.recall("dog", k=1, mode="text")
+    assert repr(hit) == f"Hit(@{hit.position}, {hit.text!r}, score={hit.score:.3g})"
+    assert repr(filled.recall("dog", mode="text")) == "Recall('dog', 5 hits, head=10)"
+    assert repr(filled.recall("zebra", mode="text")) == "Recall('zebra', 0 hits, head=10)"
+
+
+def test_a_store_reads_as_its_folder_and_its_head(folder):
+    """A closed one does not touch the disk."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("a").record("user", "hello")
+        assert repr(store) == f"MemoryStore({str(folder)!r}, head=2)"
+    (folder / "log.db").rename(folder / "away.db")
+    assert repr(store) == f"MemoryStore({str(folder)!r}, closed)"
+    assert not (folder / "log.db").exists()
+
+
+def test_a_result_is_a_table_in_a_notebook_with_its_text_escaped(filled):
+    """Nothing that was said is markup."""
+    trip = filled.start_session("<script>", scope="acme/bob")
+    trip.record("user", "<b>dog</b> & <script>alert(1)</script>")
+    for result in (filled.recall("dog alert", mode="text", k=9), trip.turns(), filled.sessions(), filled.replay()):
+        html = result._repr_html_()
+        assert "<table>" in html
+        assert "<script>" not in html
+        assert "<b>" not in html
+    assert "&lt;b&gt;dog&lt;/b&gt; &amp; &lt;script&gt;" in filled.recall("alert", mode="text")._repr_html_()
+    assert "<th>head" not in filled.status()._repr_html_()
+    assert "log_bytes" in filled.status()._repr_html_()
+
+
+def test_a_long_list_is_cut_in_a_notebook(store):
+    """A page stays a page."""
+    trip = store.start_session("trip")
+    for number in range(120):
+        trip.record("user", f"turn {number}")
+    turns = trip.turns()
+    assert isinstance(turns, Results)
+    assert turns._repr_html_().count("<tr>") == 101
+    assert "… and 20 more" in turns._repr_html_()
+    assert len(repr(turns)) < 300
+
+
+def test_the_version_is_that_of_the_installed_package():
+    """Without reading it before it is asked for."""
+    assert mnemolog.__version__ == version("mnemolog")
+
+
+def test_times_in_results_are_in_utc(filled):
+    """So they compare, and print the same everywhere."""
+    assert all(hit.said_at.tzinfo is UTC for hit in filled.recall("dog", mode="text"))
