@@ -12,15 +12,29 @@ ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTED = re.compile(r"^```python\n.*?^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
-_SHOWN = re.compile(r"^(\S.*?)  # -> (.+)$")
+_SHOWN = re.compile(r"^( *)(\S.*?)  # -> (.+)$")
+
+
+def blocks(page: str) -> list[int]:
+    """Return the lines of a page at which its Python blocks begin."""
+    text = (ROOT / page).read_text()
+    return [text.count("\n", 0, block.start()) + 1 for block in _BLOCK.finditer(text)]
+
+
+def run_block(page: str, line: int) -> None:
+    """Run the Python block that begins at that line of a page, by itself, in the current folder, without a model.
+
+    Raises `AssertionError` if an expression has another value than the block shows.
+    """
+    _run(page, _program(page, line))
 
 
 def run_page(page: str) -> None:
-    """Run a page's Python blocks as one program, in the folder one is in, without a model.
+    """Run all Python blocks of a page as one program. See `run_block`."""
+    _run(page, _program(page))
 
-    Raises `AssertionError` where one gives something else than it shows.
-    """
-    source = _program(page)
+
+def _run(page: str, source: str) -> None:
     assert source.strip(), "no example"
     module = types.ModuleType("docs")
     module.__dict__["_shown"] = _shown
@@ -78,15 +92,17 @@ def _anchors(page: Path) -> set[str]:
     return anchors
 
 
-def _program(page: str) -> str:
-    """Return the blocks as one program, its other lines blank, `x  # -> y` as an assertion."""
+def _program(page: str, only: int | None = None) -> str:
+    """Return the blocks, or the one at a line, as a program: other lines are blank, `x  # -> y` is an assertion."""
     text = (ROOT / page).read_text()
     lines = [""] * text.count("\n")
     for block in _BLOCK.finditer(text):
         first = text.count("\n", 0, block.start(1))
+        if only not in (None, first):
+            continue
         for number, line in enumerate(block[1].splitlines(), first):
             shown = _SHOWN.match(line)
-            lines[number] = f"_shown({shown[1]}, {shown[2]!r})" if shown else line
+            lines[number] = f"{shown[1]}_shown({shown[2]}, {shown[3]!r})" if shown else line
     return "\n".join(lines).replace('model="all-MiniLM-L6-v2"', "model=None")
 
 

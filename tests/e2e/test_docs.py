@@ -11,34 +11,17 @@ from mnemolog.projections.drift import MEANS
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.registry import caches, tables
 from mnemolog.projections.vectors import inventory
-from tests.pages import ROOT, broken_links, links, pages, run_example, run_page, shown_output
+from tests.pages import ROOT, blocks, broken_links, links, pages, run_block, run_example, run_page, shown_output
 
-PAGES = [
-    "README.md",
-    "docs/async.md",
-    "docs/audit.md",
-    "docs/format.md",
-    "docs/backup.md",
-    "docs/eventsourcing.md",
-    "docs/forgetting.md",
-    "docs/frameworks.md",
-    "docs/models.md",
-    "docs/observability.md",
-    "docs/operations.md",
-    "docs/projector.md",
-    "docs/recall.md",
-    "docs/sessions.md",
-    "docs/transcripts.md",
-    "docs/working-memory.md",
-]
+BLOCKS = [(page, line) for page in pages() if "docs/adapters/" not in page for line in blocks(page)]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_examples_of_a_page_run_in_order_and_give_what_they_show(page, tmp_path, monkeypatch):
-    """Without a model, in an empty folder."""
+@pytest.mark.parametrize(("page", "line"), BLOCKS, ids=lambda value: str(value))
+def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line, tmp_path, monkeypatch):
+    """In an empty folder, without a model. Blocks of adapters run in the environments of their frameworks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.environ", os.environ.copy())
-    run_page(page)
+    run_block(page, line)
 
 
 def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, monkeypatch, capsys):
