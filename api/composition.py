@@ -86,6 +86,7 @@ def build(
     encrypt: bool | None,
     background: bool,
     reranker: Any,
+    receipts: bool,
     allow_network_filesystem: bool,
     telemetry: Telemetry | None,
 ) -> StoreParts:
@@ -116,6 +117,7 @@ def build(
         projections,
         spans_at=sessions.spans_at,
         append=lambda stream, event: log.transact(lambda tx: tx.append(stream, event)).position,
+        receipts=receipts,
         timed=recall_timer(telemetry or NO_TELEMETRY),
     )
     forgetting = Forgetting(folder, log, projections, snapshots)
@@ -147,4 +149,5 @@ def _prefetcher(log: EventLog, sessions: Sessions, projections: ProjectionSet, r
             model=projections.known_fingerprint(),
         )
 
-    return Prefetcher(lambda request: recalls.ask(request.question()), moment)
+    # A receipt would be an event after the request: `max_behind=0` would then refuse every answer.
+    return Prefetcher(lambda request: recalls.ask(request.question(), receipt=False), moment)

@@ -92,7 +92,7 @@ class Session(WorkingMemory):
         as_of: int | None = None,
         min_position: int | None = None,
         timeout_s: float = 10.0,
-        receipt: bool = False,
+        receipt: bool | None = None,
         wait_for_model: bool = True,
     ) -> Recall:
         """Recall from the turns this session sees: its own, and its ancestors' up to the branch point.

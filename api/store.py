@@ -74,6 +74,7 @@ class MemoryStore:
         encrypt: bool | None = None,
         background: bool = True,
         reranker: Any = None,
+        receipts: bool = False,
         allow_network_filesystem: bool = False,
         telemetry: Telemetry | None = None,
     ) -> Self:
@@ -90,6 +91,9 @@ class MemoryStore:
 
         `reranker` scores the best turns of a recall again (docs/recall.md): the name or folder of a CrossEncoder,
         or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
+
+        With `receipts`, every recall appends a receipt to the log, unless the call says `receipt=False`; answers of
+        `prefetch` leave none (docs/audit.md).
 
         `background` embeds new turns in a background thread (docs/projector.md); `close` ends it.
 
@@ -112,6 +116,7 @@ class MemoryStore:
             encrypt=encrypt,
             background=background,
             reranker=reranker,
+            receipts=receipts,
             allow_network_filesystem=allow_network_filesystem,
             telemetry=telemetry,
         )
@@ -313,7 +318,7 @@ class MemoryStore:
         as_of: int | None = None,
         min_position: int | None = None,
         timeout_s: float = TIMEOUT_S,
-        receipt: bool = False,
+        receipt: bool | None = None,
         wait_for_model: bool = True,
     ) -> Recall:
         """Return up to `k` turns (at most 1,000) that answer `query`, best first; ties by position.
@@ -325,7 +330,8 @@ class MemoryStore:
 
         `after` is `Recall.next` of the previous page: ranking continues on the state that the first page saw.
         `as_of` is a log position: the answer is what it would have been when the log ended there (docs/recall.md).
-        `receipt` appends the question and the answer to the log (`store.audit.recalls`).
+        `receipt` says whether to append the question and the answer to the log (`store.audit.recalls`); by default
+        what the store was opened with.
 
         The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
         during the call; `Recall.vectors_cover` is the last position it covers. In `hybrid` mode, if the vector leg

@@ -19,6 +19,8 @@ from typer.core import TyperCommand
 from mnemolog.domain import errors
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
+RECEIPTS_VARIABLE: Final = "MNEMOLOG_RECEIPTS"
+"""`1`: every `recall` and every server of tools records query and answer in the log."""
 LOG_VARIABLE: Final = "MNEMOLOG_LOG"
 """`debug`, `info`, `warning` or `error`; append `:json` for JSON lines."""
 GARBAGE_MIN: Final = 50_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mnemolog.cli.app import ModelName, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import RECEIPTS_VARIABLE, ModelName, Store, StoreCommand, app, chosen_model
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -58,6 +58,12 @@ def mcp(
         str, typer.Option("--agent", help="Agent whose sessions are used if a call names none.")
     ] = DEFAULT_AGENT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Offer no tool that writes to the log.")] = False,
+    receipts: Annotated[
+        bool,
+        typer.Option(
+            "--receipts", envvar=RECEIPTS_VARIABLE, help="Record every recall in the log, unless --read-only is given."
+        ),
+    ] = False,
     model: ModelName = DEFAULT_MODEL,
 ) -> None:
     """Serve the store to agents as an MCP server, and create it if it does not exist. Needs the extra 'mcp'.
@@ -68,7 +74,8 @@ def mcp(
     from mnemolog.adapters.support.agent_tools.memory import opened
 
     def memory() -> AbstractAsyncContextManager[Memory]:
-        return opened(store, agent=agent, read_only=read_only, model=chosen_model(model))
+        chosen = chosen_model(model)
+        return opened(store, agent=agent, read_only=read_only, model=chosen, receipts=receipts and not read_only)
 
     async def serve() -> None:
         if not http:

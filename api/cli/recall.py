@@ -9,7 +9,7 @@ import typer
 
 from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.cli import output, recall_output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app
+from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsJson, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import log_position, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
@@ -66,7 +66,12 @@ After = Annotated[
 AsOf = Annotated[
     int | None, typer.Option("--as-of", metavar="POSITION", parser=log_position, help="Answer as of this log position.")
 ]
-Receipt = Annotated[bool, typer.Option("--receipt", help="Record query and answer in the log, for audits.")]
+Receipt = Annotated[
+    bool,
+    typer.Option(
+        "--receipt/--no-receipt", envvar=RECEIPTS_VARIABLE, help="Record query and answer in the log, for audits."
+    ),
+]
 Modes = Annotated[str, typer.Option("--mode", help="hybrid, vector or text.")]
 
 

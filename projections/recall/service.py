@@ -81,7 +81,7 @@ class Recalls:
     """Answers questions to one store. Safe for many threads.
 
     `spans_at` returns the spans that a session sees at a position, `append` appends a receipt to the log, and `timed`
-    measures a recall and each of its legs.
+    measures a recall and each of its legs. With `receipts` every recall leaves one that does not say otherwise.
     """
 
     def __init__(
@@ -90,10 +90,12 @@ class Recalls:
         *,
         spans_at: SpansAt,
         append: Append,
+        receipts: bool = False,
         timed: Timed = untimed,
     ) -> None:
         self._projections, self._log_id = projections, projections.log.log_id
         self._spans_at, self._append, self._timed = spans_at, append, timed
+        self._receipts = receipts
 
     def ask(
         self,
@@ -103,7 +105,7 @@ class Recalls:
         min_position: int | None = None,
         timeout_s: float = TIMEOUT_S,
         after: str | None = None,
-        receipt: bool = False,
+        receipt: bool | None = None,
         wait_for_model: bool = True,
     ) -> Recall:
         """Answer a question. See `MemoryStore.recall`."""
@@ -135,7 +137,7 @@ class Recalls:
                 as_of=answer.recall.head if is_as_of else None,
                 next=self._next(question, basis.page, answer, as_of=is_as_of),
             )
-            if not receipt:
+            if not (self._receipts if receipt is None else receipt):
                 return made
             event = receipt_of(question, made, page=basis.page, model=answer.vectors)
             return replace(made, receipt=self._append(RECALLS_STREAM, event))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pysqlite3 import dbapi2
 
-from mnemolog import InvalidInput, MemoryStore
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.receipt_audit import RecallAudit
 from mnemolog.domain.clock import to_datetime
@@ -48,6 +49,50 @@ def test_a_receipt_holds_question_and_answer(store):
     assert served.scores == [hit.score for hit in answer.hits]
     assert served.ranks == {leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs}
     assert (served.ranking, served.model_name) == (ranking.RANKING, "hash-words")
+
+
+def test_a_store_opened_with_receipts_keeps_one_of_every_recall(folder, clock):
+    """Of the store's recalls and those of its sessions; a call may say otherwise."""
+    with MemoryStore.open(folder, model=None, clock=clock, receipts=True) as store:
+        session = fill(store)
+        first, second = store.recall("tea"), session.recall("tea")
+        assert (first.receipt, second.receipt) == (store.head().position - 1, store.head().position)
+        assert store.recall("tea", receipt=False).receipt is None
+        assert len(store.audit.recalls().recalls) == 2
+        assert store.audit.recalls().sound
+    with MemoryStore.open(folder, model=None, clock=clock) as store:
+        assert store.recall("tea").receipt is None
+
+
+def test_a_store_for_asyncio_keeps_receipts_too(folder):
+    """With the same option."""
+
+    async def recalled():
+        async with AsyncMemoryStore.open(folder, model=None, receipts=True) as store:
+            session = await store.start_session("s")
+            await session.record("user", "tea")
+            return (await store.recall("tea")).receipt, (await session.recall("tea", receipt=False)).receipt
+
+    assert asyncio.run(recalled()) == (3, None)
+
+
+def test_a_prefetched_answer_is_valid_where_receipts_are_kept(folder):
+    """A receipt would be an event since the request."""
+    with MemoryStore.open(folder, model=None, receipts=True) as store:
+        session = fill(store)
+        session.prefetch("tea")
+        found = session.prefetch_result(max_behind=0, wait_s=30)
+        assert found.recall
+        assert found.recall.receipt is None
+
+
+def test_the_environment_makes_the_command_line_keep_receipts(folder, run, monkeypatch):
+    """And an option says otherwise."""
+    with MemoryStore.open(folder, model=None) as store:
+        fill(store)
+    monkeypatch.setenv("MNEMOLOG_RECEIPTS", "1")
+    assert "receipt @14" in run("recall", folder, "tea", "--model", "none").stdout
+    assert "receipt" not in run("recall", folder, "tea", "--model", "none", "--no-receipt").stdout
 
 
 def test_a_recall_without_one_writes_nothing(store):
