@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from mnemolog.domain import errors
+from mnemolog.domain.display import visible
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
 RECEIPTS_VARIABLE: Final = "MNEMOLOG_RECEIPTS"
@@ -162,9 +163,9 @@ def main() -> NoReturn:
 
 def refuse(why: str, *, hint: str) -> None:
     """Print to stderr why a command fails and what to do about it."""
-    print(f"error: {why}", file=sys.stderr)
+    print(f"error: {visible(why)}", file=sys.stderr)
     if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+        print(f"hint: {visible(hint)}", file=sys.stderr)
 
 
 _HINTS: Final[dict[type[errors.MnemologError], str]] = {

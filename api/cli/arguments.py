@@ -37,6 +37,7 @@ At = Annotated[
     int | None,
     typer.Option("--at", metavar="POSITION", parser=log_position, help="Show the state at this log position."),
 ]
+Full = Annotated[bool, typer.Option("--full", help="Print long texts whole.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
 
 

@@ -11,6 +11,7 @@ from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
+from mnemolog.domain.display import counted
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.restore import Check, RestoreReport, restore_backup
@@ -68,24 +69,24 @@ def restore(
 
 def _show_backup(report: BackupReport) -> None:
     out = output.console()
-    size = f"{output.counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
-    out.print(f"backup {report.target}: log {report.log_id} up to {report.head}; {size}", markup=False)
-    out.print(f"head {report.head}:{report.digest}")
+    size = f"{counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
+    out.line(f"backup {report.target}: log {report.log_id} up to {report.head}; {size}")
+    out.line(f"head {report.head}:{report.digest}")
     for line in report.left_out:
-        out.print(f"left out: {line}", style="yellow", markup=False)
+        out.line(f"left out: {line}", style="yellow")
     if report.keys is not None:
-        out.print(f"keys: {report.keys}", markup=False)
+        out.line(f"keys: {report.keys}")
     for note in report.notes:
-        out.print(note, style="bold red", markup=False)
+        out.line(note, style="bold red")
 
 
 def _show_restore(report: RestoreReport) -> None:
     out = output.console()
     done = f"would restore to {report.path}" if report.dry_run else f"restored {report.path}"
-    size = f"{output.counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
-    out.print(f"{done}: log {report.log_id} up to {report.head}, check {report.check}; {size}", markup=False)
+    size = f"{counted(report.files, 'file')}, {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s"
+    out.line(f"{done}: log {report.log_id} up to {report.head}, check {report.check}; {size}")
     if report.erasures:
-        out.print(f"forgotten again: {output.counted(report.erasures, 'request')}")
-    out.print(f"head {report.head}:{report.digest}, as of {output.dated(report.created_at)} UTC")
+        out.line(f"forgotten again: {counted(report.erasures, 'request')}")
+    out.line(f"head {report.head}:{report.digest}, as of {output.dated(report.created_at)} UTC")
     for note in report.notes:
-        out.print(note, style="bold red", markup=False)
+        out.line(note, style="bold red")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from mnemolog.cli.output import console, counted, dated, table_of
+from mnemolog.cli.output import console, dated
+from mnemolog.domain.display import counted, visible
 from mnemolog.forgetting.results import ForgetReport, ForgottenEvent
 
 
@@ -13,28 +14,30 @@ def show_forget(report: ForgetReport) -> None:
     """Print what was forgotten, or would be."""
     out = console()
     for session in report.sessions:
-        out.print(f"session {session}", markup=False)
+        out.line(f"session {session}")
     for topic, count in report.counts.items():
-        out.print(f"{count:>8}  {topic}")
+        out.line(f"{count:>8,}  {topic}")
     if report.along:
-        out.print(
-            f"{report.along} of them were not named: they depend on events that were, and are forgotten with them"
+        out.line(
+            f"{counted(report.along, 'event')} of them not named: they depend on events that were, and are forgotten "
+            "with them"
         )
     what = counted(report.events, "event")
     if report.dry_run:
-        out.print(f"{what} would be forgotten")
+        out.line(f"{what} would be forgotten")
     elif report.request is None:
-        out.print("nothing to forget: no event matches, or all that match were forgotten before")
+        out.line("nothing to forget: no event matches, or all that match were forgotten before")
     else:
-        out.print(f"{what} forgotten by request {report.request} at position {report.position}")
+        out.line(f"{what} forgotten by request {report.request} at position {report.position}")
     if report.pending is not None:
-        print(f"not done yet: {report.pending}", file=sys.stderr)
+        print(f"not done yet: {visible(report.pending)}", file=sys.stderr)
 
 
 def show_forgotten(events: Sequence[ForgottenEvent]) -> None:
     """Print a table of what was forgotten."""
-    table = table_of("position", "what", "stream", "requested", "request", "why")
-    for item in events:
-        when = dated(item.requested_at)
-        table.add_row(str(item.position), item.topic, item.stream, when, item.request, item.reason)
-    console().print(table)
+    columns = ("position", "what", "stream", "requested", "request", "why")
+    rows = [
+        (str(item.position), item.topic, item.stream, dated(item.requested_at), item.request, item.reason)
+        for item in events
+    ]
+    console().rows(columns, rows)

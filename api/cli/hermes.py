@@ -51,5 +51,5 @@ def _show(done: Installed) -> None:
     out = console()
     for name, action in done.files.items():
         told = "unchanged" if action == "unchanged" else f"would be {action}" if done.dry_run else action
-        out.print(f"{done.folder}/{name}  {told}", markup=False)
-    out.print("next: hermes memory setup mnemolog", markup=False)
+        out.line(f"{done.folder}/{name}  {told}")
+    out.line("next: hermes memory setup mnemolog")

@@ -11,7 +11,7 @@ import typer
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import log_position
+from mnemolog.cli.arguments import Full, log_position
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.domain.limits import INTEGER_MAX
@@ -38,6 +38,7 @@ def replay(
     session: Annotated[str | None, typer.Option(help="Only this session (id or name).")] = None,
     since: Annotated[str | None, typer.Option(help="Only events recorded at this time or later, ISO 8601.")] = None,
     until: Annotated[str | None, typer.Option(help="Only events recorded before this time.")] = None,
+    full: Full = False,
     as_lines: Annotated[bool, typer.Option("--jsonl", help="Print only the timeline, as JSON Lines.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the final state, as JSON.")] = False,
 ) -> None:
@@ -55,7 +56,7 @@ def replay(
         chosen = None if session is None else opened.find_session(session).session
         if not as_json:
             moments = opened.audit.timeline(after=first - 1, upto=to, session=chosen, since=begin, until=end)
-            (out.print_lines if as_lines else out.show_timeline)(moments)
+            out.print_lines(moments) if as_lines else out.show_timeline(moments, full=full)
         if not as_lines:
             with bar("replaying") as progress:
                 answer = opened.replay(to=to, session=chosen, progress=progress)
@@ -70,6 +71,7 @@ def diff(
         int | None, typer.Argument(metavar="[B]", parser=log_position, help="The later position; the head by default.")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, max=INTEGER_MAX, help="How many recorded turns to list.")] = 1_000,
+    full: Full = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what changed between two positions: sessions, turns, values, tasks, notes, checkpoints, models.
@@ -81,7 +83,7 @@ def diff(
     if as_json:
         output.print_json(answer)
     else:
-        out.show_diff(answer)
+        out.show_diff(answer, full=full)
 
 
 @app.command("export", cls=StoreCommand)

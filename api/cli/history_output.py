@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -11,8 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.audit.results import Diff, LogExport, LogImport, SessionDiff, StoredEvent
-from mnemolog.cli.output import FORGOTTEN, console, counted, dated
-from mnemolog.projections.history.event_descriptions import describe, one_line
+from mnemolog.cli.output import FORGOTTEN, console, dated
+from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, one_line, visible_json
+from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.history.replay import Replay, SessionReplay
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.results import Task
@@ -26,33 +28,34 @@ def print_lines(moments: Iterator[Moment]) -> None:
     """Print each event as one JSON object on a line of its own."""
     encode = msgspec.json.Encoder().encode
     while page := list(islice(moments, LINES_PER_WRITE)):
-        sys.stdout.write("".join(encode(moment).decode() + "\n" for moment in page))
+        sys.stdout.write("".join(visible_json(encode(moment).decode()) + "\n" for moment in page))
 
 
-def show_timeline(moments: Iterator[Moment]) -> None:
-    """Print each event on a line: position, time, session, what happened."""
+def show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
+    """Print each event on a line: position, time, session, what happened. Long texts are cut, unless `full`."""
     out = console()
     for item in moments:
-        out.print(f"[cyan]@{item.position:<6}[/cyan] [dim]{item.at:%Y-%m-%d %H:%M:%S}[/dim] ", end="")
         who = one_line(item.who, characters_max=_WHO_CHARACTERS)
-        out.print(f"{who:<{_WHO_CHARACTERS}}", style="bold", markup=False, end=" ")
-        out.print(item.what, markup=False)
+        what = describe(item.event, characters_max=None) if full else item.what
+        place = (f"@{item.position:<6}", "cyan"), " ", (f"{item.at:%Y-%m-%d %H:%M:%S}", "dim"), " "
+        out.line(*place, (f"{who:<{_WHO_CHARACTERS}}", "bold"), f" {what}")
 
 
 def show_held(answer: Replay) -> None:
     """Print the final state of the sessions; their turns are in the timeline."""
     out = console()
-    out.print(f"held at position {answer.position}:", style="bold")
+    out.line(f"held at position {answer.position}:", style="bold")
     for item in answer.sessions:
-        out.print(f"  {_session_then(item)}", markup=False)
-    out.print(f"{answer.events} events up to position {answer.position}, digest {answer.digest}", style="dim")
+        out.line(f"  {_session_then(item)}")
+    events = counted(answer.events, "event")
+    out.line(f"{events} up to position {answer.position}, digest {answer.digest}", style="dim")
 
 
 def _session_then(item: SessionReplay) -> str:
     branched = f", {_descent(item)}" if item.parent else ""
     ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
     turns = counted(len(item.turns), "turn")
-    forgotten = f", {len(item.forgotten)} forgotten" if item.forgotten else ""
+    forgotten = f", {len(item.forgotten):,} forgotten" if item.forgotten else ""
     return f"{item.name or FORGOTTEN} ({item.session}) in {item.scope or '/'}{branched}{ended}, {turns}{forgotten}"
 
 
@@ -61,10 +64,10 @@ def _descent(item: SessionReplay | SessionDiff) -> str:
     return f"for {item.parent}" if item.branched_at is None else f"branched at {item.branched_at} of {item.parent}"
 
 
-def show_event(item: StoredEvent) -> None:
-    """Print one event: a description, its columns, its content."""
+def show_event(item: StoredEvent, *, full: bool) -> None:
+    """Print one event: a description, its columns, its content. Long texts are cut, unless `full`."""
     out = console()
-    out.print(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold", markup=False)
+    out.line(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold")
     link = "holds" if item.link_holds else "DOES NOT HOLD: this event, or the one before, is not what was recorded"
     columns: dict[str, Any] = {
         "position": item.position,
@@ -76,33 +79,39 @@ def show_event(item: StoredEvent) -> None:
         "previous": item.previous_digest or "no event is before it",
         "digest": item.digest,
         "link": link,
-        "state": f"{len(item.state)} bytes: {item.state[:32].hex(' ')}{' …' if len(item.state) > 32 else ''}",
+        "state": f"{counted(len(item.state), 'byte')}: {item.state[:32].hex(' ')}" + (" …" * (len(item.state) > 32)),
     }
     for name, value in columns.items():
-        out.print(f"{name:<12} {value}", markup=False, style="red" if name == "link" and not item.link_holds else "")
+        out.line(f"{name:<12} {value}", style="red" if name == "link" and not item.link_holds else "")
     if item.event is not None:
-        fields = msgspec.json.format(msgspec.json.encode(item.event), indent=2).decode()
-        out.print(fields, markup=False, style="dim")
+        fields = msgspec.to_builtins(item.event)
+        fields = (
+            fields
+            if full
+            else {name: cut(value) if isinstance(value, str) else value for name, value in fields.items()}
+        )
+        document = msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+        out.text(text=visible_json(document), full=True, style="dim", margin="  ")
 
 
-def show_diff(answer: Diff) -> None:
-    """Print what changed, session by session."""
+def show_diff(answer: Diff, *, full: bool) -> None:
+    """Print what changed, session by session. Long texts are cut, unless `full`."""
     out = console()
     before, after = answer.before.position, answer.after.position
-    out.print(f"from position {before} ({dated(answer.before_at)}) to {after} ({dated(answer.after_at)})", style="bold")
+    out.line(f"from position {before} ({dated(answer.before_at)}) to {after} ({dated(answer.after_at)})", style="bold")
     for item in answer.sessions:
-        out.print(_title(item), style="bold", markup=False)
-        for sign, line in _lines(item):
-            out.print(f"  {sign} {line}", style=_STYLES[sign], markup=False)
+        out.line(_title(item), style="bold")
+        for sign, line in _lines(item, None if full else LINE_CHARACTERS_MAX):
+            out.line(f"  {sign} {line}", style=_STYLES[sign])
     for switch in answer.switches:
         came = f"{switch.from_ or 'no session'} to {switch.to}"
-        out.print(f"@{switch.position} {switch.agent} switched from {came} ({switch.reason})", markup=False)
+        out.line(f"@{switch.position} {switch.agent} switched from {came} ({switch.reason})")
     for activation in answer.activations:
-        out.print(f"@{activation.position} model {activation} answers from here on", markup=False)
+        out.line(f"@{activation.position} model {activation} answers from here on")
     if answer.turns_left_out:
-        out.print(f"... and {counted(answer.turns_left_out, 'recorded turn')} not listed")
-    kinds = ", ".join(f"{number} {topic}" for topic, number in answer.topics.items())
-    out.print(f"{counted(sum(answer.topics.values()), 'event')}{kinds and ': '}{kinds}", style="dim", markup=False)
+        out.line(f"... and {counted(answer.turns_left_out, 'recorded turn')} not listed")
+    kinds = ", ".join(f"{number:,} {topic}" for topic, number in answer.topics.items())
+    out.line(f"{counted(sum(answer.topics.values()), 'event')}{kinds and ': '}{kinds}", style="dim")
 
 
 def _title(item: SessionDiff) -> str:
@@ -114,16 +123,17 @@ def _title(item: SessionDiff) -> str:
     return f"{item.name} ({item.session}) in {item.scope or '/'}{(facts and ': ') or ''}{', '.join(facts)}"
 
 
-def _lines(item: SessionDiff) -> Iterable[tuple[str, str]]:
-    """Yield the changes of a session: a sign for added, removed or changed, and a line."""
+def _lines(item: SessionDiff, most: int | None) -> Iterable[tuple[str, str]]:
+    """Yield the changes of a session: a sign for added, removed or changed, and a line with texts cut at `most`."""
+    shown = partial(one_line, characters_max=most)
     for turn in item.turns:
-        yield "+", f"@{turn.position} {turn.speaker or turn.role.value}: {one_line(turn.text)}"
+        yield "+", f"@{turn.position} {turn.speaker or turn.role.value}: {shown(turn.text)}"
     if item.hidden:
         yield "-", f"{counted(len(item.hidden), 'turn')} hidden: {_listed(item.hidden)}"
     if item.shown:
         yield "+", f"{counted(len(item.shown), 'turn')} shown again: {_listed(item.shown)}"
     for change in item.values:
-        old, new = (one_line(msgspec.json.encode(value).decode()) for value in (change.before, change.after))
+        old, new = (shown(msgspec.json.encode(value).decode()) for value in (change.before, change.after))
         match change.change:
             case "added":
                 yield "+", f"value {change.key} = {new}"
@@ -132,18 +142,18 @@ def _lines(item: SessionDiff) -> Iterable[tuple[str, str]]:
             case "changed":
                 yield "~", f"value {change.key}: {old} -> {new}"
     if item.task_before != item.task_after:
-        yield "~", f"task: {_task(item.task_before)} -> {_task(item.task_after)}"
-    yield from (("-", f"note: {one_line(note.text)}") for note in item.notes_removed)
-    yield from (("+", f"note: {one_line(note.text)}") for note in item.notes_added)
+        yield "~", f"task: {_task(item.task_before, shown)} -> {_task(item.task_after, shown)}"
+    yield from (("-", f"note: {shown(note.text)}") for note in item.notes_removed)
+    yield from (("+", f"note: {shown(note.text)}") for note in item.notes_added)
     yield from (("+", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_created)
     yield from (("-", f"checkpoint {found.name} ({found.id})") for found in item.checkpoints_deleted)
 
 
-def _task(task: Task | None) -> str:
+def _task(task: Task | None, shown: Callable[[str], str]) -> str:
     if task is None:
         return "none"
     step = "" if task.step is None else f", step {task.step}" + (f" of {task.total}" if task.total else "")
-    return f"{one_line(task.description)} ({task.status}{step})"
+    return f"{shown(task.description)} ({task.status}{step})"
 
 
 def _listed(positions: tuple[int, ...], *, most: int = 10) -> str:
@@ -155,8 +165,8 @@ def show_export(answer: LogExport, file: Path) -> None:
     """Print what was exported, and the head to verify it with."""
     out = console()
     text = f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {answer.bytes:,} bytes"
-    out.print(text, markup=False)
-    out.print(f"head {answer.head}")
+    out.line(text)
+    out.line(f"head {answer.head}")
 
 
 def show_log_import(answer: LogImport) -> None:
@@ -164,7 +174,7 @@ def show_log_import(answer: LogImport) -> None:
     out = console()
     where = "a new store" if answer.created else "the store"
     text = f"{counted(answer.events, 'event')} of log {answer.log_id} appended to {where}"
-    out.print(f"{text}, {answer.already_there} already there", markup=False)
-    out.print(f"head {answer.head}")
+    out.line(f"{text}, {answer.already_there:,} already there")
+    out.line(f"head {answer.head}")
     if answer.needs_keys:
-        out.print("its content is encrypted: put the keys.db of this log into the folder to read it", style="yellow")
+        out.line("its content is encrypted: put the keys.db of this log into the folder to read it", style="yellow")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
-from mnemolog.cli.arguments import MEMORY_PANEL, At, Named, as_of, opened_session
+from mnemolog.cli.arguments import MEMORY_PANEL, At, Full, Named, as_of, opened_session
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
+from mnemolog.domain.display import counted
 from mnemolog.domain.values import MISSING
 from mnemolog.results import Task
 
@@ -126,6 +128,7 @@ def notes(
     add: Annotated[str | None, typer.Option(metavar="TEXT", help="Add this note.")] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Delete all notes; needs --yes.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm --clear.")] = False,
+    full: Full = False,
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
@@ -138,10 +141,13 @@ def notes(
     with opened_session(store, session) as opened:
         before = as_of(opened, at).notes(with_times=True)
         if add is None and not clear:
-            answer(before, show.show_notes, as_json=as_json)
+            answer(before, partial(show.show_notes, full=full), as_json=as_json)
             return
         if clear and not yes:
-            refuse(f"this would clear {len(before)} notes of session {opened.id!r}", hint="add --yes to clear them")
+            refuse(
+                f"this would clear {counted(len(before), 'note')} of session {opened.id!r}",
+                hint="add --yes to clear them",
+            )
             raise typer.Exit(EXIT_FAILED)
         if clear:
             opened.clear_notes()

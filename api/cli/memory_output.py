@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mnemolog.cli import output
+from mnemolog.domain.display import counted, cut, visible_json, visible_lines
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task, ValueChange
 
 BAR_WIDTH = 30
@@ -54,114 +55,111 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 def show_value(value: Any) -> None:
     """Print a value: text unchanged, anything else as JSON."""
-    print(value if isinstance(value, str) else _json(value))
+    print(visible_lines(value) if isinstance(value, str) else _json(value))
 
 
 def show_values(values: Mapping[str, Any]) -> None:
     """Print keys with their values as JSON, one a line."""
     out = output.console()
     for key, value in values.items():
-        out.print(key, style="cyan", markup=False, end=" ")
-        out.print(_json(value), markup=False)
+        out.line((key, "cyan"), f" {cut(_json(value))}")
 
 
 def show_written(item: ValueWritten) -> None:
     """Print that a value was set."""
     lives = "" if item.ttl is None else f"; it expires in {item.ttl:g} s"
-    output.console().print(f"set {item.key} of session {item.session}{lives}", markup=False)
+    output.console().line(f"set {item.key} of session {item.session}{lives}")
 
 
 def show_deleted(item: ValueDeleted) -> None:
     """Print whether a value was deleted."""
     done = f"deleted {item.key} of session {item.session}"
     nothing = f"session {item.session} has no value {item.key}; nothing was deleted"
-    output.console().print(done if item.deleted else nothing, markup=False)
+    output.console().line(done if item.deleted else nothing)
 
 
 def show_task(task: Task | None) -> None:
     """Print the task on one line, with a bar if its progress is known."""
     if task is None:
-        output.console().print("no task", style="dim")
+        output.console().line("no task", style="dim")
         return
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    line = Table.grid(padding=(0, 2))
-    cells: list[Text | ProgressBar] = [Text(task.description, style="bold")]
+    facts: list[str] = []
     percent = _percent(task)
     if percent is not None:
-        cells += [ProgressBar(total=100, completed=percent, width=BAR_WIDTH), Text(f"{percent:.3g} %")]
+        facts += [_bar(percent), f"{percent:.3g} %"]
     if task.step is not None:
-        cells.append(Text(f"step {task.step}" + ("" if task.total is None else f" of {task.total}")))
-    cells += [Text(task.status), Text(f"since {output.dated(task.changed_at)}", style="dim")]
-    line.add_row(*cells)
-    output.console().print(line)
+        facts.append(f"step {task.step:,}" + ("" if task.total is None else f" of {task.total:,}"))
+    since = (f"  since {output.dated(task.changed_at)}", "dim")
+    output.console().line((cut(task.description), "bold"), *(f"  {fact}" for fact in facts), f"  {task.status}", since)
 
 
-def show_notes(notes: list[Note]) -> None:
-    """Print notes in order."""
+def _bar(percent: float) -> str:
+    done = round(BAR_WIDTH * min(max(percent, 0.0), 100.0) / 100)
+    return "━" * done + "─" * (BAR_WIDTH - done)
+
+
+def show_notes(notes: list[Note], *, full: bool) -> None:
+    """Print notes in order. Long ones are cut, unless `full`."""
     out = output.console()
     for number, note in enumerate(notes, 1):
-        out.print(f"[bold]{number}.[/bold] [dim]{output.dated(note.added_at)}[/dim] ", end="")
-        out.print(note.text, markup=False)
+        place = (f"{number}.", "bold"), " ", (f"{output.dated(note.added_at)} ", "dim")
+        out.text(*place, text=note.text, full=full)
 
 
 def show_notes_written(item: NotesWritten) -> None:
     """Print what was done to the notes."""
-    done = "added a note" if item.added else f"cleared {output.counted(item.cleared, 'note')}"
-    output.console().print(f"{done}; session {item.session} has {output.counted(item.notes, 'note')} now", markup=False)
+    done = "added a note" if item.added else f"cleared {counted(item.cleared, 'note')}"
+    output.console().line(f"{done}; session {item.session} has {counted(item.notes, 'note')} now")
 
 
 def show_checkpoints(checkpoints: list[Checkpoint]) -> None:
     """Print checkpoints, oldest first."""
     out = output.console()
     for item in checkpoints:
-        out.print(f"[cyan]@{item.position}[/cyan] [dim]{output.dated(item.created_at)}[/dim] ", end="")
-        out.print(item.name, style="bold", markup=False, end=" ")
-        out.print(f"{item.id} of {item.session}", style="dim", markup=False, end="")
-        out.print(f"  {item.description}" if item.description else "", markup=False)
+        place = (f"@{item.position}", "cyan"), " ", (output.dated(item.created_at), "dim"), " "
+        whose = (f" {item.id} of {item.session}", "dim")
+        out.line(*place, (item.name, "bold"), whose, f"  {cut(item.description)}" if item.description else "")
 
 
 def show_created(item: Checkpoint) -> None:
     """Print a checkpoint that was created."""
     text = f"checkpoint {item.name} ({item.id}) of session {item.session} at position {item.position}"
-    output.console().print(text, markup=False)
+    output.console().line(text)
 
 
 def show_checkpoint_deleted(item: CheckpointDeleted) -> None:
     """Print which checkpoint was deleted."""
     gone = item.deleted
     text = f"deleted checkpoint {gone.name} ({gone.id}), which was at position {gone.position}"
-    output.console().print(text, markup=False)
+    output.console().line(text)
 
 
 def show_restored(item: Restored) -> None:
     """Print what a restore changed, or would change."""
     out, changes = output.console(), item.changes
     done = "would restore" if item.dry_run else "restored"
-    out.print(f"{done} checkpoint {changes.checkpoint.name} of position {changes.checkpoint.position}", markup=False)
+    out.line(f"{done} checkpoint {changes.checkpoint.name} of position {changes.checkpoint.position}")
     for value in changes.values:
-        out.print(f"  value {value.key} {_change(value)}", markup=False)
+        out.line(f"  value {value.key} {_change(value)}")
     if changes.task_changes:
-        out.print(f"  task {_task(changes.task_before)} -> {_task(changes.task_after)}", markup=False)
+        out.line(f"  task {_task(changes.task_before)} -> {_task(changes.task_after)}")
     for sign, notes in (("-", changes.notes_removed), ("+", changes.notes_added)):
         for note in notes:
-            out.print(f"  note {sign} {note.text}", markup=False)
+            out.line(f"  note {sign} {cut(note.text)}")
     written = "; nothing was written" if item.dry_run else ""
-    out.print(f"  turns hidden: {changes.turns_hidden}{written}", markup=False)
+    out.line(f"  turns hidden: {changes.turns_hidden:,}{written}")
 
 
 def _change(value: ValueChange) -> str:
     match value.change:
         case "added":
-            return f"+ {_json(value.after)}"
+            return f"+ {_short(value.after)}"
         case "removed":
-            return f"- {_json(value.before)}"
+            return f"- {_short(value.before)}"
         case "changed" if value.before == value.after:
-            return f"{_json(value.after)}, with another expiry"
+            return f"{_short(value.after)}, with another expiry"
         case _:
-            return f"{_json(value.before)} -> {_json(value.after)}"
+            return f"{_short(value.before)} -> {_short(value.after)}"
 
 
 def _task(task: Task | None) -> str:
@@ -177,5 +175,9 @@ def _percent(task: Task) -> float | None:
     return min(100.0, 100 * task.step / task.total)
 
 
+def _short(value: Any) -> str:
+    return cut(_json(value))
+
+
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return visible_json(msgspec.json.encode(value).decode())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mnemolog.cli.output import console, counted, show_rebuild, table_of
+from mnemolog.cli.output import console, show_rebuild
+from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import short
 from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.results import Model, ModelActivation, ModelDrop
@@ -10,24 +11,16 @@ from mnemolog.results import Model, ModelActivation, ModelDrop
 
 def show_models(found: list[Model]) -> None:
     """Print a table of models, the active one marked."""
-    from rich.markup import escape
-
-    out, shown = console(), table_of("model", "fingerprint", "state", "to", "behind", "vectors", "activated")
+    out, rows = console(), []
     for item in found:
         activated = "" if item.activated_at is None else f"at {item.activated_at}"
-        shown.add_row(
-            escape(item.name),
-            short(item.fingerprint),
-            item.state,
-            str(item.covers),
-            str(item.behind_events),
-            str(item.vectors),
-            f"{activated}, active" if item.active else activated,
-        )
-    if found:
-        out.print(shown)
+        since = f"{activated}, active" if item.active else activated
+        numbers = f"{item.covers:,}", f"{item.behind_events:,}", f"{item.vectors:,}"
+        rows.append((item.name, short(item.fingerprint), item.state, *numbers, since))
+    if rows:
+        out.rows(("model", "fingerprint", "state", "to", "behind", "vectors", "activated"), rows)
     if not any(item.active for item in found):
-        out.print("no model was activated: a store uses the model that it is opened with", style="dim")
+        out.line("no model was activated: a store uses the model that it is opened with", style="dim")
 
 
 def show_added(report: RebuildReport) -> None:
@@ -40,7 +33,7 @@ def show_activated(item: ModelActivation) -> None:
     word = "activated" if item.appended else "was active already, since it was activated"
     embedded = counted(item.encoded_texts, "text")
     text = f"{item.model} ({short(item.fingerprint)}) {word} at position {item.position}"
-    console().print(f"{text}; its vectors go to {item.covers}, {embedded} embedded", markup=False)
+    console().line(f"{text}; its vectors go to {item.covers}, {embedded} embedded")
 
 
 def show_dropped(item: ModelDrop) -> None:
@@ -48,4 +41,4 @@ def show_dropped(item: ModelDrop) -> None:
     word = "would remove" if item.dry_run else "removed"
     text = f"{item.model} ({short(item.fingerprint)}): {word} {counted(len(item.generations), 'generation')}"
     text += f" of {counted(item.vectors, 'vector')} and {counted(item.embeddings, 'text')} of the embedding cache"
-    console().print(text, markup=False)
+    console().line(text)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Container
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mnemolog.domain.display import counted, visible, visible_json
+from mnemolog.domain.position import Position
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
 from mnemolog.projections.projector_status import ProjectorStatus
@@ -15,40 +18,55 @@ from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.registry.results import RebuildReport
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
     from rich.tree import Tree
 
     from mnemolog.adapters.importers.import_files import ImportReport
+    from mnemolog.cli.terminal import Terminal
 
 FORGOTTEN: Final = "(forgotten)"
 """Shown in place of a forgotten name."""
 
-_NUMBERS: Final = ("turns", "to", "behind", "bytes")
-
 
 def print_json(answer: Any) -> None:
     """Print a result as one JSON document."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
+    print_json_line(answer, indent=2)
 
 
-def console() -> Console:
-    """Return the console for results."""
-    from rich.console import Console
+def print_json_line(answer: Any, *, indent: int = -1) -> None:
+    """Print a result as JSON, on one line without `indent`, and at once."""
+    document = msgspec.json.format(msgspec.json.encode(answer), indent=indent).decode()
+    sys.stdout.write(visible_json(document) + "\n")
+    sys.stdout.flush()
 
-    piped = not sys.stdout.isatty()  # A pipe has no width: do not fold ids to the usual 80 columns.
-    return Console(highlight=False, soft_wrap=True, width=200 if piped else None)
+
+def console() -> Terminal:
+    """Return the console for results. Rich is imported here, because JSON does without it."""
+    from mnemolog.cli.terminal import Terminal
+
+    return Terminal()
+
+
+def note(text: str) -> None:
+    """Print a note to standard error."""
+    print(f"note: {visible(text)}", file=sys.stderr)
 
 
 def show_sessions(sessions: list[SessionSummary]) -> None:
     """Print a table of sessions."""
-    table = table_of("session", "name", "scope", "agent", "turns", "started", "state")
-    for item in sessions:
-        state = "open" if item.ended_at is None else f"ended {dated(item.ended_at)}"
-        started = dated(item.started_at)
-        table.add_row(item.session, item.name or FORGOTTEN, item.scope, item.agent, str(item.turns), started, state)
-    console().print(table)
+    rows = [
+        (
+            item.session,
+            item.name or FORGOTTEN,
+            item.scope,
+            item.agent,
+            f"{item.turns:,}",
+            dated(item.started_at),
+            "open" if item.ended_at is None else f"ended {dated(item.ended_at)}",
+        )
+        for item in sessions
+    ]
+    console().rows(("session", "title", "scope", "agent", "turns", "started", "state"), rows)
 
 
 def show_tree(roots: list[SessionNode]) -> None:
@@ -59,7 +77,7 @@ def show_tree(roots: list[SessionNode]) -> None:
     for root in roots:
         shown = Tree(_node(root, parent=root.parent))
         _grow(shown, root)
-        out.print(shown)
+        out.tree(shown)
 
 
 def _grow(branch: Tree, node: SessionNode) -> None:
@@ -69,7 +87,7 @@ def _grow(branch: Tree, node: SessionNode) -> None:
 
 def _node(node: SessionNode, *, parent: str | None = None) -> Text:
     """Return a session on one line. `parent` is given if it is not printed above."""
-    from rich.text import Text
+    from mnemolog.cli.terminal import styled
 
     facts = [counted(node.turns, "turn")]
     if node.branched_at is not None:
@@ -79,17 +97,16 @@ def _node(node: SessionNode, *, parent: str | None = None) -> Text:
     facts.append(node.reason)
     if node.ended_at is not None:
         facts.append(f"ended {dated(node.ended_at)}")
-    return Text.assemble((node.name or FORGOTTEN, "bold"), f" ({node.session})  ", (", ".join(facts), "dim"))
+    return styled((node.name or FORGOTTEN, "bold"), f" ({node.session})  ", (", ".join(facts), "dim"))
 
 
-def show_turns(turns: list[Turn]) -> None:
-    """Print turns as a timeline."""
+def show_turns(turns: list[Turn], *, full: bool, seen: Container[Position] | None = None) -> None:
+    """Print turns as a timeline. With `seen`, turns at other positions are marked as hidden."""
     out = console()
     for turn in turns:
-        who = turn.speaker or turn.role.value
-        out.print(f"[cyan]@{turn.position}[/cyan] [dim]{dated(turn.said_at)}[/dim] ", end="")
-        out.print(f"{who}:", style="bold", markup=False, end=" ")
-        out.print(turn.text, markup=False)
+        hidden = ("", "") if seen is None or turn.position in seen else ("hidden ", "yellow")
+        place = (f"@{turn.position}", "cyan"), " ", (dated(turn.said_at), "dim")
+        out.text(hidden, *place, " ", (f"{turn.speaker or turn.role.value}: ", "bold"), text=turn.text, full=full)
 
 
 def projector_line(status: ProjectorStatus) -> str:
@@ -108,26 +125,27 @@ def projector_line(status: ProjectorStatus) -> str:
 
 def show_import(report: ImportReport) -> None:
     """Print what an import did; refused lines go to stderr."""
-    text = f"{report.turns} turns read from {report.files} files, {report.recorded} recorded, "
-    text += f"{report.already_there} already there, {report.sessions} sessions"
-    text += f", {report.forgotten} forgotten and left so" if report.forgotten else ""
-    console().print(text)
+    text = f"{counted(report.turns, 'turn')} read from {counted(report.files, 'file')}, {report.recorded:,} recorded, "
+    text += f"{report.already_there:,} already there, {counted(report.sessions, 'session')}"
+    text += f", {report.forgotten:,} forgotten and left so" if report.forgotten else ""
+    console().line(text)
     for line in report.refused:
-        print(f"refused: {line}", file=sys.stderr)
+        print(f"refused: {visible(line)}", file=sys.stderr)
 
 
 def show_rebuild(reports: list[RebuildReport]) -> None:
     """Print how much was built of what was expected."""
     out = console()
     for item in reports:
+        embedded = counted(item.encoded_texts, "text")
         if item.dry_run:
-            text = f"{item.expected_turns} turns to read, {item.encoded_texts} texts to embed; nothing was changed"
+            text = f"{counted(item.expected_turns, 'turn')} to read, {embedded} to embed; nothing was changed"
         else:
             rate = item.built_turns / item.seconds if item.seconds else 0.0
-            text = f"expected {item.expected_turns}, built {item.built_turns} turns up to {item.upto}"
-            text += f" in {item.seconds:.1f} s ({rate:,.0f}/s), {item.encoded_texts} texts embedded"
-            text += f", {item.skipped_turns} turns skipped" if item.skipped_turns else ""
-        out.print(f"[bold]{item.projection}[/bold]: {text}")
+            text = f"expected {item.expected_turns:,}, built {counted(item.built_turns, 'turn')} up to {item.upto}"
+            text += f" in {item.seconds:.1f} s ({rate:,.0f}/s), {embedded} embedded"
+            text += f", {counted(item.skipped_turns, 'turn')} skipped" if item.skipped_turns else ""
+        out.line((item.projection, "bold"), f": {text}")
 
 
 def show_verification(answer: Verification) -> None:
@@ -135,28 +153,13 @@ def show_verification(answer: Verification) -> None:
     out = console()
     for item in answer.findings:
         stream = item.stream or "the log"
-        out.print(f"position {item.position}, {stream}: {item.kind.value}: {item.detail}", style="red", markup=False)
+        out.line(f"position {item.position}, {stream}: {item.kind.value}: {item.detail}", style="red")
     if answer.findings_left_out:
-        out.print(f"... and {answer.findings_left_out} more")
-    verdict = "[green]sound[/green]" if answer.sound else "[red]DAMAGED[/red]"
-    out.print(f"{verdict}: {answer.events} events in {answer.streams} streams, {answer.witnesses} witnesses checked")
-    out.print(f"head {answer.head}:{answer.digest}")
-
-
-def table_of(*columns: str) -> Table:
-    """Return an empty table with these columns; numbers are right-aligned."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
-    return table
-
-
-def counted(number: int, thing: str) -> str:
-    """Return a count with its noun, such as `2 turns`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+        out.line(f"... and {answer.findings_left_out:,} more")
+    verdict = ("sound", "green") if answer.sound else ("DAMAGED", "red")
+    looked = f"{counted(answer.events, 'event')} in {counted(answer.streams, 'stream')}"
+    out.line(verdict, f": {looked}, {counted(answer.witnesses, 'witness', 'witnesses')} checked")
+    out.line(f"head {answer.head}:{answer.digest}")
 
 
 def dated(moment: datetime) -> str:

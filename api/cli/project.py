@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from mnemolog.cli import output
@@ -16,6 +14,7 @@ from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.display import visible
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.projections.projector_status import ProjectorStatus
 
@@ -72,6 +71,7 @@ def _follow(store: Path, model: str, *, as_json: bool) -> None:
 
 
 def _print(status: ProjectorStatus, *, as_json: bool) -> None:
-    line = msgspec.json.encode(status).decode() if as_json else output.projector_line(status)
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    if as_json:
+        output.print_json_line(status)
+    else:
+        print(visible(output.projector_line(status)), flush=True)

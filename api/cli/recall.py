@@ -10,7 +10,7 @@ import typer
 from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsJson, ModelName, Store, StoreCommand, app
-from mnemolog.cli.arguments import log_position, store_with_model
+from mnemolog.cli.arguments import Full, log_position, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.defaults import DEFAULT_MODEL
@@ -93,6 +93,7 @@ def recall(
     as_of: AsOf = None,
     receipt: Receipt = False,
     mode: Modes = "hybrid",
+    full: Full = False,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
@@ -118,7 +119,7 @@ def recall(
             receipt=receipt,
             mode=cast(Mode, mode),
         )
-    output.print_json(answer) if as_json else recall_output.show_recall(answer)
+    output.print_json(answer) if as_json else recall_output.show_recall(answer, full=full)
 
 
 @audit.command("recalls", cls=StoreCommand)

@@ -2,73 +2,76 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
-from mnemolog.cli.output import console, counted, dated
+from mnemolog.cli.output import console, dated, note
+from mnemolog.domain.display import counted
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from mnemolog.cli.terminal import Terminal
 
+TEXT_INDENT: Final = "   │ "
+"""Begins every line of a hit's text: no text can look like another hit, or like a neighbour."""
 _COLOURS: Final = {Verdict.REPRODUCES: "green", Verdict.DIFFERS: "red", Verdict.UNKNOWN: "yellow"}
 
 
-def show_recall(answer: Recall) -> None:
+def show_recall(answer: Recall, *, full: bool) -> None:
     """Print hits, best first, with their source, and what the answer is based on."""
     out = console()
     for number, hit in enumerate(answer.hits, 1):
         who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
         legs = " ".join(f"{leg} #{rank}" for leg, rank in hit.ranks.items())
-        out.print(f"[bold]{number}.[/bold] [cyan]@{hit.position}[/cyan] {dated(hit.said_at)} ", end="")
-        out.print(f"{hit.scope} {hit.session} {who}", style="dim", markup=False, end="")
-        out.print(f"  [green]{hit.score:.4f}[/green] ({legs})")
-        _show_neighbours(out, hit.before)
-        out.print(f"   {hit.text}", markup=False)
-        _show_neighbours(out, hit.after)
+        place = (f"{number}.", "bold"), " ", (f"@{hit.position}", "cyan"), f" {dated(hit.said_at)} "
+        source = " ".join(filter(None, (hit.scope, hit.session, who)))
+        out.line(*place, (source, "dim"), "  ", (f"{hit.score:.4f}", "green"), f" ({legs})")
+        _show_neighbours(out, hit.before, full=full)
+        out.text(TEXT_INDENT, text=hit.text, full=full, margin=TEXT_INDENT)
+        _show_neighbours(out, hit.after, full=full)
     covered = "none" if answer.vectors_cover is None else f"to {answer.vectors_cover}"
     legs = ", ".join(answer.legs) or "none"
     head = f"head {answer.head}" if answer.as_of is None else f"as of {answer.as_of}"
     receipt = "" if answer.receipt is None else f", receipt @{answer.receipt}"
-    out.print(f"{len(answer.hits)} hits; {head}, vectors {covered}, legs: {legs}{receipt}", style="dim")
+    hits = counted(len(answer.hits), "hit")
+    out.line(f"{hits}; {head}, vectors {covered}, legs: {legs}{receipt}", style="dim")
     if answer.next is not None:
-        out.print(f"next page: --after {answer.next}", style="dim", markup=False)
+        out.line(f"next page: --after {answer.next}", style="dim")
     for leg, why in answer.unavailable_legs.items():
-        print(f"note: the {leg} leg did not answer: {why}", file=sys.stderr)
+        note(f"the {leg} leg did not answer: {why}")
     if answer.vectors_lag is not None:
-        print(f"note: the vectors are behind: {answer.vectors_lag}", file=sys.stderr)
+        note(f"the vectors are behind: {answer.vectors_lag}")
 
 
-def _show_neighbours(out: Console, turns: tuple[Turn, ...]) -> None:
+def _show_neighbours(out: Terminal, turns: tuple[Turn, ...], *, full: bool) -> None:
     for turn in turns:
-        out.print(f"   @{turn.position} {turn.speaker or turn.role.value}: {turn.text}", style="dim", markup=False)
+        who = f"   @{turn.position} {turn.speaker or turn.role.value}: "
+        out.text((who, "dim"), text=turn.text, full=full, style="dim")
 
 
 def show_audit(answer: RecallAudit) -> None:
     """Print the verdict on every receipt, and how today's answer would differ."""
     out = console()
     for item in answer.recalls:
-        out.print(f"[cyan]@{item.position}[/cyan] {dated(item.served_at)} as of {item.head} ", end="")
-        out.print(item.verdict.value.replace("-", " "), style=_COLOURS[item.verdict], end=" ")
-        out.print(item.query, markup=False)
+        place = (f"@{item.position}", "cyan"), f" {dated(item.served_at)} as of {item.head} "
+        out.line(*place, (item.verdict.value.replace("-", " "), _COLOURS[item.verdict]), f" {item.query}")
         if item.why:
-            out.print(f"   {item.why}", markup=False)
+            out.line(f"   {item.why}")
         _show_today(out, item)
-    out.print(
-        f"{counted(len(answer.recalls), 'receipt')}: {answer.reproduced} reproduce, {answer.differing} do not, "
-        f"{answer.unknown} cannot be told; {answer.changed_today} would differ today",
+    out.line(
+        f"{counted(len(answer.recalls), 'receipt')}: {answer.reproduced:,} reproduce, {answer.differing:,} do not, "
+        f"{answer.unknown:,} cannot be told; {answer.changed_today:,} would differ today",
         style="dim",
     )
     if answer.more:
-        out.print(f"more receipts: --after {answer.recalls[-1].position}", style="dim")
+        out.line(f"more receipts: --after {answer.recalls[-1].position}", style="dim")
 
 
-def _show_today(out: Console, item: AuditedRecall) -> None:
+def _show_today(out: Terminal, item: AuditedRecall) -> None:
     if item.today:
-        out.print(f"   today: cannot be told: {item.today}", markup=False)
+        out.line(f"   today: cannot be told: {item.today}")
     elif item.would_differ_today:
         came, went = (", ".join(f"@{position}" for position in turns) for turns in (item.came, item.went))
         parts = [f"{came} came" if came else "", f"{went} went" if went else ""]
-        out.print(f"   would differ today: {'; '.join(filter(None, parts)) or 'another order'}", markup=False)
+        out.line(f"   would differ today: {'; '.join(filter(None, parts)) or 'another order'}")

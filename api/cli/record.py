@@ -38,7 +38,7 @@ def init(
     if as_json:
         output.print_json(status)
     else:
-        output.console().print(f"store {status.path}, log {status.log_id}, head {status.head}")
+        output.console().line(f"store {status.path}, log {status.log_id}, head {status.head}")
 
 
 @app.command("record", cls=StoreCommand)
@@ -75,7 +75,7 @@ def record(
     if as_json:
         output.print_json(turn)
     else:
-        output.console().print(f"recorded at position {turn.position} in session {turn.session}")
+        output.console().line(f"recorded at position {turn.position} in session {turn.session}")
 
 
 @app.command("import", cls=StoreCommand)
@@ -144,7 +144,7 @@ def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
             with bar("embedding") as progress:
                 store.admin.catch_up_vectors(progress=progress)
         except errors.ModelError as error:
-            typer.echo(f"note: nothing was embedded: {error}; {error.hint}", err=True)
+            output.note(f"nothing was embedded: {error}; {error.hint}")
 
 
 def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: str) -> str:

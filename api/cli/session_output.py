@@ -8,6 +8,7 @@ from typing import Any, TypedDict, TypeVar
 import msgspec
 
 from mnemolog.cli import memory_output, output
+from mnemolog.domain.display import counted
 from mnemolog.domain.position import Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import Checkpoint, Note, SwitchPreview, Task
@@ -86,57 +87,52 @@ def show_session(item: SessionAnswer) -> None:
     """Print a session on one line, its id first."""
     comes = f", from {item.lineage[-2]}" if len(item.lineage) > 1 else ""
     text = f"{item.session}  {item.name} in {item.scope or '/'}, agent {item.agent}{comes}"
-    output.console().print(text, markup=False)
+    output.console().line(text)
 
 
 def show_switch_preview(preview: SwitchPreview) -> None:
     """Print the events that a switch would append."""
     out = output.console()
-    out.print(f"would switch from {preview.left or 'no session'} to {preview.to}; nothing was written", markup=False)
+    out.line(f"would switch from {preview.left or 'no session'} to {preview.to}; nothing was written")
     for item in preview.events:
         fields = msgspec.json.encode(item.event).decode()
-        out.print(f"  {item.topic} to {item.stream}: {fields}", markup=False, style="dim")
+        out.line(f"  {item.topic} to {item.stream}: {fields}", style="dim")
     if not preview.events:
-        out.print("  nothing to append: this switch has already been made", style="dim")
+        out.line("  nothing to append: this switch has already been made", style="dim")
 
 
 def show_rewound(item: Rewound) -> None:
     """Print how many turns a rewind hid."""
-    turns = output.counted(item.hidden, "turn")
+    turns = counted(item.hidden, "turn")
     text = f"would hide {turns}; nothing was written" if item.dry_run else f"hid {turns}; they stay in the log"
-    output.console().print(text)
+    output.console().line(text)
 
 
 def show_reconciled(item: Reconciled) -> None:
     """Print how many messages were missing."""
-    output.console().print(f"{item.messages} messages read, {len(item.added)} added, the others were already recorded")
+    read, added = counted(item.messages, "message"), len(item.added)
+    rest = "" if added == item.messages else f", {item.messages - added:,} already recorded"
+    output.console().line(f"{read} read, {added:,} added{rest}")
 
 
-def show_turns(turns: list[Turn], *, seen: list[Turn] | None) -> None:
+def show_turns(turns: list[Turn], *, full: bool, seen: list[Turn] | None) -> None:
     """Print turns as a timeline. Turns that are not among `seen` are marked as hidden."""
-    if seen is None:
-        output.show_turns(turns)
-        return
-    positions = {turn.position for turn in seen}
-    for turn in turns:
-        if turn.position not in positions:
-            output.console().print("hidden ", style="yellow", end="")
-        output.show_turns([turn])
+    output.show_turns(turns, full=full, seen=None if seen is None else {turn.position for turn in seen})
 
 
-def show_then(then: SessionThen) -> None:
-    """Print the state of a session: its turns, then its working memory."""
+def show_then(then: SessionThen, *, full: bool) -> None:
+    """Print the state of a session: its turns, then its working memory. Long texts are cut, unless `full`."""
     out = output.console()
     state = ", ended" if then.ended else ""
-    out.print(f"{' > '.join(then.lineage)} at position {then.position}{state}", style="bold", markup=False)
-    output.show_turns(then.turns)
+    out.line(f"{' > '.join(then.lineage)} at position {then.position}{state}", style="bold")
+    output.show_turns(then.turns, full=full)
     memory_output.show_task(then.task)
     if then.values:
-        out.print("values", style="dim")
+        out.line("values", style="dim")
         memory_output.show_values(then.values)
     if then.notes:
-        out.print("notes", style="dim")
-        memory_output.show_notes(then.notes)
+        out.line("notes", style="dim")
+        memory_output.show_notes(then.notes, full=full)
     if then.checkpoints:
-        out.print("checkpoints", style="dim")
+        out.line("checkpoints", style="dim")
         memory_output.show_checkpoints(then.checkpoints)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import SESSIONS_PANEL, At, Named, log_position, opened_session
+from mnemolog.cli.arguments import SESSIONS_PANEL, At, Full, Named, log_position, opened_session
 from mnemolog.cli.history_output import show_event
 from mnemolog.cli.messages import messages_in
 from mnemolog.domain.limits import INTEGER_MAX
@@ -42,6 +43,7 @@ def show(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 1_000,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest turns first.")] = False,
+    full: Full = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the turns that a session sees, its whole state with --at, or one event of the log.
@@ -49,7 +51,7 @@ def show(
     Example: mnemolog show memory/ trip --newest-first --limit 20
     """
     if session.isascii() and session.isdecimal() and not is_session:
-        _show_event(store, int(session), as_json=as_json)
+        _show_event(store, int(session), full=full, as_json=as_json)
         return
     if hidden and at is not None:
         raise typer.BadParameter("use --hidden without --at: turns hidden later are not hidden in a past state")
@@ -61,10 +63,10 @@ def show(
     )
     with opened_session(store, session) as opened:
         if at is not None:
-            out.answer(_then(opened.at(at), page), out.show_then, as_json=as_json)
+            out.answer(_then(opened.at(at), page), partial(out.show_then, full=full), as_json=as_json)
         else:
             turns, seen = opened.turns(**page, hidden=hidden), opened.turns(**page) if hidden else None
-            out.answer(turns, lambda turns: out.show_turns(turns, seen=seen), as_json=as_json)
+            out.answer(turns, partial(out.show_turns, full=full, seen=seen), as_json=as_json)
 
 
 @app.command("reconcile", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
@@ -82,9 +84,9 @@ def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = 
     out.answer(answer, out.show_reconciled, as_json=as_json)
 
 
-def _show_event(folder: Path, position: int, *, as_json: bool) -> None:
+def _show_event(folder: Path, position: int, *, full: bool, as_json: bool) -> None:
     with MemoryStore.open(folder, model=None, create=False) as store:
-        out.answer(store.audit.event(position), show_event, as_json=as_json)
+        out.answer(store.audit.event(position), partial(show_event, full=full), as_json=as_json)
 
 
 def _then(then: SessionAt, page: out.Page) -> out.SessionThen:

@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.cli.output import console, counted, dated, table_of
+from mnemolog.cli.output import console, dated
+from mnemolog.domain.display import counted
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status
 from mnemolog.projections.quarantine import QuarantinedItem
@@ -29,77 +30,77 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
 
 def show_status(status: Status) -> None:
     """Print the state of a store, and what to do about projections that are not current."""
-    out, table = console(), table_of("projection", "state", "to", "behind", "holds")
-    out.print(f"[bold]{status.path}[/bold]  log {status.log_id}, format {status.log_format}")
-    out.print(f"head {status.head}, digest {status.digest}, {status.log_bytes / 1e6:.1f} MB, {_wal(status)}")
+    out = console()
+    out.line((status.path, "bold"), f"  log {status.log_id}, format {status.log_format}")
+    out.line(f"head {status.head}, digest {status.digest}")
+    out.line(f"{status.log_bytes / 1e6:.1f} MB, {_wal(status)}")
     views = status.views
-    holds = f"{status.sessions} sessions, {status.turns} turns"
-    table.add_row("views", views.state, str(views.position), str(views.behind_events), holds)
+    holds = f"{counted(status.sessions, 'session')}, {counted(status.turns, 'turn')}"
+    rows = [("views", views.state, f"{views.position:,}", f"{views.behind_events:,}", holds)]
     actions = [("views", views.state, views.action)]
     for followed in status.tables:
-        table.add_row(followed.name, followed.state, str(followed.position), str(followed.behind_events), "")
+        rows.append((followed.name, followed.state, f"{followed.position:,}", f"{followed.behind_events:,}", ""))
         actions.append((followed.name, followed.state, followed.action))
     for item in status.vectors:
         name = f"vectors {item.model} {item.fingerprint[:8]}"
-        table.add_row(name, item.state, str(item.covers), str(item.behind_events), _holds(item))
+        rows.append((name, item.state, f"{item.covers:,}", f"{item.behind_events:,}", _holds(item)))
         actions.append((name, item.state, item.action))
     for cache in status.caches:
-        table.add_row(cache.name, cache.state, "", "", f"{cache.bytes / 1e6:.1f} MB")
+        rows.append((cache.name, cache.state, "", "", f"{cache.bytes / 1e6:.1f} MB"))
         actions.append((cache.name, cache.state, cache.action))
-    out.print(table)
+    out.rows(("projection", "state", "to", "behind", "holds"), rows)
     if not status.vectors:
-        out.print(_here("no vectors yet: `mnemolog rebuild DIR vectors` builds them", status.path), style="dim")
+        out.line(_here("no vectors yet: `mnemolog rebuild DIR vectors` builds them", status.path), style="dim")
     for name, state, action in actions:
         if state not in _QUIET and not action.startswith(_NOTHING):
-            out.print(f"{name}: {state}: {_here(action, status.path)}", markup=False, style="yellow")
+            out.line(f"{name}: {state}: {_here(action, status.path)}", style="yellow")
     for item in status.vectors:
         for segment in item.unused:
             where = f"{item.generation}/{segment.name}"
-            out.print(f"not used: {where}: {segment.state}: {segment.why}", markup=False, style="dim")
+            out.line(f"not used: {where}: {segment.state}: {segment.why}", style="dim")
     if status.quarantined:
         lie = f"{counted(status.quarantined, 'item')} in quarantine, {status.quarantine.bytes / 1e6:.1f} MB"
-        out.print(f"{lie}: {_here(status.quarantine.action, status.path)}", style="yellow", markup=False)
+        out.line(f"{lie}: {_here(status.quarantine.action, status.path)}", style="yellow")
     for warning in status.warnings:
-        out.print(f"WARNING: {_here(warning, status.path)}", style="bold red", markup=False)
+        out.line(f"WARNING: {_here(warning, status.path)}", style="bold red")
 
 
 def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:
     """Print every finding, and the verdict."""
     out = console()
     for item in answer.findings:
-        out.print(f"{item.where}: {item.state}", style=_STYLES[item.severity], markup=False, end=" ")
-        out.print(f"({item.severity}) {item.why}", markup=False)
-        out.print(f"  {item.matters}", markup=False, style="dim")
-        out.print(f"  {_done(item, answer.path, dry_run=dry_run)}", markup=False)
+        out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) {item.why}")
+        out.line(f"  {item.matters}", style="dim")
+        out.line(f"  {_done(item, answer.path, dry_run=dry_run)}")
     if answer.log_damaged:
-        verdict = "[red]THE LOG IS DAMAGED[/red], or a witness contradicts it"
+        verdict = ("THE LOG IS DAMAGED, or a witness contradicts it", "red")
     elif answer.healthy:
-        verdict = "[green]no problems[/green]" + (" left" if any(i.fixed for i in answer.findings) else "")
+        verdict = ("no problems" + (" left" if any(i.fixed for i in answer.findings) else ""), "green")
     else:
         left = sum(1 for item in answer.findings if item.severity == "problem" and not item.fixed)
-        verdict = f"[yellow]{counted(left, 'problem')}[/yellow]"
+        verdict = (counted(left, "problem"), "yellow")
     looked = "every byte was read" if answer.deep else "only metadata and sizes were read; --deep reads every byte"
-    out.print(f"{verdict}; head {answer.head}; {looked}")
+    out.line(verdict, f"; head {answer.head}; {looked}")
 
 
 def show_quarantine(items: Sequence[QuarantinedItem]) -> None:
     """Print a table of the items in quarantine."""
-    out, table = console(), table_of("name", "was", "state", "since", "bytes", "reason")
+    out, rows = console(), []
     for item in items:
         since = "" if item.when is None else dated(item.when)
-        table.add_row(item.name, item.was, item.state, since, f"{item.bytes:,}", item.reason)
-    if items:
-        out.print(table)
-    out.print(f"{counted(len(items), 'item')}, {sum(item.bytes for item in items):,} bytes")
+        rows.append((item.name, item.was, item.state, since, f"{item.bytes:,}", item.reason))
+    if rows:
+        out.rows(("name", "was", "state", "since", "bytes", "reason"), rows)
+    out.line(f"{counted(len(items), 'item')}, {counted(sum(item.bytes for item in items), 'byte')}")
 
 
 def show_purged(answer: Purged) -> None:
     """Print what was deleted."""
     out = console()
     for item in answer.items:
-        out.print(f"{item.name}  ({item.was}: {item.state})", markup=False)
-    size = f"{counted(len(answer.items), 'item')}, {sum(item.bytes for item in answer.items):,} bytes"
-    out.print(f"would delete {size}" if answer.dry_run else f"deleted {size}")
+        out.line(f"{item.name}  ({item.was}: {item.state})")
+    size = f"{counted(len(answer.items), 'item')}, {counted(sum(item.bytes for item in answer.items), 'byte')}"
+    out.line(f"would delete {size}" if answer.dry_run else f"deleted {size}")
 
 
 def _wal(status: Status) -> str:

@@ -9,13 +9,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
+from mnemolog.domain.display import counted, visible
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.store import MemoryStore
 
@@ -100,21 +100,21 @@ def _stop_at_signals() -> threading.Event:
 
 def _tell(report: Report, *, as_json: bool, would: bool = False) -> None:
     if as_json:
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        output.print_json_line(report)
     else:
         sys.stdout.write(_line(report, would=would) + "\n")
         for refusal in report.refusals:
-            print(f"refused: {refusal}", file=sys.stderr)
+            print(f"refused: {visible(str(refusal))}", file=sys.stderr)
     sys.stdout.flush()
 
 
 def _line(report: Report, *, would: bool) -> str:
     switches = ", ".join(f"{count} {reason}" for reason, count in sorted(report.switches.items()))
     facts = [
-        f"{'would record' if would else 'recorded'} {output.counted(report.recorded, 'turn')}",
-        f"{output.counted(report.sessions, 'session')} started",
+        f"{'would record' if would else 'recorded'} {counted(report.recorded, 'turn')}",
+        f"{counted(report.sessions, 'session')} started",
         f"switches: {switches}" if switches else "",
-        f"{output.counted(report.refused, 'line')} refused" if report.refused else "",
-        f"{output.counted(report.files, 'file')} read",
+        f"{counted(report.refused, 'line')} refused" if report.refused else "",
+        f"{counted(report.files, 'file')} read",
     ]
     return ", ".join(fact for fact in facts if fact)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, one_line
 from mnemolog.domain.embedding_model import short
 from mnemolog.domain.events import (
     CheckpointCreated,
@@ -35,22 +36,11 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.position import Micros
 
-LINE_CHARACTERS_MAX: Final = 200
-"""What is longer is cut, with an ellipsis."""
 
-
-def describe(event: Event) -> str:
-    """Return an event in words, on one line."""
+def describe(event: Event, *, characters_max: int | None = LINE_CHARACTERS_MAX) -> str:
+    """Return an event in words, on one line that is safe to print; cut where it is long, unless that is None."""
     what = _session_event(event) or _memory_event(event) or _forgetting_event(event) or _by_fields(event)
-    return one_line(what)
-
-
-def one_line(text: str, *, characters_max: int = LINE_CHARACTERS_MAX) -> str:
-    """Return a text with its white space folded, cut where it is long, without what would steer a terminal."""
-    folded = " ".join(text.split())
-    if not folded.isprintable():
-        folded = "".join(character if character.isprintable() else "\ufffd" for character in folded)
-    return folded if len(folded) <= characters_max else folded[: characters_max - 1] + "…"
+    return one_line(what, characters_max=characters_max)
 
 
 def _session_event(event: Event) -> str | None:
@@ -62,7 +52,7 @@ def _session_event(event: Event) -> str | None:
         case SessionStarted():
             return f"session branched from {event.parent} at {event.branched_at} by {event.agent} ({event.reason})"
         case TurnRecorded():
-            calls = f" [{len(event.tool_calls)} tool calls]" if event.tool_calls else ""
+            calls = f" [{counted(len(event.tool_calls), 'tool call')}]" if event.tool_calls else ""
             return f"{event.speaker or event.role}: {event.text}{calls}"
         case SessionEnded():
             return f"session ended ({event.reason})"
@@ -73,9 +63,11 @@ def _session_event(event: Event) -> str | None:
         case SessionSwitched():
             return f"switched from {event.from_ or 'no session'} to {event.to} ({event.reason})"
         case ModelActivated():
-            return f"model {event.model} activated ({short(event.fingerprint)}, {event.dimension} dimensions)"
+            return (
+                f"model {event.model} activated ({short(event.fingerprint)}, {counted(event.dimension, 'dimension')})"
+            )
         case RecallServed():
-            return f"recall of {event.query!r} answered with {len(event.hits)} hits as of {event.head}"
+            return f"recall of {event.query!r} answered with {counted(len(event.hits), 'hit')} as of {event.head}"
         case _:
             return None
 
@@ -110,13 +102,14 @@ def _memory_event(event: Event) -> str | None:
 def _forgetting_event(event: Event) -> str | None:
     match event:
         case ForeignEvent():
-            return f"event of another library ({event.was}, {len(event.state)} bytes)"
+            return f"event of another library ({event.was}, {counted(len(event.state), 'byte')})"
         case Forgotten():
             return f"forgotten ({event.was})"
         case ForgetRequested():
             count = sum(sum(target.counts.values()) for target in event.targets)
             why = f": {event.reason}" if event.reason else ""
-            return f"{count} events of {len(event.targets)} streams to be forgotten ({event.id}){why}"
+            what = f"{counted(count, 'event')} of {counted(len(event.targets), 'stream')}"
+            return f"{what} to be forgotten ({event.id}){why}"
         case ContentErased():
             return f"content forgotten, its keys destroyed ({event.request})"
         case ForgetCompleted():

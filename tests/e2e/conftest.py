@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
+import pty
+import struct
 import sys
+import termios
+import threading
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
@@ -44,3 +50,40 @@ def run(monkeypatch, capsys):
         return Ran(exited.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Run a command line in this process on a real terminal; what it draws is returned as `stdout`."""
+
+    def terminal(*arguments, columns=80, kind="dumb"):
+        mine, its = pty.openpty()
+        settings = termios.tcgetattr(its)
+        settings[1] &= ~termios.OPOST  # A line ends with \n alone, as it was written.
+        termios.tcsetattr(its, termios.TCSANOW, settings)
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        drawn = bytearray()
+        reader = threading.Thread(target=_read_all, args=(mine, drawn))
+        reader.start()
+        with monkeypatch.context() as only_here, os.fdopen(its, "w", encoding="utf-8") as screen:
+            for name in [name for name in os.environ if name.startswith("MNEMOLOG")]:
+                only_here.delenv(name)
+            only_here.delenv("COLUMNS", raising=False)
+            only_here.setenv("TERM", kind)
+            only_here.setattr(sys, "argv", ["mnemolog", *map(str, arguments)])
+            only_here.setattr(sys, "stdin", io.StringIO())
+            only_here.setattr(sys, "stdout", screen)
+            only_here.setattr(sys, "stderr", screen)
+            with pytest.raises(SystemExit) as exited:
+                main()
+        reader.join()
+        os.close(mine)
+        return Ran(exited.value.code or 0, drawn.decode(), "")
+
+    return terminal
+
+
+def _read_all(terminal: int, into: bytearray) -> None:
+    with suppress(OSError):  # EIO: the other end was closed.
+        while data := os.read(terminal, 65_536):
+            into += data

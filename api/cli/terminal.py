@@ -1,0 +1,113 @@
+"""The console for results. Stored text cannot steer it, and cannot look like another line of the answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from mnemolog.domain.display import cut, visible, visible_lines
+
+Part = str | tuple[str, str]
+"""Text, or text with its style."""
+
+MARGIN: Final = "    "
+TEXT_MARGIN: Final = "    │ "
+"""Begins every line of a text but its first."""
+
+GAP: Final = "  "
+
+_PIPE_WIDTH: Final = 1_000_000  # A pipe has no width: what reads it folds its lines, if it wants to.
+_WIDTH_MIN: Final = 20
+_NUMBERS: Final = ("turns", "vectors", "to", "behind", "bytes", "position")
+_SHORTENED: Final = ("title", "scope", "agent")
+_SHORTENED_MIN: Final = 8
+
+
+class Terminal:
+    """Prints lines, texts, tables and trees to standard output.
+
+    Text is printed as it is, without markup, each part on one line. On a terminal continued lines are indented; in a
+    pipe every line is whole.
+    """
+
+    def __init__(self) -> None:
+        self._piped = not sys.stdout.isatty()
+        width = _PIPE_WIDTH if self._piped else None
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
+
+    def line(self, *parts: Part, style: str = "") -> None:
+        """Print parts on one line. Where it is continued, words are not broken."""
+        self._print(styled(*parts, style=style), margin=MARGIN, overflow="ignore")
+
+    def text(self, *before: Part, text: str, full: bool, style: str = "", margin: str = TEXT_MARGIN) -> None:
+        """Print a stored text after the parts `before`; `margin` begins each further line of it.
+
+        A long text is cut, unless `full`.
+        """
+        shown = Text.assemble(styled(*before), (visible_lines(text if full else cut(text)), style))
+        self._print(shown, margin=margin, overflow="fold")
+
+    def rows(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table, or where the terminal is too narrow for it, each row as a line and its details.
+
+        Titles, scopes and agents are shortened to make a table fit; everything else is always whole.
+        """
+        cells = [[visible(cell) for cell in row] for row in rows]
+        if widths := _widths(columns, cells, self._console.width):
+            self._console.print(_row(columns, columns, widths), style="bold")
+            self._console.print(GAP.join("─" * width for width in widths), style="dim")
+            for row in cells:
+                self._console.print(_row(columns, row, widths))
+            return
+        for first, *others in cells:
+            details = [f"{name} {cell}" for name, cell in zip(columns[1:], others, strict=True) if cell]
+            self.line((first, "bold"))
+            self.line(MARGIN, ", ".join(details))
+
+    def tree(self, tree: Tree) -> None:
+        """Print a tree, whose labels are made with `styled`."""
+        self._console.print(tree, soft_wrap=False)
+
+    def _print(self, text: Text, *, margin: str, overflow: Any) -> None:
+        if self._piped:
+            pieces = text.split(allow_blank=True)
+        else:
+            pieces = text.wrap(self._console, max(_WIDTH_MIN, self._console.width - len(margin)), overflow=overflow)
+        for number, piece in enumerate(pieces):
+            self._console.print(Text.assemble((margin, "dim"), piece) if number else piece)
+
+
+def styled(*parts: Part, style: str = "") -> Text:
+    """Return parts as one line of text, safe to print."""
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((visible(text), of_part) for text, of_part in pairs), style=style)
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """Return a width for each column so that all fit; None if they do not."""
+    natural = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    excess = sum(natural) + len(GAP) * (len(columns) - 1) - width
+    for number, name in enumerate(columns):
+        if excess > 0 and name in _SHORTENED:
+            smaller = max(min(natural[number], _SHORTENED_MIN), natural[number] - excess)
+            excess -= natural[number] - smaller
+            natural[number] = smaller
+    return None if excess > 0 else natural
+
+
+def _row(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (
+        " " * (width - cell_len(cell)) + cell if name in _NUMBERS else set_cell_size(_shortened(cell, width), width)
+        for name, cell, width in zip(columns, cells, widths, strict=True)
+    )
+    return GAP.join(padded).rstrip()
+
+
+def _shortened(cell: str, width: int) -> str:
+    return cell if cell_len(cell) <= width else set_cell_size(cell, width - 1).rstrip() + "…"

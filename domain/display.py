@@ -1,0 +1,65 @@
+"""Text for people: counts with their nouns, and stored text that is safe to print.
+
+Text that was stored may hold characters that steer a terminal. Everything that prints it shows them as escapes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LINE_CHARACTERS_MAX: Final = 200
+"""What is longer is cut, with an ellipsis."""
+
+TEXT_CHARACTERS_MAX: Final = 500
+"""A longer text is cut, unless the command was given `--full`."""
+TEXT_CHARACTERS_SHOWN: Final = 400
+TAB: Final = "    "
+_NAMED: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+# Control characters (C0, DEL, C1), separators of lines and paragraphs, bidirectional overrides, lone surrogates.
+_STEERING: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def counted(number: int, thing: str, things: str = "") -> str:
+    """Return a count with its noun, such as `1 turn` or `2,965 turns`; `things` is the plural without an s."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def visible(text: str) -> str:
+    r"""Return a text on one line, with what would steer a terminal as escapes such as `\x1b`, `\n` or `\u202e`."""
+    return text if text.isprintable() else _STEERING.sub(_escape, text)
+
+
+def visible_lines(text: str) -> str:
+    """Return a text with its line breaks, and everything else that would steer a terminal as escapes."""
+    lines = text.replace("\r\n", "\n").replace("\t", TAB).split("\n")
+    return "\n".join(map(visible, lines))
+
+
+def visible_json(document: str) -> str:
+    """Return a JSON document with what would steer a terminal as JSON escapes; it means the same."""
+    return document if document.isascii() and "\x7f" not in document else _IN_JSON.sub(_json_escape, document)
+
+
+def one_line(text: str, *, characters_max: int | None = LINE_CHARACTERS_MAX) -> str:
+    """Return a text with its white space folded, safe to print; cut where it is long, unless that is None."""
+    folded = visible(" ".join(text.split()))
+    return folded if characters_max is None or len(folded) <= characters_max else folded[: characters_max - 1] + "…"
+
+
+def cut(text: str) -> str:
+    """Return a text, cut where it is long, with the number of characters left out."""
+    if len(text) <= TEXT_CHARACTERS_MAX:
+        return text
+    left_out = len(text) - TEXT_CHARACTERS_SHOWN
+    return f"{text[:TEXT_CHARACTERS_SHOWN]}… +{left_out:,} characters, --full shows them"
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    return _NAMED.get(character) or (f"\\x{ord(character):02x}" if character <= "\xff" else _json_escape(found))
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
