@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -43,7 +44,7 @@ class Terminal:
 
     def line(self, *parts: Part, style: str = "") -> None:
         """Print parts on one line. Where it is continued, words are not broken."""
-        self._print(styled(*parts, style=style), margin=MARGIN, overflow="ignore")
+        self._print(styled(*parts, style=style), margin=MARGIN, broken=False)
 
     def text(self, *before: Part, text: str, full: bool, style: str = "", margin: str = TEXT_MARGIN) -> None:
         """Print a stored text after the parts `before`; `margin` begins each further line of it.
@@ -51,7 +52,7 @@ class Terminal:
         A long text is cut, unless `full`.
         """
         shown = Text.assemble(styled(*before), (visible_lines(text if full else cut(text)), style))
-        self._print(shown, margin=margin, overflow="fold")
+        self._print(shown, margin=margin, broken=True)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print a table, or where the terminal is too narrow for it, each row as a line and its details.
@@ -74,12 +75,16 @@ class Terminal:
         """Print a tree, whose labels are made with `styled`."""
         self._console.print(tree, soft_wrap=False)
 
-    def _print(self, text: Text, *, margin: str, overflow: Any) -> None:
+    def _print(self, text: Text, *, margin: str, broken: bool) -> None:
+        width = max(_WIDTH_MIN, self._console.width - len(margin))
         if self._piped:
             pieces = text.split(allow_blank=True)
+        elif broken:
+            pieces = text.wrap(self._console, width, overflow="fold")
         else:
-            pieces = text.wrap(self._console, max(_WIDTH_MIN, self._console.width - len(margin)), overflow=overflow)
+            pieces = text.divide(_breaks(text.plain, width))
         for number, piece in enumerate(pieces):
+            piece.rstrip()
             self._console.print(Text.assemble((margin, "dim"), piece) if number else piece)
 
 
@@ -87,6 +92,17 @@ def styled(*parts: Part, style: str = "") -> Text:
     """Return parts as one line of text, safe to print."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
     return Text.assemble(*((visible(text), of_part) for text, of_part in pairs), style=style)
+
+
+def _breaks(text: str, width: int) -> list[int]:
+    """Return where to continue a line: before each word that does not fit. A word is never broken."""
+    found, used = [], 0
+    for word in re.finditer(r"\s*\S+\s*", text):
+        if used and used + cell_len(word[0].rstrip()) > width:
+            found.append(word.start())
+            used = 0
+        used += cell_len(word[0])
+    return found
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
