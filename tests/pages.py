@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTED = re.compile(r"^```python\n.*?^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SAVED = re.compile(r"`(\w+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
 _SHOWN = re.compile(r"^( *)(\S.*?)  # -> (.+)$")
 
@@ -43,6 +47,42 @@ def _run(page: str, source: str) -> None:
         exec(compile(source, ROOT / page, "exec"), module.__dict__)
     finally:
         del sys.modules["docs"]
+
+
+def files(page: str) -> dict[str, str]:
+    """Return the files that a page asks to save: the Python block after a line that ends with "`NAME.py`:"."""
+    return {name: _without_model(source) for name, source in _SAVED.findall((ROOT / page).read_text())}
+
+
+def commands(page: str) -> list[tuple[str, str]]:
+    """Return the commands of a page's console blocks, each with the output that the page shows below it."""
+    found = []
+    for block in _CONSOLE.findall((ROOT / page).read_text()):
+        first, *others = re.split(r"^\$ ", block, flags=re.MULTILINE)
+        assert not first, "a console block begins with a command"
+        found += [(command.strip(), shown) for command, _, shown in (other.partition("\n") for other in others)]
+    return found
+
+
+def run_command(command: str, folder: Path) -> str:
+    """Run a command of a page in a shell, in that folder, without a model. Returns its output."""
+    paths = [str(Path(sys.executable).parent), *os.environ["PATH"].split(os.pathsep)]
+    environment = os.environ | {
+        "PATH": os.pathsep.join(paths),
+        "MNEMOLOG_MODEL": "none",
+        "COLUMNS": "120",
+        "HOME": str(folder),
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+    return done.stdout
 
 
 def shown_output(page: str) -> str:
@@ -103,7 +143,13 @@ def _program(page: str, only: int | None = None) -> str:
         for number, line in enumerate(block[1].splitlines(), first):
             shown = _SHOWN.match(line)
             lines[number] = f"{shown[1]}_shown({shown[2]}, {shown[3]!r})" if shown else line
-    return "\n".join(lines).replace('model="all-MiniLM-L6-v2"', "model=None")
+    return _without_model("\n".join(lines))
+
+
+def _without_model(source: str) -> str:
+    return source.replace('model="all-MiniLM-L6-v2"', "model=None").replace(
+        '.open("memory/")', '.open("memory/", model=None)'
+    )
 
 
 def _shown(value: object, as_text: str) -> None:

@@ -13,7 +13,20 @@ from mnemolog.projections.drift import MEANS
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.registry import caches, tables
 from mnemolog.projections.vectors import inventory
-from tests.pages import ROOT, blocks, broken_links, links, pages, run_block, run_example, run_page, shown_output
+from tests.pages import (
+    ROOT,
+    blocks,
+    broken_links,
+    commands,
+    files,
+    links,
+    pages,
+    run_block,
+    run_command,
+    run_example,
+    run_page,
+    shown_output,
+)
 
 BLOCKS = [(page, line) for page in pages() if "docs/adapters/" not in page for line in blocks(page)]
 
@@ -47,6 +60,22 @@ def test_every_page_is_in_the_table_of_contents():
         str(((ROOT / page).parent / path).resolve().relative_to(ROOT)) for page in contents for path, _ in links(page)
     }
     assert set(pages()) - listed <= {"README.md", "docs/README.md"}
+
+
+NOT_RUN = ("pip install", "python3 -m venv", ". .venv/", "git clone", "cd ", "make ", "mnemolog model add")
+"""Commands that change the environment, need the network, or run this suite."""
+
+
+@pytest.mark.parametrize("page", ["README.md"])
+def test_the_commands_of_a_page_run_as_they_are_written_one_after_the_other(page, tmp_path):
+    """In a shell, with the files that the page asks to save. Where output is shown, it is the output."""
+    for name, source in files(page).items():
+        (tmp_path / name).write_text(source)
+    ran = [(command, shown) for command, shown in commands(page) if not command.startswith(NOT_RUN)]
+    assert len(ran) > 3
+    for command, shown in ran:
+        output = run_command(command, tmp_path)
+        assert shown in ("", output), command
 
 
 INSTALLED = [page for page in pages() if "pip install" in (ROOT / page).read_text() and "/adr/" not in page]
