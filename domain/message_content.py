@@ -1,4 +1,4 @@
-"""Message contents of providers: a text, or a list of blocks."""
+"""Message contents of providers: a text, or a list of parts such as texts, images, calls and results of tools."""
 
 from __future__ import annotations
 
@@ -7,44 +7,69 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import METADATA_BYTES_MAX
+from mnemolog.domain.limits import METADATA_BYTES_MAX, quoted
 
-# Parts of a message that are not text, or that become tool calls or turns of their own.
-_SILENT: Final = frozenset(
-    {"thinking", "redacted_thinking", "reasoning", "tool_use", "server_tool_use", "tool_result", "function_call"}
-)
+_TOOL_USES: Final = ("tool_use", "server_tool_use", "mcp_tool_use")
+_CALLS: Final = (*_TOOL_USES, "tool_call", "function_call")
+_SILENT: Final = frozenset({"thinking", "redacted_thinking", "reasoning", *_CALLS})
+"""Parts that are not said: the model's own thoughts, and calls, which are kept as tool calls."""
+_RESULT: Final = "tool_result"
+_EXAMPLE: Final = '{"type": "text", "text": "Hello"}'
 _LENGTHS_KEPT: Final = (4_096, 256, 32)
 _CALLS_KEPT: Final = 500
 
 
 def content_text(content: object) -> str:
-    """Return the text of a message: its texts line by line, or a placeholder such as `[image]` if it has none.
+    """Return the text of a message: its texts line by line, and what else it shows in a last line, as `[image]`.
 
-    Raises `InvalidInput` for a content that is neither text nor a list of blocks.
+    Leaves out calls and results of tools. Raises `InvalidInput` for a content that is neither text nor a list of parts.
     """
     if isinstance(content, str):
         return content
-    if content is None:
-        return ""
-    if not isinstance(content, list):
-        raise InvalidInput("content", f"expected text or a list of blocks, got {type(content).__name__}")
     texts: list[str] = []
     others: list[str] = []
-    for block in content:
-        text = _block_text(block)
+    for part in _parts(content):
+        text = _part_text(part)
         if text is not None:
             texts.append(text)
-        elif block["type"] not in _SILENT:
-            others.append(f"[{_plain_kind(block['type'])}]")
-    said = "\n".join(text for text in texts if text)
-    return said if said and not said.isspace() else " ".join(others)
+        elif not (part["type"] in _SILENT or part["type"].endswith(_RESULT)):
+            others.append(f"[{_plain_kind(part['type'])}]")
+    return "\n".join(text for text in (*texts, " ".join(others)) if text and not text.isspace())
 
 
-def blocks_of(content: object, kind: str) -> list[dict[str, Any]]:
-    """Return the blocks of one type."""
-    if not isinstance(content, list):
+def calls_in(content: object) -> list[dict[str, Any]]:
+    """Return the calls of tools among the parts of a message."""
+    return [
+        {name: part[name] for name in ("id", "name", "input") if name in part} if part["type"] in _TOOL_USES else part
+        for part in _parts(content)
+        if isinstance(part, dict) and part.get("type") in _CALLS
+    ]
+
+
+def results_in(content: object) -> list[tuple[str, dict[str, Any]]]:
+    """Return the results of tools among the parts of a message: text and metadata of each."""
+    return [
+        (
+            content_text(part.get("content")),
+            {"tool_use_id": part.get("tool_use_id")} | ({"is_error": True} if part.get("is_error") else {}),
+        )
+        for part in _parts(content)
+        if isinstance(part, dict) and part.get("type") == _RESULT
+    ]
+
+
+def as_object(value: object) -> object:
+    """Return an object of a provider's library, such as a message or a part of one, as a dict; others unchanged."""
+    dump = None if isinstance(value, str | dict | list) else getattr(value, "model_dump", None)
+    return dump() if callable(dump) else value
+
+
+def _parts(content: object) -> list[Any]:
+    if content is None or isinstance(content, str):
         return []
-    return [block for block in content if isinstance(block, dict) and block.get("type") == kind]
+    if not isinstance(content, list | tuple):
+        raise InvalidInput("content", f"expected text or a list of parts, got {type(content).__name__}")
+    return [as_object(part) for part in content]
 
 
 def calls_text(calls: list[Any]) -> str:
@@ -68,22 +93,24 @@ def fitting_calls(calls: list[Any]) -> tuple[list[Any], bool]:
     return [{"name": _call_name(call)[:100]} for call in shorter], True
 
 
-def _block_text(block: object) -> str | None:
-    if isinstance(block, str):
-        return block
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        raise InvalidInput("content", "expected every block to be text or an object with a type")
-    kind = block["type"]
+def _part_text(part: object) -> str | None:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        raise InvalidInput(
+            "content", f"expected every part to be text or an object such as {_EXAMPLE}, got {quoted(part)}"
+        )
+    kind = part["type"]
     if kind == "refusal":
-        text = block.get("refusal")
+        text = part.get("refusal")
     elif kind in ("text", "input_text", "output_text"):
-        text = block.get("text")
+        text = part.get("text")
         if isinstance(text, dict):
             text = text.get("value")
     else:
         return None
     if not isinstance(text, str):
-        raise InvalidInput("content", f"expected a {kind} block to hold text, got {type(text).__name__}")
+        raise InvalidInput("content", f"expected a part of type {kind} to hold text, got {type(text).__name__}")
     return text
 
 

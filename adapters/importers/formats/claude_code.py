@@ -11,7 +11,7 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.message_content import blocks_of, calls_text, content_text, fitting_calls
+from mnemolog.domain.message_content import calls_in, calls_text, content_text, fitting_calls, results_in
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.infra.text_file import TextSource, stem_of
 
@@ -116,18 +116,10 @@ def _origin(row: dict[str, Any]) -> str | None:
 def _said(kind: str, message: dict[str, Any]) -> list[tuple[str, str, list[Any], dict[str, Any]]]:
     """Return role, text, tool calls and metadata of every turn in a message, results of tools first."""
     content = message.get("content")
-    said: list[tuple[str, str, list[Any], dict[str, Any]]] = []
-    for result in blocks_of(content, "tool_result"):
-        more = {"tool_use_id": result.get("tool_use_id")}
-        if result.get("is_error"):
-            more["is_error"] = True
-        said.append((Role.TOOL.value, content_text(result.get("content")), [], more))
-    calls, shortened = fitting_calls(
-        [
-            {name: block[name] for name in ("id", "name", "input") if name in block}
-            for block in blocks_of(content, "tool_use")
-        ]
-    )
+    said: list[tuple[str, str, list[Any], dict[str, Any]]] = [
+        (Role.TOOL.value, text, [], about) for text, about in results_in(content)
+    ]
+    calls, shortened = fitting_calls(calls_in(content))
     text = content_text(content)
     if calls and (not text or text.isspace()):
         text = calls_text(calls)

@@ -10,8 +10,8 @@ from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.message_content import calls_text, content_text, fitting_calls
-from mnemolog.domain.role import parse_role
+from mnemolog.domain.message import said_in
+from mnemolog.domain.message_content import fitting_calls
 from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 
 _SAYING: Final = {"content", "tool_calls", "function_call", "refusal"}
@@ -140,18 +140,15 @@ class _ConversationReader:
         """Return the turn of a message, None if it is empty. Raises `InvalidInput`."""
         if not isinstance(message, dict):
             raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
-        role = parse_role(message.get("role")).value
-        calls, shortened = fitting_calls(_tool_calls(message))
-        text = content_text(message.get("content")) or content_text(message.get("refusal"))
-        if not text or text.isspace():
-            text = calls_text(calls) if calls else ""
+        said = said_in(message)
+        role, text = said.role.value, said.text
+        calls, shortened = fitting_calls(said.tool_calls)
         if not text:
             if message.keys() & _SAYING:
                 return None
             raise InvalidInput("content", "missing")
         name = message.get("name")
         speaker = as_label(name) if isinstance(name, str) else None
-        metadata = {"tool_call_id": message["tool_call_id"]} if message.get("tool_call_id") else {}
         return checked_turn(
             path=self._path,
             line=line,
@@ -165,14 +162,5 @@ class _ConversationReader:
             or self._keys.key(session=session, role=role, speaker=speaker, text=text),
             said_at=parse_time("created_at", message.get("created_at")),
             tool_calls=calls,
-            metadata=metadata | ({"tool_calls_shortened": True} if shortened else {}),
+            metadata=said.metadata | ({"tool_calls_shortened": True} if shortened else {}),
         )
-
-
-def _tool_calls(message: dict[str, Any]) -> list[Any]:
-    calls = message.get("tool_calls")
-    if calls is None:
-        return [message["function_call"]] if message.get("function_call") else []
-    if not isinstance(calls, list):
-        raise InvalidInput("tool_calls", f"expected a list, got {type(calls).__name__}")
-    return calls

@@ -1,0 +1,122 @@
+"""A message as model providers write it, read as a turn. One rule for the library, the importers and the adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.limits import quoted
+from mnemolog.domain.message_content import as_object, calls_in, calls_text, content_text, results_in
+from mnemolog.domain.role import ROLE_WORDS, Role, parse_role
+
+EXAMPLE: Final = '{"role": "user", "content": "Hello"}'
+ROLE: Final = ("role",)
+TEXT: Final = ("content", "text")
+SPEAKER: Final = ("speaker", "name")
+TIME: Final = ("said_at", "time", "timestamp", "created_at")
+KEY: Final = ("key", "id")
+CALLS: Final = ("tool_calls", "function_call")
+"""The names of each part of a message; the first that has a value is used."""
+
+KNOWN: Final = (*ROLE, *TEXT, *SPEAKER, *TIME, *KEY, *CALLS, "refusal", "tool_call_id", "metadata", "session")
+_ENVELOPE: Final = frozenset(
+    (
+        *("type", "object", "model", "status", "index", "phase", "container", "cache_control", "service_tier"),
+        *("finish_reason", "stop_reason", "stop_sequence", "stop_details", "usage", "usage_metadata", "logprobs"),
+        *("annotations", "citations", "audio", "reasoning", "reasoning_content", "reasoning_details", "thinking"),
+        *("additional_kwargs", "response_metadata", "invalid_tool_calls", "artifact", "example"),
+    )
+)
+"""What providers add to their answers that is not part of the conversation: ignored."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a message says."""
+
+    role: Role
+    text: str
+    """A stand-in for a message that only calls tools; empty if there is nothing at all."""
+    tool_calls: list[Any]
+    metadata: dict[str, Any]
+
+
+def said_in(message: Mapping[str, Any]) -> Said:
+    """Return role, text and calls of tools of a message. Raises `InvalidInput`.
+
+    A message that holds nothing but results of tools has the role tool.
+    """
+    content = first(message, TEXT)
+    calls, results = _calls(message, content), results_in(content)
+    texts = [text for text, _ in results if text]
+    own = content_text(content) or content_text(message.get("refusal"))
+    if not own or own.isspace():
+        own = calls_text(calls) if calls else ""
+    about = results[0][1] if len(results) == 1 else {"tool_use_ids": [about["tool_use_id"] for _, about in results]}
+    metadata = {"tool_call_id": message["tool_call_id"]} if message.get("tool_call_id") else {}
+    return Said(
+        Role.TOOL if results and not own else _role(message),
+        "\n".join((*texts, own) if own else texts),
+        calls,
+        metadata | (about if results else {}),
+    )
+
+
+def read_message(message: object) -> dict[str, Any]:
+    """Return the arguments of `new_turn` for a message; also its `key` and `session`, where it has them.
+
+    The message is a mapping, or an object of a provider's library. Raises `InvalidInput`: a name that is not in
+    `KNOWN` and has a value is refused, so that a typing error loses nothing.
+    """
+    fields = as_object(message)
+    if not isinstance(fields, Mapping):
+        raise InvalidInput("message", f"expected a dict such as {EXAMPLE}, got {type(message).__name__}")
+    for name, value in fields.items():
+        if name not in KNOWN and name not in _ENVELOPE and _has_value(value):
+            raise InvalidInput(quoted(name), f"a message has no such key; use metadata, or one of {', '.join(KNOWN)}")
+    said = said_in(fields)
+    if not said.text and not any(_has_value(fields.get(name)) for name in TEXT):
+        raise InvalidInput("content", f"missing; a message looks like {EXAMPLE}")
+    metadata = fields.get("metadata") or {}
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput("metadata", f"expected a mapping, got {type(metadata).__name__}")
+    read = {
+        "role": said.role.value,
+        "text": said.text,
+        "speaker": first(fields, SPEAKER),
+        "said_at": first(fields, TIME),
+        "tool_calls": said.tool_calls,
+        "metadata": {**said.metadata, **metadata},
+        "key": first(fields, KEY),
+        "session": fields.get("session"),
+    }
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def first(message: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """Return the first value that a message has under these names, None if it has none."""
+    return next((message[name] for name in names if _has_value(message.get(name))), None)
+
+
+def _has_value(value: object) -> bool:
+    return value is not None and not (isinstance(value, str | list | tuple | dict) and not value)
+
+
+def _role(message: Mapping[str, Any]) -> Role:
+    word = message.get("role")
+    if word is None and message.get("type") in ROLE_WORDS:  # As LangChain writes it.
+        word = message["type"]
+    if word is None:
+        raise InvalidInput("role", f"missing; a message looks like {EXAMPLE}")
+    return parse_role(word)
+
+
+def _calls(message: Mapping[str, Any], content: object) -> list[Any]:
+    calls = first(message, CALLS)
+    if isinstance(calls, dict):
+        calls = [calls]
+    if calls is not None and not isinstance(calls, list | tuple):
+        raise InvalidInput("tool_calls", f"expected a list, got {type(calls).__name__}")
+    return [*(as_object(call) for call in calls or ()), *calls_in(content)]
