@@ -13,15 +13,16 @@ from mnemolog.domain.message_content import as_object, calls_in, calls_text, con
 from mnemolog.domain.role import ROLE_WORDS, Role, parse_role
 
 EXAMPLE: Final = '{"role": "user", "content": "Hello"}'
-ROLE: Final = ("role",)
 TEXT: Final = ("content", "text")
 SPEAKER: Final = ("speaker", "name")
 TIME: Final = ("said_at", "time", "timestamp", "created_at")
 KEY: Final = ("key", "id")
-CALLS: Final = ("tool_calls", "function_call")
 """The names of each part of a message; the first that has a value is used."""
 
-KNOWN: Final = (*ROLE, *TEXT, *SPEAKER, *TIME, *KEY, *CALLS, "refusal", "tool_call_id", "metadata", "session")
+KNOWN: Final = (
+    *("role", *TEXT, *SPEAKER, *TIME, *KEY, "metadata"),
+    *("tool_calls", "function_call", "tool_call_id", "refusal", "session"),
+)
 _ENVELOPE: Final = frozenset(
     (
         *("type", "object", "model", "status", "index", "phase", "container", "cache_control", "service_tier"),
@@ -106,17 +107,18 @@ def _has_value(value: object) -> bool:
 
 def _role(message: Mapping[str, Any]) -> Role:
     word = message.get("role")
-    if word is None and message.get("type") in ROLE_WORDS:  # As LangChain writes it.
-        word = message["type"]
+    kind = message.get("type")
+    if word is None and isinstance(kind, str) and kind in ROLE_WORDS:  # As LangChain writes it.
+        word = kind
     if word is None:
         raise InvalidInput("role", f"missing; a message looks like {EXAMPLE}")
     return parse_role(word)
 
 
 def _calls(message: Mapping[str, Any], content: object) -> list[Any]:
-    calls = first(message, CALLS)
-    if isinstance(calls, dict):
-        calls = [calls]
-    if calls is not None and not isinstance(calls, list | tuple):
+    calls = message.get("tool_calls")
+    if calls is None:
+        calls = [message["function_call"]] if message.get("function_call") else []
+    if not isinstance(calls, list | tuple):
         raise InvalidInput("tool_calls", f"expected a list, got {type(calls).__name__}")
-    return [*(as_object(call) for call in calls or ()), *calls_in(content)]
+    return [*(as_object(call) for call in calls), *calls_in(content)]

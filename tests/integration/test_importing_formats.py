@@ -193,7 +193,7 @@ def test_an_openai_document_is_one_session():
     turns = list(read_turns(DATA / "openai.json"))
     assert brief(turns) == [
         ("openai", "system", "Be brief."),
-        ("openai", "user", "Will it rain?"),
+        ("openai", "user", "Will it rain?\n[image]"),
         ("openai", "assistant", "[tool call: forecast]"),
         ("openai", "tool", "rain"),
         ("openai", "assistant", "Yes."),
@@ -226,11 +226,11 @@ def test_a_bad_message_refuses_its_whole_line(tmp_path):
     ("message", "why"),
     [
         ("hi", "expected an object, got str"),
-        ({"content": "hi"}, "role: None is none of"),
+        ({"content": "hi"}, "role: missing; a message looks like"),
         ({"role": "user"}, "content: missing"),
-        ({"role": "user", "content": 5}, "content: expected text or a list of blocks, got int"),
-        ({"role": "user", "content": [5]}, "content: expected every block"),
-        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "content: expected a text block to hold text"),
+        ({"role": "user", "content": 5}, "content: expected text or a list of parts, got int"),
+        ({"role": "user", "content": [5]}, "content: expected every part to be text"),
+        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "content: expected a part of type text to hold text"),
         ({"role": "user", "content": None, "tool_calls": {}}, "tool_calls: expected a list"),
     ],
 )
