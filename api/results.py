@@ -9,11 +9,15 @@ from typing import Any, Literal, Self
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import Event
+from mnemolog.domain.limits import quoted
+from mnemolog.domain.message import has_value, read_message
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.result import Result
+from mnemolog.domain.session import checked_session_id
 from mnemolog.domain.state import CheckpointState, NoteState, TaskState
 
 
@@ -30,6 +34,28 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | None = None
     original: Original | None = None
     """The turn in your own format, stored byte for byte (read with `mnemolog.adapters.support.store_access`)."""
+
+    @classmethod
+    def of(cls, message: object, *, session: str | None = None, **about: Any) -> NewTurn:
+        """Return a message as a turn: a dict with `role` and `content`, an object of a provider's library, or a turn.
+
+        `session` is for a message that names none; `about` adds fields that it lacks. Raises `InvalidInput`.
+        """
+        if isinstance(message, NewTurn) and not about and session in (None, message.session):
+            return message
+        fields = msgspec.structs.asdict(message) if isinstance(message, NewTurn) else read_message(message)
+        named = fields.setdefault("session", session)
+        if named is None:
+            raise InvalidInput("session", "missing; name it in the message, {'session': 'trip', …}, or with session=")
+        if session is not None and named != session:
+            raise InvalidInput("session", f"{quoted(named)} is not {session!r}, the session given for the call")
+        checked_session_id(named)
+        for name, value in about.items():
+            if has_value(value):
+                if has_value(fields.get(name)):
+                    raise InvalidInput(name, "given twice: in the message and as an argument; keep one")
+                fields[name] = value
+        return cls(**fields)
 
 
 class Model(Result, frozen=True, kw_only=True):

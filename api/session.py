@@ -13,7 +13,6 @@ from mnemolog.domain.lineage import checked_position_type
 from mnemolog.domain.moments import Time
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
-from mnemolog.domain.session import new_turn
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.projections.projection_set import ProjectionSet
@@ -23,7 +22,7 @@ from mnemolog.projections.recall.prefetch import Prefetcher
 from mnemolog.projections.recall.prefetch_ticket import PrefetchResult, Request, Ticket
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import Recalls
-from mnemolog.results import Checkpoint, RestorePreview
+from mnemolog.results import Checkpoint, NewTurn, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
 
@@ -49,8 +48,8 @@ class Session(WorkingMemory):
 
     def record(
         self,
-        role: str,
-        text: str,
+        role: str | Mapping[str, Any],
+        text: str | Sequence[Any] | None = None,
         *,
         key: str | None = None,
         said_at: Time | None = None,
@@ -60,19 +59,33 @@ class Session(WorkingMemory):
     ) -> Turn:
         """Record a turn. Durable when this returns.
 
+        A turn is a role and a text, or one message as model providers write it: `record({"role": "user", "content":
+        "Hello"})`. A text may be a list of parts: texts are joined, pictures and files are noted in the text as
+        `[image]`, calls of tools go to `tool_calls` (docs/sessions.md). `role` is `user`, `assistant`, `system` or
+        `tool`, or another provider's word for it.
+
         `key` makes a retry safe: the same key with the same content adds nothing and returns the recorded
-        turn; with other content it raises `DuplicateKey`. `role` is `user`, `assistant`,
-        `system` or `tool`; `said_at` is a `datetime` with a time zone, a `date` or
+        turn; with other content it raises `DuplicateKey`. `said_at` is a `datetime` with a time zone, a `date` or
         ISO 8601 text, local time where it names no zone; `text` holds up to 1 MiB of UTF-8, `metadata` and
         `tool_calls` up to 64 KiB each.
 
         Raises `InvalidInput`, `SessionAlreadyEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
         each case nothing was written.
         """
-        turn = new_turn(
-            role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
-        )
-        return self._sessions.record(self.id, turn, key=key).turn()
+        return self._sessions.record(
+            self.id,
+            role,
+            text,
+            key=key,
+            speaker=speaker,
+            said_at=said_at,
+            tool_calls=tool_calls,
+            metadata=metadata,
+        ).turn()
+
+    def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]]) -> list[Turn]:
+        """Record messages in the order given, in one transaction. See `MemoryStore.record_many`."""
+        return [recorded.turn() for recorded in self._sessions.record_many(messages, session_id=self.id)]
 
     def recall(
         self,

@@ -179,8 +179,8 @@ class MemoryStore:
     def record(
         self,
         session_id: str,
-        role: str,
-        text: str,
+        role: str | Mapping[str, Any],
+        text: str | Sequence[Any] | None = None,
         *,
         key: str | None = None,
         said_at: Time | None = None,
@@ -189,18 +189,25 @@ class MemoryStore:
         metadata: Mapping[str, Any] | None = None,
     ) -> Turn:
         """Record a turn in the session with that id. See `Session.record`; also raises `UnknownSession`."""
-        turn = domain.new_turn(
-            role=role, text=text, speaker=speaker, said_at=said_at, tool_calls=tool_calls, metadata=metadata
-        )
-        return self.parts.sessions.record(session_id, turn, key=key).turn()
+        return self.parts.sessions.record(
+            session_id,
+            role,
+            text,
+            key=key,
+            speaker=speaker,
+            said_at=said_at,
+            tool_calls=tool_calls,
+            metadata=metadata,
+        ).turn()
 
-    def record_many(self, turns: Sequence[NewTurn]) -> list[Turn]:
-        """Record turns in the order given, in one transaction: all of them or none.
+    def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]], session: str | None = None) -> list[Turn]:
+        """Record messages in the order given, in one transaction: all of them or none.
 
-        They may belong to several sessions. Takes up to `TURNS_PER_CALL_MAX` (10,000). Raises as `Session.record` does,
-        and `LimitExceeded`.
+        Each is a dict as in `Session.record`, or a `NewTurn`. They may belong to several sessions: each names its own
+        under `session`, or all are for `session`. Takes up to `TURNS_PER_CALL_MAX` (10,000). Raises as `Session.record`
+        does, naming the message, as in `messages[3].role`, and `LimitExceeded`.
         """
-        return [recorded.turn() for recorded in self.parts.sessions.record_many(turns)]
+        return [recorded.turn() for recorded in self.parts.sessions.record_many(messages, session_id=session)]
 
     def sessions(self, *, scope: str = "") -> Results[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
 from mnemolog.domain.message_content import as_object, calls_in, calls_text, content_text, results_in
+from mnemolog.domain.moments import unix_micros
 from mnemolog.domain.role import ROLE_WORDS, Role, parse_role
 
 EXAMPLE: Final = '{"role": "user", "content": "Hello"}'
@@ -75,22 +77,23 @@ def read_message(message: object) -> dict[str, Any]:
     if not isinstance(fields, Mapping):
         raise InvalidInput("message", f"expected a dict such as {EXAMPLE}, got {type(message).__name__}")
     for name, value in fields.items():
-        if name not in KNOWN and name not in _ENVELOPE and _has_value(value):
+        if name not in KNOWN and name not in _ENVELOPE and has_value(value):
             raise InvalidInput(quoted(name), f"a message has no such key; use metadata, or one of {', '.join(KNOWN)}")
     said = said_in(fields)
-    if not said.text and not any(_has_value(fields.get(name)) for name in TEXT):
+    if not said.text and not any(has_value(fields.get(name)) for name in TEXT):
         raise InvalidInput("content", f"missing; a message looks like {EXAMPLE}")
     metadata = fields.get("metadata") or {}
     if not isinstance(metadata, Mapping):
         raise InvalidInput("metadata", f"expected a mapping, got {type(metadata).__name__}")
+    key = first(fields, KEY)
     read = {
         "role": said.role.value,
         "text": said.text,
         "speaker": first(fields, SPEAKER),
-        "said_at": first(fields, TIME),
+        "said_at": _time(fields),
         "tool_calls": said.tool_calls,
         "metadata": {**said.metadata, **metadata},
-        "key": first(fields, KEY),
+        "key": str(key) if isinstance(key, int) and not isinstance(key, bool) else key,
         "session": fields.get("session"),
     }
     return {name: value for name, value in read.items() if value is not None}
@@ -98,11 +101,23 @@ def read_message(message: object) -> dict[str, Any]:
 
 def first(message: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     """Return the first value that a message has under these names, None if it has none."""
-    return next((message[name] for name in names if _has_value(message.get(name))), None)
+    return next((message[name] for name in names if has_value(message.get(name))), None)
 
 
-def _has_value(value: object) -> bool:
+def has_value(value: object) -> bool:
+    """Whether a value says something: neither None nor empty."""
     return value is not None and not (isinstance(value, str | list | tuple | dict) and not value)
+
+
+def _time(message: Mapping[str, Any]) -> Any:
+    name = next((name for name in TIME if has_value(message.get(name))), None)
+    value = None if name is None else message[name]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    try:
+        return to_datetime(unix_micros(value))
+    except ValueError as error:
+        raise InvalidInput(str(name), f"{quoted(value)} {error}") from error
 
 
 def _role(message: Mapping[str, Any]) -> Role:

@@ -13,6 +13,14 @@ Time: TypeAlias = datetime | date | str
 """A time: a `datetime` with a time zone, a `date`, or ISO 8601 text. See `parse_time`."""
 
 TIME_CHARACTERS_MAX: Final = 64
+# Lowest number, first number beyond, and microseconds as (times, divided by): from 1973 to 2286. Between the
+# ranges are numbers such as 20230508 or 20230508135600, which are dates and not Unix times.
+_UNITS: Final = (
+    (10**8, 10**10, 1_000_000, 1),
+    (10**11, 10**13, 1_000, 1),
+    (10**14, 10**16, 1, 1),
+    (10**17, 10**19, 1, 1_000),
+)
 _EXAMPLE: Final = "expected a time such as '2026-03-16T14:00' or '2026-03-16'"
 
 
@@ -31,6 +39,18 @@ def parse_time(field: str, value: Time) -> Micros:
         raise InvalidInput(field, f"{_EXAMPLE}, or a datetime with a time zone; got {type(value).__name__}")
     found = _from_text(field, value)
     return _from_local(field, found) if found.tzinfo is None else to_micros(field, found)
+
+
+def unix_micros(value: float) -> Micros:
+    """Return a Unix time as microseconds; its size tells seconds, milli-, micro- and nanoseconds apart.
+
+    Raises `ValueError` for a time that is not between 1973 and 2286.
+    """
+    for lowest, beyond, times, divided_by in _UNITS:
+        if lowest <= value < beyond:
+            exact = isinstance(value, int)
+            return Micros(int(value) * times // divided_by if exact else round(value * times / divided_by))
+    raise ValueError("is not a Unix time in seconds, milli-, micro- or nanoseconds between 1973 and 2286")
 
 
 def local_time(value: datetime) -> datetime:

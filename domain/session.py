@@ -20,6 +20,7 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
+from mnemolog.domain.message import said_in
 from mnemolog.domain.moments import Time, parse_time
 from mnemolog.domain.raw_payload import Original, stored_original
 from mnemolog.domain.role import parse_role
@@ -94,14 +95,21 @@ def new_session(*, name: str, agent: str, scope: str, parent: str | None = None)
 def new_turn(
     *,
     role: str,
-    text: str,
+    text: str | Sequence[Any],
     speaker: str | None = None,
     said_at: Time | None = None,
     tool_calls: Sequence[Any] = (),
     metadata: Mapping[str, Any] | None = None,
     original: Original | None = None,
 ) -> TurnRecorded:
-    """Return the event that records a turn, checked. Raises `InvalidInput`, `LimitExceeded`."""
+    """Return the event that records a turn, checked. Raises `InvalidInput`, `LimitExceeded`.
+
+    `text` may be a list of parts: texts, images, calls and results of tools.
+    """
+    if not isinstance(text, str):
+        said = said_in({"role": role, "content": text, "tool_calls": tool_calls})
+        role, text, tool_calls = said.role, said.text, said.tool_calls
+        metadata = {**said.metadata, **(metadata or {})}
     return TurnRecorded(
         role=parse_role(role)._value_,
         text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),

@@ -10,6 +10,7 @@ from typing import Final
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
+from mnemolog.domain.moments import unix_micros
 
 TIME_CHARACTERS_MAX: Final = 100
 _UNIX: Final = re.compile(r"\d{9,10}(\.\d+)?|\d{13}|\d{16}|\d{19}")
@@ -17,15 +18,6 @@ _WEEKDAY: Final = re.compile(r"\(\s*(mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?\s*\)"
 
 # Parsed with two defaults that differ in year, month and day: a difference shows that the text leaves one out.
 _DEFAULTS: Final = (datetime(2001, 1, 1), datetime(2004, 2, 2))
-
-# Lowest number, first number beyond, and microseconds as (times, divided by): from 1973 to 2286. Between the
-# ranges are numbers such as 20230508 or 20230508135600, which are dates and not Unix times.
-_UNITS: Final = (
-    (10**8, 10**10, 1_000_000, 1),
-    (10**11, 10**13, 1_000, 1),
-    (10**14, 10**16, 1, 1),
-    (10**17, 10**19, 1, 1_000),
-)
 
 
 def parse_time(field: str, value: object) -> int | None:
@@ -41,17 +33,10 @@ def parse_time(field: str, value: object) -> int | None:
         if value is None:
             return None
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return _from_number(value)
+            return unix_micros(value)
         raise ValueError("is not a time")
     except ValueError as error:
         raise InvalidInput(field, f"{quoted(value)} {error}") from error
-
-
-def _from_number(value: float) -> int:
-    for lowest, beyond, times, divided_by in _UNITS:
-        if lowest <= value < beyond:
-            return value * times // divided_by if isinstance(value, int) else round(value * times / divided_by)
-    raise ValueError("is not a Unix time in seconds, milli-, micro- or nanoseconds between 1973 and 2286")
 
 
 @lru_cache(maxsize=4_096)
@@ -59,7 +44,7 @@ def _from_text(text: str) -> int:
     if len(text) > TIME_CHARACTERS_MAX:
         raise ValueError("is too long for a time")
     if _UNIX.fullmatch(text):
-        return _from_number(float(text) if "." in text else int(text))
+        return unix_micros(float(text) if "." in text else int(text))
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:

@@ -9,17 +9,16 @@ from typing import Any, Final
 
 from mnemolog.adapters.support.store_access import sessions_of
 from mnemolog.application.retry_on_conflict import retry_on_conflict
+from mnemolog.application.session_service import checked_turn
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import TURNS_PER_CALL_MAX
 from mnemolog.domain.position import ORIGIN
-from mnemolog.domain.session import checked_key, new_turn
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
 
 PAGE: Final = 1_000
-_FIELDS: Final = ("speaker", "said_at", "tool_calls", "metadata")
 
 Message = tuple[TurnRecorded, str | None]
 
@@ -27,15 +26,15 @@ Message = tuple[TurnRecorded, str | None]
 def reconcile(session: Session, messages: Sequence[Mapping[str, Any] | NewTurn]) -> list[Turn]:
     """Record the messages of a whole transcript that the session does not see yet. Return the turns added.
 
-    Each message is a mapping with `role` and `text` (or `content`), and the other arguments of `Session.record`; or
-    a `NewTurn`, whose `session` is ignored. Messages are compared with the turns that the session sees: by key where
-    they have one, else by role and text. Missing ones are added at the end, in the order given, in one transaction.
-    If the messages have keys, or are only ever added at the end, passing the same transcript again adds nothing;
-    docs/sessions.md has the rule. Raises as `Session.record` does, and `LimitExceeded` beyond 10,000 messages.
+    Each message is a dict as `Session.record` takes it, or a `NewTurn`, whose `session` is ignored. Messages are
+    compared with the turns that the session sees: by key where they have one, else by role and text. Missing ones are
+    added at the end, in the order given, in one transaction. If the messages have keys, or are only ever added at the
+    end, passing the same transcript again adds nothing; docs/sessions.md has the rule. Raises as `Session.record` does,
+    and `LimitExceeded` beyond 10,000 messages.
     """
     if len(messages) > TURNS_PER_CALL_MAX:
         raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
-    wanted = [_message(place, message) for place, message in enumerate(messages)]
+    wanted = [_message(place, message, session=session.id) for place, message in enumerate(messages)]
     sessions = sessions_of(session)
 
     def record_missing() -> list[Turn]:
@@ -82,19 +81,10 @@ def _seen(session: Session) -> Iterator[Turn]:
         after = page[-1].position
 
 
-def _message(place: int, message: Mapping[str, Any] | NewTurn) -> Message:
-    if isinstance(message, NewTurn):
-        fields: Mapping[str, Any] = {name: getattr(message, name) for name in ("role", "text", "key", *_FIELDS)}
-        original = message.original
-    elif isinstance(message, Mapping):
-        fields, original = message, None
-    else:
-        raise errors.InvalidInput(f"messages[{place}]", f"expected a mapping, got {type(message).__name__}")
-    text = fields.get("text", fields.get("content"))
-    given = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
+def _message(place: int, message: Mapping[str, Any] | NewTurn, *, session: str) -> Message:
     try:
-        turn = new_turn(role=fields.get("role", ""), text=text, original=original, **given)
-        key = fields.get("key")
-        return turn, None if key is None else checked_key(key)
+        new = message if isinstance(message, NewTurn) else NewTurn.of(message, session=session)
+        return checked_turn(new)
     except errors.InvalidInput as error:
-        raise errors.InvalidInput(f"messages[{place}].{error.field}", str(error)) from error
+        error.within(f"messages[{place}]")
+        raise

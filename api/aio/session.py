@@ -72,6 +72,7 @@ class AsyncSession(AsyncMemoryView[Session]):
         return self._of.scope
 
     record = in_write_pool(Session.record)
+    record_many = in_write_pool(Session.record_many)
     recall = in_recall_pool(Session.recall)
     turns = in_read_pool(Session.turns)
     rewind = in_write_pool(Session.rewind)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Required, TypedDict, Unpack
+from typing import Any, Final, Required, TypedDict, Unpack
 
 from mnemolog.application import commands
 from mnemolog.defaults import DEFAULT_AGENT
@@ -23,6 +23,8 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.lineage import unhidden
+from mnemolog.domain.message import EXAMPLE
+from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
@@ -39,6 +41,15 @@ Decision = Callable[[SessionState | None, Micros], list[Event]]
 AGENTS_KEPT_MAX: Final = 1_000
 
 Work = Callable[[Transaction], commands.Switched]
+
+
+class About(TypedDict, total=False):
+    """What is recorded with a turn besides role and text."""
+
+    speaker: str | None
+    said_at: Time | None
+    tool_calls: Sequence[Any]
+    metadata: Mapping[str, Any] | None
 
 
 class SwitchHow(TypedDict, total=False):
@@ -151,26 +162,51 @@ class Sessions:
             )
         )
 
-    def record(self, session_id: str, turn: TurnRecorded, *, key: str | None) -> commands.Recorded:
-        """Record a validated turn."""
+    def record(
+        self,
+        session_id: str,
+        role: str | Mapping[str, Any],
+        text: str | Sequence[Any] | None,
+        *,
+        key: str | None,
+        **about: Unpack[About],
+    ) -> commands.Recorded:
+        """Record a turn, given as a role and a text or as one message. See `Session.record`."""
+        if not isinstance(role, str):
+            return self.log.transact(self._recording(NewTurn.of(role, session=session_id, text=text, key=key, **about)))
+        if text is None:
+            raise errors.InvalidInput("text", f'missing; write record("user", "Hello") or record({EXAMPLE})')
+        turn = session.new_turn(role=role, text=text, **about)
         if key is not None:
             session.checked_key(key)
         return self.log.transact(
             partial(commands.record_turn, session_id=session_id, turn=turn, states=self.states, key=key)
         )
 
-    def record_many(self, turns: Sequence[NewTurn], *, reopen_ended: bool = False) -> list[commands.Recorded]:
-        """Record turns of any sessions, in the order given, in one transaction. See `MemoryStore.record_many`.
+    def record_many(
+        self,
+        messages: Sequence[NewTurn | Mapping[str, Any]],
+        *,
+        session_id: str | None = None,
+        reopen_ended: bool = False,
+    ) -> list[commands.Recorded]:
+        """Record messages of any sessions, in the order given, in one transaction. See `MemoryStore.record_many`.
 
         With `reopen_ended`, ended sessions are resumed for their turns and ended again.
         """
-        if len(turns) > TURNS_PER_CALL_MAX:
-            raise errors.LimitExceeded("turns", limit=TURNS_PER_CALL_MAX, actual=len(turns), unit="turns")
-        works = [self._recording(new) for new in turns]
+        if len(messages) > TURNS_PER_CALL_MAX:
+            raise errors.LimitExceeded("messages", limit=TURNS_PER_CALL_MAX, actual=len(messages), unit="messages")
+        works: list[tuple[str, Callable[[Transaction], commands.Recorded]]] = []
+        for place, message in enumerate(messages):
+            try:
+                new = NewTurn.of(message, session=session_id)
+                works.append((new.session, self._recording(new)))
+            except errors.InvalidInput as error:
+                error.within(f"messages[{place}]")
+                raise
         if reopen_ended:
-            each = list(zip((new.session for new in turns), works, strict=True))
-            return self.log.transact(partial(commands.record_late, turns=each, states=self.states))
-        return self.log.transact(lambda tx: [work(tx) for work in works])
+            return self.log.transact(partial(commands.record_late, turns=works, states=self.states))
+        return self.log.transact(lambda tx: [work(tx) for _, work in works])
 
     def rewrite(self, session_id: str, turns: Sequence[NewTurn]) -> None:
         """Hide all turns that a session sees and record these in their place, in one transaction."""
@@ -184,16 +220,7 @@ class Sessions:
         self.log.transact(rewrite)
 
     def _recording(self, new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
-        turn = session.new_turn(
-            role=new.role,
-            text=new.text,
-            speaker=new.speaker,
-            said_at=new.said_at,
-            tool_calls=new.tool_calls,
-            metadata=new.metadata,
-            original=new.original,
-        )
-        key = None if new.key is None else session.checked_key(new.key)
+        turn, key = checked_turn(new)
         return partial(commands.record_turn, session_id=new.session, turn=turn, states=self.states, key=key)
 
     def record_behind(
@@ -313,6 +340,20 @@ class Sessions:
             left = asked.from_ if state is None else state.current
             if left is not None:
                 self.states.latest(left)
+
+
+def checked_turn(new: NewTurn) -> tuple[TurnRecorded, str | None]:
+    """Return the event that records a turn, and its key. Raises `InvalidInput`, `LimitExceeded`."""
+    turn = session.new_turn(
+        role=new.role,
+        text=new.text,
+        speaker=new.speaker,
+        said_at=new.said_at,
+        tool_calls=new.tool_calls,
+        metadata=new.metadata,
+        original=new.original,
+    )
+    return turn, None if new.key is None else session.checked_key(new.key)
 
 
 def new_session_id() -> str:

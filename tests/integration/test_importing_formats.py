@@ -230,7 +230,10 @@ def test_a_bad_message_refuses_its_whole_line(tmp_path):
         ({"role": "user"}, "content: missing"),
         ({"role": "user", "content": 5}, "content: expected text or a list of parts, got int"),
         ({"role": "user", "content": [5]}, "content: expected every part to be text"),
-        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "content: expected a part of type text to hold text"),
+        (
+            {"role": "user", "content": [{"type": "text", "text": 5}]},
+            "expected a part of type text to hold text",
+        ),
         ({"role": "user", "content": None, "tool_calls": {}}, "tool_calls: expected a list"),
     ],
 )

@@ -1,0 +1,230 @@
+"""Messages as people have them: dicts, parts and roles of model providers, alone and many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn
+from mnemolog.adapters.support.reconcile import reconcile
+from mnemolog.domain.errors import DuplicateKey, InvalidInput, LimitExceeded
+from mnemolog.domain.limits import TURNS_PER_CALL_MAX
+from mnemolog.domain.role import ROLE_WORDS
+
+PARTS = [
+    ("plain text", "plain text"),
+    (["one", "two"], "one\ntwo"),
+    ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "one\ntwo"),
+    ([{"type": "input_text", "text": "asked"}], "asked"),
+    ([{"type": "output_text", "text": "answered", "annotations": []}], "answered"),
+    ([{"type": "refusal", "refusal": "I cannot."}], "I cannot."),
+    ([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:…"}}], "look\n[image]"),
+    ([{"type": "input_image", "image_url": "data:…"}, {"type": "input_file", "file_id": "f"}], "[image] [file]"),
+    ([{"type": "image", "source": {}}, {"type": "document", "source": {}}], "[image] [document]"),
+    ([{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "said"}], "said"),
+]
+
+
+@pytest.fixture
+def session(folder):
+    """A session in a store without a model."""
+    with MemoryStore.open(folder, model=None) as store:
+        yield store.start_session("trip")
+
+
+def test_a_message_of_a_chat_api_is_recorded_as_it_is(session):
+    """`messages` of a request can be passed one by one."""
+    turn = session.record({"role": "user", "content": "Tea in Porto?"})
+    assert (turn.role, turn.text, turn.session) == ("user", "Tea in Porto?", session.id)
+    assert [seen.text for seen in session.turns()] == ["Tea in Porto?"]
+
+
+@pytest.mark.parametrize(("content", "text"), PARTS)
+def test_parts_of_a_message_are_read_as_text(session, content, text):
+    """In a message, and as the second argument."""
+    assert session.record({"role": "user", "content": content}).text == text
+    assert session.record("user", content).text == text
+
+
+def test_calls_and_results_of_tools_are_kept_with_the_turn(session):
+    """Of OpenAI and of Anthropic; a message that only calls says so in words."""
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    of_openai = session.record({"role": "assistant", "content": None, "tool_calls": [call]})
+    assert (of_openai.text, of_openai.tool_calls) == ("[tool call: weather]", [call])
+    answer = session.record({"role": "tool", "content": "sunny", "tool_call_id": "c1"})
+    assert (answer.role, answer.text, answer.metadata) == ("tool", "sunny", {"tool_call_id": "c1"})
+    use = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"place": "Porto"}}
+    of_anthropic = session.record("assistant", [{"type": "text", "text": "I look."}, use])
+    assert of_anthropic.text == "I look."
+    assert of_anthropic.tool_calls == [{"id": "t1", "name": "weather", "input": {"place": "Porto"}}]
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [{"type": "text", "text": "rain"}],
+        "is_error": True,
+    }
+    turn = session.record({"role": "user", "content": [result]})
+    assert (turn.role, turn.text, turn.metadata) == ("tool", "rain", {"tool_use_id": "t1", "is_error": True})
+    both = session.record({"role": "user", "content": [result, {"type": "text", "text": "Go on."}]})
+    assert (both.role, both.text) == ("user", "rain\nGo on.")
+
+
+def test_objects_of_a_providers_library_are_recorded_as_they_come(session):
+    """`response.choices[0].message` of OpenAI, `response.content` of Anthropic: both have `model_dump`."""
+
+    def made(**fields):
+        return SimpleNamespace(model_dump=lambda: fields)
+
+    message = made(role="assistant", content="Yes.", refusal=None, annotations=[], audio=None, tool_calls=None)
+    assert session.record(message).text == "Yes."
+    part, use = made(type="text", text="I look.", citations=None), made(type="tool_use", id="t", name="go", input={})
+    turn = session.record({"role": "assistant", "content": [part, use]})
+    assert (turn.text, turn.tool_calls) == ("I look.", [{"id": "t", "name": "go", "input": {}}])
+    whole = made(
+        id="msg_1", type="message", role="assistant", model="m", content=[part], stop_reason="end_turn", usage={}
+    )
+    assert session.record(whole).key == "msg_1"
+
+
+@pytest.mark.parametrize(
+    ("word", "role"), [*ROLE_WORDS.items(), ("User", "user"), ("HUMAN", "user"), ("Ai", "assistant")]
+)
+def test_roles_of_other_providers_are_understood(session, word, role):
+    """As an argument and in a message, in upper and lower case."""
+    assert session.record(word, "hello").role == role
+    assert session.record({"role": word, "content": "hello"}).role == role
+
+
+def test_a_message_of_langchain_is_understood(session):
+    """Its role is its type."""
+    turn = session.record({"type": "human", "content": "hello", "additional_kwargs": {}, "example": False, "id": None})
+    assert (turn.role, turn.text, turn.key) == ("user", "hello", None)
+
+
+def test_what_a_message_says_about_itself_is_kept(session):
+    """Name, time, key and metadata, under the names that the importers know."""
+    turn = session.record(
+        {
+            "role": "user",
+            "content": "hello",
+            "name": "Ada",
+            "timestamp": "2026-03-16T12:00Z",
+            "id": 7,
+            "metadata": {"a": 1},
+        }
+    )
+    assert (turn.speaker, turn.key, turn.metadata) == ("Ada", "7", {"a": 1})
+    assert turn.said_at == datetime(2026, 3, 16, 12, tzinfo=UTC)
+    unix = session.record({"role": "user", "text": "hello", "created_at": 1_773_662_400})
+    assert unix.said_at == datetime(2026, 3, 16, 12, tzinfo=UTC)
+
+
+def test_an_argument_adds_what_a_message_lacks(session):
+    """But does not contradict it."""
+    turn = session.record({"role": "user", "content": "hello"}, key="k1", speaker="Ada")
+    assert (turn.key, turn.speaker) == ("k1", "Ada")
+    assert session.record({"role": "user", "content": "hello", "speaker": "Ada"}, key="k1").position == turn.position
+    with pytest.raises(DuplicateKey):
+        session.record({"role": "user", "content": "other", "key": "k1"})
+    for given in ({"key": "k2"}, {"text": "twice"}, {"speaker": "Bo"}):
+        with pytest.raises(InvalidInput, match="given twice"):
+            session.record({"role": "user", "content": "a", "key": "k1", "speaker": "Ada"}, **given)
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ({"content": "hi"}, 'role: missing; a message looks like {"role": "user", "content": "Hello"}'),
+        ({"role": "boss", "content": "hi"}, "role: 'boss' is none of user, assistant, system, tool, human"),
+        ({"role": "user"}, "content: missing; a message looks like"),
+        ({"role": "user", "content": []}, "content: missing"),
+        (
+            {"role": "user", "contents": "hi"},
+            "'contents': a message has no such key; use metadata, or one of role, content",
+        ),
+        ({"role": "user", "content": "hi", "channel": "mail"}, "'channel': a message has no such key; use metadata"),
+        ({"role": "user", "content": 5}, "content: expected text or a list of parts, got int"),
+        ({"role": "user", "content": [{"text": 5}]}, 'an object such as {"type": "text", "text": "Hello"}'),
+        ({"role": "user", "content": "hi", "metadata": 5}, "metadata: expected a mapping, got int"),
+        ({"role": "user", "content": "hi", "said_at": 5}, "said_at: 5 is not a Unix time"),
+        ({"role": "user", "content": "hi", "session": "other"}, "session: 'other' is not"),
+        (5, 'message: expected a dict such as {"role": "user", "content": "Hello"}, got int'),
+        ("hi", 'text: missing; write record("user", "Hello")'),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_refused_with_an_example(session, message, why):
+    """The error names the key and what was expected; nothing is written."""
+    with pytest.raises(InvalidInput) as caught:
+        session.record(message)
+    assert why in str(caught.value)
+    assert session.turns() == []
+
+
+def test_the_store_records_messages_like_a_session(session, folder):
+    """`store.record` takes the session first, and then the same."""
+    with MemoryStore.open(folder, model=None) as store:
+        assert store.record(session.id, {"role": "human", "content": ["a", "b"]}).text == "a\nb"
+        assert store.record(session.id, "user", "plain").text == "plain"
+
+
+def test_many_messages_are_recorded_at_once(session, folder):
+    """Dicts and `NewTurn`s, for one session or each for its own; all of them or none."""
+    chat = [{"role": "user", "content": "Tea?"}, {"role": "ai", "content": [{"type": "text", "text": "Yes."}]}]
+    with MemoryStore.open(folder, model=None) as store:
+        other = store.start_session("other")
+        assert [turn.text for turn in store.record_many(chat, session.id)] == ["Tea?", "Yes."]
+        assert [turn.text for turn in store.record_many(chat, session=session.id)] == ["Tea?", "Yes."]
+        mixed = [{**chat[0], "session": other.id}, NewTurn(session=session.id, role="Human", text="Now.")]
+        assert [(turn.session, turn.role) for turn in store.record_many(mixed)] == [
+            (other.id, "user"),
+            (session.id, "user"),
+        ]
+        assert [turn.text for turn in other.record_many(chat)] == ["Tea?", "Yes."]
+        before = store.head()
+        with pytest.raises(InvalidInput, match=r"messages\[2\]\.role: 'boss' is none of"):
+            store.record_many([*chat, {"role": "boss", "content": "x"}], session.id)
+        with pytest.raises(InvalidInput, match=r"messages\[0\]\.session: missing; name it in the message"):
+            store.record_many(chat)
+        with pytest.raises(InvalidInput, match=r"messages\[1\]\.session: '.*' is not"):
+            other.record_many(mixed)
+        with pytest.raises(LimitExceeded, match=r"messages\[0\]\.text: .* bytes of UTF-8") as caught:
+            store.record_many([{"role": "user", "content": "x" * (2 << 20)}], session.id)
+        assert caught.value.field == "messages[0].text"
+        with pytest.raises(LimitExceeded, match="10,001 messages"):
+            store.record_many([chat[0]] * (TURNS_PER_CALL_MAX + 1), session.id)
+        assert store.head() == before
+
+
+def test_the_asyncio_twins_take_messages(folder):
+    """One by one and many at once."""
+
+    async def record():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            session = await store.start_session("trip")
+            await session.record({"role": "human", "content": "Tea?"})
+            await store.record(session.id, {"role": "ai", "content": "Yes."})
+            await session.record_many([{"role": "user", "content": "Where?"}])
+            await store.record_many([{"role": "ai", "content": "In Porto."}], session.id)
+            return [(turn.role.value, turn.text) for turn in await session.turns()]
+
+    assert asyncio.run(record()) == [
+        ("user", "Tea?"),
+        ("assistant", "Yes."),
+        ("user", "Where?"),
+        ("assistant", "In Porto."),
+    ]
+
+
+def test_a_transcript_with_parts_is_reconciled(session):
+    """`reconcile` reads messages by the same rule: passing the transcript again adds nothing."""
+    chat = [
+        {"role": "human", "content": [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {}}]},
+        {"role": "assistant", "content": "A boat.", "finish_reason": "stop"},
+    ]
+    assert [turn.text for turn in reconcile(session, chat)] == ["Look.\n[image]", "A boat."]
+    assert reconcile(session, chat) == []
+    with pytest.raises(InvalidInput, match=r"messages\[2\]\.role: 'boss' is none of user"):
+        reconcile(session, [*chat, {"role": "boss", "content": "x"}])
