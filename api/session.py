@@ -83,9 +83,10 @@ class Session(WorkingMemory):
             metadata=metadata,
         ).turn()
 
-    def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]]) -> list[Turn]:
+    def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]]) -> Results[Turn]:
         """Record messages in the order given, in one transaction. See `MemoryStore.record_many`."""
-        return [recorded.turn() for recorded in self._sessions.record_many(messages, session_id=self.id)]
+        recorded = self._sessions.record_many(messages, session_id=self.id)
+        return Results(item.turn() for item in recorded)
 
     def recall(
         self,

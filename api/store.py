@@ -200,14 +200,15 @@ class MemoryStore:
             metadata=metadata,
         ).turn()
 
-    def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]], session: str | None = None) -> list[Turn]:
+    def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]], session: str | None = None) -> Results[Turn]:
         """Record messages in the order given, in one transaction: all of them or none.
 
         Each is a dict as in `Session.record`, or a `NewTurn`. They may belong to several sessions: each names its own
         under `session`, or all are for `session`. Takes up to `TURNS_PER_CALL_MAX` (10,000). Raises as `Session.record`
         does, naming the message, as in `messages[3].role`, and `LimitExceeded`.
         """
-        return [recorded.turn() for recorded in self.parts.sessions.record_many(messages, session_id=session)]
+        recorded = self.parts.sessions.record_many(messages, session_id=session)
+        return Results(item.turn() for item in recorded)
 
     def sessions(self, *, scope: str = "") -> Results[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
