@@ -37,6 +37,7 @@ from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.phrases import find_turns, pattern_of
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.projections.recall.weights import Weights
@@ -375,6 +376,45 @@ class MemoryStore:
             after=after,
             receipt=receipt,
             wait_for_model=wait_for_model,
+        )
+
+    def find(
+        self,
+        text: str,
+        *,
+        scope: str = "",
+        session: str | None = None,
+        roles: Sequence[str] = (),
+        speakers: Sequence[str] = (),
+        since: Time | None = None,
+        until: Time | None = None,
+        regex: bool = False,
+        ignore_case: bool = True,
+        hidden: bool = False,
+        after: Position = ORIGIN,
+        limit: int = 1_000,
+    ) -> Results[Turn]:
+        """Return up to `limit` turns whose text holds the phrase `text`, in the order of the log.
+
+        The phrase may begin and end within a word; with `regex` it is a regular expression of Python. Filters as in
+        `recall`. Turns that their session hides since a rewind or a restore are left out, unless `hidden` is set;
+        forgotten turns are never found. For the next page pass the last position as `after`.
+
+        Reads every turn that the filters leave. Raises `InvalidInput`, `UnknownSession`.
+        """
+        pattern = pattern_of(text, regex=regex, ignore_case=ignore_case)
+        asked = question(text, scope=scope, session=session, roles=roles, speakers=speakers, since=since, until=until)
+        if session is not None:
+            self.parts.sessions.state(session)
+        return Results(
+            find_turns(
+                self.parts.projections.current_views(),
+                pattern,
+                filters=asked.filters(None),
+                after=checked_position("after", after),
+                limit=limit,
+                seen_by=None if hidden else self.parts.sessions.spans,
+            )
         )
 
     def forget(

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
+from mnemolog.domain.display import one_line
+
 LINE_CHARACTERS_MAX: Final = 79
 """The length of a `repr`, in characters."""
 TEXT_CHARACTERS_MAX: Final = 40
@@ -90,7 +92,8 @@ def brief(value: Any) -> str:
     """Return a value in a few characters."""
     match value:
         case str() if not isinstance(value, Enum):
-            return repr(cut(value))
+            folded = " ".join(value.split())  # Not `one_line`: `repr` escapes what would steer a terminal.
+            return repr(folded if len(folded) <= TEXT_CHARACTERS_MAX else f"{folded[: TEXT_CHARACTERS_MAX - 1]}…")
         case datetime():
             return f"{value:%Y-%m-%d %H:%M}"
         case Enum():
@@ -99,17 +102,6 @@ def brief(value: Any) -> str:
             return f"<{len(value)}>"
         case _:
             return repr(value)
-
-
-def counted(number: int, thing: str) -> str:
-    """Return a count with its noun, such as `2 turns`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
-def cut(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
-    """Return a text on one line, cut with an ellipsis where it is longer."""
-    line = " ".join(text[: 4 * characters_max].split())
-    return line if len(line) <= characters_max and len(text) <= 4 * characters_max else f"{line[: characters_max - 1]}…"
 
 
 def html_table(results: Sequence[Any]) -> str:
@@ -145,6 +137,6 @@ def _cell(value: Any) -> str:
         case str() if not isinstance(value, Enum):
             return value if len(value) <= CELL_CHARACTERS_MAX else f"{value[: CELL_CHARACTERS_MAX - 1]}…"
         case dict() | list() | tuple():
-            return cut(as_json(value, None), CELL_CHARACTERS_MAX)
+            return one_line(as_json(value, None), characters_max=CELL_CHARACTERS_MAX)
         case _:
             return brief(value)

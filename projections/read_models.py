@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import counted
 from mnemolog.domain.events import RecordedEvent, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
-from mnemolog.domain.result import Result, brief, counted
+from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import ROLES, Role
 
 

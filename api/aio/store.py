@@ -111,6 +111,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     start_session = wrapped(AsyncSession, in_write_pool(MemoryStore.start_session))
     session = wrapped(AsyncSession, in_read_pool(MemoryStore.session))
     end_session = in_write_pool(MemoryStore.end_session)
+    find = in_background_pool(MemoryStore.find)
     record = in_write_pool(MemoryStore.record)
     record_many = in_write_pool(MemoryStore.record_many)
     recall = in_recall_pool(MemoryStore.recall)

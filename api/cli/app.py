@@ -48,6 +48,7 @@ MODULES: Final = {
     "hermes": "hermes",
     "watch": "watch",
     "recall": "recall",
+    "find": "recall",
     "audit": "recall",
     "sessions": "sessions",
     "status": "sessions",

@@ -15,8 +15,11 @@ from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
-from mnemolog.domain.limits import CONTEXT_TURNS_MAX
+from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
+from mnemolog.domain.position import Position
+from mnemolog.projections.recall.phrases import pattern_of
 from mnemolog.projections.recall.question import Mode
+from mnemolog.store import MemoryStore
 
 audit = typer.Typer(no_args_is_help=True, help="Repeat earlier recalls and compare the answers.")
 app.add_typer(audit, name="audit")
@@ -120,6 +123,48 @@ def recall(
             mode=cast(Mode, mode),
         )
     output.print_json(answer) if as_json else recall_output.show_recall(answer, full=full)
+
+
+@app.command("find", cls=StoreCommand)
+def find(
+    store: Store,
+    text: Annotated[str, typer.Argument(help="The phrase; it may begin and end within a word.")],
+    scope: InScope = "",
+    session: InSession = None,
+    role: Roles = None,
+    speaker: Speakers = None,
+    since: Since = None,
+    until: Until = None,
+    regex: Annotated[bool, typer.Option("--regex", help="Read TEXT as a regular expression of Python.")] = False,
+    case_sensitive: Annotated[bool, typer.Option("--case-sensitive", help="Tell upper from lower case.")] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
+    after: Annotated[int, typer.Option(metavar="POSITION", parser=log_position, help="Only after this position.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 100,
+    full: Full = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the turns that hold a phrase, in the order of the log. No model is needed.
+
+    Example: mnemolog find memory/ "the ferry" --scope acme/support --since 2026-03-01
+    """
+    pattern = pattern_of(text, regex=regex, ignore_case=not case_sensitive)
+    with MemoryStore.open(store, model=None, create=False, background=False) as opened:
+        found = opened.find(
+            text,
+            scope=scope,
+            session=None if session is None else opened.find_session(session).session,
+            roles=role or (),
+            speakers=speaker or (),
+            since=given_time("since", since),
+            until=given_time("until", until),
+            regex=regex,
+            ignore_case=not case_sensitive,
+            hidden=hidden,
+            after=Position(after),
+            limit=limit + 1,
+        )
+    page, more = found[:limit], len(found) > limit
+    output.print_json(page) if as_json else recall_output.show_found(page, pattern, full=full, more=more)
 
 
 @audit.command("recalls", cls=StoreCommand)

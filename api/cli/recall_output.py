@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.cli.output import console, dated, note
-from mnemolog.domain.display import counted
+from mnemolog.domain.display import counted, one_line
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 TEXT_INDENT: Final = "   │ "
 """Begins every line of a hit's text: no text can look like another hit, or like a neighbour."""
+BEFORE_PHRASE: Final = 40
+"""Characters that are shown before a phrase."""
 _COLOURS: Final = {Verdict.REPRODUCES: "green", Verdict.DIFFERS: "red", Verdict.UNKNOWN: "yellow"}
 
 
@@ -42,6 +46,26 @@ def show_recall(answer: Recall, *, full: bool) -> None:
         note(f"the {leg} leg did not answer: {why}")
     if answer.vectors_lag is not None:
         note(f"the vectors are behind: {answer.vectors_lag}")
+
+
+def show_found(turns: Sequence[Turn], pattern: re.Pattern[str], *, full: bool, more: bool) -> None:
+    """Print turns that hold a phrase: a line from shortly before the phrase on, or with `full` all of the text."""
+    out = console()
+    for turn in turns:
+        place = (f"@{turn.position}", "cyan"), f" {dated(turn.said_at)} ", (f"{turn.session} ", "dim")
+        who = (f"{turn.speaker or turn.role.value}: ", "bold")
+        if full:
+            out.text(*place, who, text=turn.text, full=True)
+        else:
+            out.line(*place, who, _from_phrase(turn.text, pattern))
+    rest = f"; more: --after {turns[-1].position}" if more else ""
+    out.line(f"{counted(len(turns), 'turn')}{rest}", style="dim")
+
+
+def _from_phrase(text: str, pattern: re.Pattern[str]) -> str:
+    found = pattern.search(text)
+    start = 0 if found is None else max(found.start() - BEFORE_PHRASE, 0)
+    return ("…" if start else "") + one_line(text[start:])
 
 
 def _show_neighbours(out: Terminal, turns: tuple[Turn, ...], *, full: bool) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from pysqlite3 import dbapi2
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import counted
 from mnemolog.domain.position import Position
-from mnemolog.domain.result import Result, brief, counted
+from mnemolog.domain.result import Result, brief
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting import history
 from mnemolog.forgetting.results import ForgettingStatus

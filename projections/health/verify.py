@@ -13,11 +13,12 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.digest import link
+from mnemolog.domain.display import counted
 from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, why_invalid
 from mnemolog.domain.events import EVENT_TYPES, FOREIGN_STREAMS, ContentErased, ForgetRequested, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.result import Result, counted
+from mnemolog.domain.result import Result
 from mnemolog.projections.ports import AuditableLog, Progress
 
 BATCH_MAX: Final = 500

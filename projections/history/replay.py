@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import counted
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.result import Result, brief, counted
+from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.read_models import Turn, turn_of

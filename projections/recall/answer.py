@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Final, NamedTuple, overload
 import msgspec
 import sqlalchemy as sa
 
+from mnemolog.domain.display import counted
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.result import Result, brief, counted
+from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -77,9 +77,10 @@ def below(column: sa.ColumnElement[str], scope: Scope) -> sa.ColumnElement[bool]
     return sa.or_(column == scope, sa.and_(column >= scope + "/", column < scope + NEXT_TO_SLASH))
 
 
-def positions_left(connection: sa.Connection, filters: Filters) -> list[Position]:
-    """Return the positions of the turns that match `filters`, ascending."""
-    query = sa.select(TURNS.c.position).where(*conditions(filters)).order_by(TURNS.c.position)
+def positions_left(connection: sa.Connection, filters: Filters, *, after: Position = ORIGIN) -> list[Position]:
+    """Return the positions of the turns after `after` that match `filters`, ascending."""
+    later = [TURNS.c.position > after] if after else []
+    query = sa.select(TURNS.c.position).where(*later, *conditions(filters)).order_by(TURNS.c.position)
     return [Position(row[0]) for row in connection.execute(query)]
 
 
@@ -106,6 +107,13 @@ _SELECT_TURNS: Final = (
     "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra FROM turns "
     "WHERE position IN (SELECT value FROM json_each(?))"
 )
+
+
+def texts_at(connection: sa.Connection, positions: Sequence[Position]) -> Iterator[tuple[Position, str]]:
+    """Yield position and text of the turns at `positions`, ascending, one in memory at a time."""
+    driver: Any = connection.connection.driver_connection
+    query = "SELECT position, text FROM turns WHERE position IN (SELECT value FROM json_each(?)) ORDER BY position"
+    yield from driver.execute(query, (listed(positions),))
 
 
 def turns_in(

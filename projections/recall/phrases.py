@@ -1,0 +1,77 @@
+"""Find the turns that hold a phrase, in the order of the log: a scan of the views, a few turns in memory at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from mnemolog.domain import errors
+from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text
+from mnemolog.domain.position import Position
+from mnemolog.domain.spans import Spans
+from mnemolog.infra.runtime import cancellation
+from mnemolog.projections.read_models import Turn
+from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.conversation_views import Views
+from mnemolog.projections.sql.queries import Filters
+
+POSITIONS_PER_READ: Final = 500
+"""Turns that are read in one transaction."""
+
+
+def pattern_of(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
+    """Return the pattern of a phrase. Raises `InvalidInput` for an empty text and an invalid regular expression."""
+    checked = checked_text("text", text, bytes_max=QUERY_BYTES_MAX)
+    try:
+        return re.compile(checked if regex else re.escape(checked), re.IGNORECASE if ignore_case else 0)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise errors.InvalidInput("text", f"{text[:100]!r} is not a regular expression: {error}") from error
+
+
+def find_turns(
+    views: Views,
+    pattern: re.Pattern[str],
+    *,
+    filters: Filters,
+    after: Position,
+    limit: int,
+    seen_by: Callable[[str], Spans] | None,
+) -> list[Turn]:
+    """Return the first `limit` turns after position `after` that match, in order.
+
+    `seen_by` returns what a session sees: a turn that its own session no longer sees is left out. None leaves out none.
+    """
+    found = list[Turn]()
+    matches = _matches(views, pattern, filters, after, seen_by)
+    while len(found) < limit and (page := next(matches, None)) is not None:
+        found += page
+    return found[:limit]
+
+
+def _matches(
+    views: Views,
+    pattern: re.Pattern[str],
+    filters: Filters,
+    after: Position,
+    seen_by: Callable[[str], Spans] | None,
+) -> Iterator[list[Turn]]:
+    with views.database.reading() as connection:
+        positions = queries.positions_left(connection, filters, after=after)
+    for first in range(0, len(positions), POSITIONS_PER_READ):
+        cancellation.check()
+        with views.database.reading() as connection:
+            page = positions[first : first + POSITIONS_PER_READ]
+            holding = [at for at, text in queries.texts_at(connection, page) if pattern.search(text)]
+            turns = queries.turns_at(connection, holding) if holding else {}
+        spans = {turn.session: seen_by(turn.session) for turn in turns.values()} if seen_by is not None else {}
+        yield [turns[at] for at in holding if at in turns and _is_seen(turns[at], spans.get(turns[at].session))]
+
+
+def _is_seen(turn: Turn, spans: Spans | None) -> bool:
+    return spans is None or any(
+        span.session == turn.session
+        and span.after < turn.position
+        and (span.upto is None or turn.position <= span.upto)
+        for span in spans
+    )

@@ -1,0 +1,149 @@
+"""Turns that hold a phrase, found by a scan: in the order of the log, complete, and never a forgotten one."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, UnknownSession
+from mnemolog.projections.recall import phrases
+
+
+@pytest.fixture
+def trip(store):
+    """A session that speaks of ferries."""
+    trip = store.start_session("trip", scope="acme/alice")
+    trip.record("user", "Could we take the ferry at nine?", speaker="Alice")
+    trip.record("assistant", "The FERRY leaves at ten.")
+    trip.record("user", "Then a train.", speaker="Alice")
+    return trip
+
+
+def texts(turns):
+    return [turn.text for turn in turns]
+
+
+def test_the_turns_that_hold_a_phrase_are_listed_in_order_of_time(store, trip):
+    """With their positions; case does not count, unless it is to."""
+    found = store.find("the ferry")
+    assert [turn.position for turn in found] == [2, 3]
+    assert texts(store.find("The FERRY", ignore_case=False)) == ["The FERRY leaves at ten."]
+    assert store.find("no such thing") == []
+
+
+def test_a_phrase_may_begin_and_end_within_a_word_and_is_no_syntax(store, trip):
+    """Unlike a recall, which looks for whole words and their stems."""
+    trip.record("user", 'It costs "5.00" (*) [sic] 里斯本 🎂')
+    assert texts(store.find("erry leav")) == ["The FERRY leaves at ten."]
+    for phrase in ('"5.00" (*)', "[sic]", "斯", "🎂", "(*)", "5.0"):
+        assert len(store.find(phrase)) == 1, phrase
+    assert store.find("5x00") == []
+
+
+def test_a_regular_expression_finds_what_matches_it(store, trip):
+    """As Python reads it; an invalid one is refused with the reason."""
+    assert len(store.find(r"\bat (nine|ten)\b", regex=True)) == 2
+    assert len(store.find(r"^then", regex=True)) == 1
+    with pytest.raises(InvalidInput, match="not a regular expression"):
+        store.find("(", regex=True)
+    with pytest.raises(InvalidInput, match="text: empty"):
+        store.find("")
+
+
+def test_finding_takes_the_filters_of_recall(store, trip):
+    """Scope, session, role, speaker and time."""
+    other = store.start_session("other", scope="acme/bob")
+    said = other.record("user", "A ferry in 2020.", said_at=datetime(2020, 5, 1, tzinfo=UTC))
+    assert store.find("ferry", scope="acme/bob") == [said]
+    assert store.find("ferry", session=other.id) == [said]
+    assert store.find("ferry", until=datetime(2021, 1, 1, tzinfo=UTC)) == [said]
+    assert said not in store.find("ferry", since="2021-01-01")
+    assert texts(store.find("ferry", roles=["assistant"])) == ["The FERRY leaves at ten."]
+    assert texts(store.find("ferry", speakers=["Alice"])) == ["Could we take the ferry at nine?"]
+    with pytest.raises(UnknownSession):
+        store.find("ferry", session="nobody")
+
+
+def test_pages_go_on_where_the_last_one_ended(store, monkeypatch):
+    """However many turns are read at once."""
+    monkeypatch.setattr(phrases, "POSITIONS_PER_READ", 7)
+    session = store.start_session("s")
+    for number in range(50):
+        session.record("user", f"tea {number}" if number % 3 else f"coffee {number}")
+    pages, after = [], 0
+    while page := store.find("tea", after=after, limit=4):
+        assert len(page) <= 4
+        pages, after = [*pages, *page], page[-1].position
+    assert pages == store.find("tea")
+    assert len(pages) == 33
+    assert all(one.position < two.position for one, two in pairwise(pages))
+
+
+def test_hidden_turns_are_found_only_when_asked_for(store, trip):
+    """A rewind hides them from their session; a branch made before keeps what it shares."""
+    branch = trip.branch()
+    branch.record("user", "A ferry in the branch.")
+    trip.rewind(turns=2)
+    assert texts(store.find("ferry")) == ["Could we take the ferry at nine?", "A ferry in the branch."]
+    assert len(store.find("ferry", hidden=True)) == 3
+
+
+def test_forgotten_turns_are_never_found(store, trip):
+    """Not even as hidden ones."""
+    (turn,) = store.find("leaves")
+    store.forget(positions=[turn.position])
+    assert store.find("leaves") == store.find("leaves", hidden=True) == []
+    store.forget(session=trip.id)
+    assert store.find("e", hidden=True) == []
+
+
+def test_a_store_for_asyncio_finds_the_same(folder):
+    """With the same arguments."""
+
+    async def found():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            session = await store.start_session("s")
+            await session.record("user", "the ferry")
+            return await store.find("FERRY"), await store.find("FERRY", ignore_case=False)
+
+    one, none = asyncio.run(found())
+    assert (texts(one), none) == (["the ferry"], [])
+
+
+@given(st.lists(st.text("aAbß \n.", min_size=1, max_size=8), min_size=1, max_size=8), st.text("aAbß \n.", min_size=1))
+def test_a_phrase_is_found_exactly_where_the_text_holds_it(said, phrase):
+    """For any texts, of one letter or many."""
+    with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "m", model=None) as store:
+        session = store.start_session("s")
+        spoken = [session.record("user", text).text for text in said if not text.isspace()]
+        if phrase.isspace():
+            return
+        assert texts(store.find(phrase, ignore_case=False)) == [text for text in spoken if phrase in text]
+        assert set(texts(store.find(phrase))) >= {text for text in spoken if phrase in text}
+
+
+def test_the_command_line_finds_a_phrase_and_prints_positions(folder, run):
+    """What is far into a turn is shown from shortly before the phrase on; a further page is offered."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s")
+        session.record("user", "The ferry leaves.")
+        session.record("user", "word " * 400 + "needle " + "word " * 400)
+        session.record("user", "Another ferry.", speaker="Bob")
+    found = run("find", folder, "ferry")
+    assert found.returncode == 0, found.stderr
+    assert [line.split()[0] for line in found.stdout.splitlines()] == ["@2", "@4", "2"]
+    assert "Bob: Another ferry." in found.stdout
+    assert "…" in run("find", folder, "needle").stdout
+    assert "needle" in run("find", folder, "needle").stdout
+    assert len(run("find", folder, "needle").stdout) < 400
+    assert "--after 2" in run("find", folder, "ferry", "--limit", "1").stdout
+    assert [turn["position"] for turn in run("find", folder, "FERRY", "--json").json] == [2, 4]
+    assert run("find", folder, "FERRY", "--case-sensitive", "--json").json == []
+    assert run("find", folder, "(", "--regex").returncode == 1
