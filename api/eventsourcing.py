@@ -47,6 +47,7 @@ from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.infra.runtime.paths import local_path
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import ProjectionDatabase
 
@@ -271,7 +272,7 @@ class Factory(InfrastructureFactory[SqliteTrackingRecorder]):
             raise InfrastructureFactoryError(f"set {FOLDER} to the folder of a store; it is created if need be")
         if id_type not in ("uuid", "text"):
             raise InfrastructureFactoryError(f"{ORIGINATOR_ID_TYPE} is {id_type!r}; use 'uuid' or 'text'")
-        self._folder, self._id_type = Path(folder), cast(IdType, id_type)
+        self._folder, self._id_type = local_path(FOLDER, folder), cast(IdType, id_type)
         self._log: EventLog | None = None
 
     @property

@@ -91,8 +91,8 @@ class Session(WorkingMemory):
     def recall(
         self,
         query: str,
-        *,
         k: int = 5,
+        *,
         mode: Mode = "hybrid",
         hidden: bool = False,
         scope: str = "",

@@ -27,6 +27,7 @@ from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.forgetting.plan import Wish
 from mnemolog.forgetting.results import ForgetReport
+from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.observability.telemetry import Telemetry
 from mnemolog.operations import rebuild as rebuilding
@@ -106,7 +107,7 @@ class MemoryStore:
         `FormatTooNew`, `InvalidInput`.
         """
         parts = composition.build(
-            Path(path),
+            local_path("path", path),
             model=model,
             models=models,
             create=create,
@@ -310,8 +311,8 @@ class MemoryStore:
     def recall(
         self,
         query: str,
-        *,
         k: int = 5,
+        *,
         scope: str = "",
         session: str | None = None,
         lineage: bool = False,
@@ -421,7 +422,7 @@ class MemoryStore:
         self,
         *,
         session: Session | str | Sequence[Session | str] = (),
-        positions: Iterable[int] = (),
+        positions: int | Iterable[int] = (),
         scope: str | Sequence[str] = (),
         reason: str = "",
         dry_run: bool = False,
@@ -442,10 +443,11 @@ class MemoryStore:
         another process is still forgetting: nothing was written.
         """
         given = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
+        one_or_more = [positions] if isinstance(positions, int) else positions
         wish = Wish(
             sessions=frozenset(item if isinstance(item, str) else item.id for item in given),
             scopes=tuple(parse_scope(item) for item in ([scope] if isinstance(scope, str) else scope)),
-            positions=frozenset(checked_position("positions", position) for position in positions),
+            positions=frozenset(checked_position("positions", position) for position in one_or_more),
         )
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
@@ -473,7 +475,7 @@ class MemoryStore:
             self.path,
             self.parts.log,
             expect_head=expect_head,
-            heads=None if heads is None else Path(heads),
+            heads=None if heads is None else local_path("heads", heads),
             contents=contents,
             progress=progress,
         )
@@ -507,8 +509,8 @@ class MemoryStore:
             return make_backup(
                 self.path,
                 self.parts.log,
-                Path(target),
-                keys=None if keys is None else Path(keys),
+                local_path("target", target),
+                keys=None if keys is None else local_path("keys", keys),
                 projections=projections,
                 replace=replace,
                 progress=progress,

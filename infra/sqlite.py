@@ -49,7 +49,7 @@ DRIVER_ERRORS: Final = (sa.exc.SQLAlchemyError, dbapi2.Error, UnicodeEncodeError
 """What SQLAlchemy and the driver raise. `UnicodeDecodeError`: a message of SQLite that quotes a damaged schema."""
 
 Synchronous = Literal["FULL", "NORMAL"]
-_SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
+SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
 
 _BUSY, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _CONSTRAINT, _AUTH, _NOTADB = (
     5,
@@ -137,7 +137,7 @@ def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s
     connection.execute(f"PRAGMA journal_size_limit={WAL_SIZE_LIMIT_BYTES}").fetchone()
     wanted: dict[str, object] = {
         "journal_mode": "wal",
-        "synchronous": _SYNCHRONOUS[synchronous],
+        "synchronous": SYNCHRONOUS[synchronous],
         "busy_timeout": int(busy_timeout_s * 1000),
         "foreign_keys": 1,
         "recursive_triggers": 1,  # Without it INSERT OR REPLACE deletes a row past the delete trigger.

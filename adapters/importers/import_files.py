@@ -20,6 +20,7 @@ from mnemolog.domain.events import SessionStarted
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime import cancellation
+from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.store import MemoryStore
 
@@ -49,7 +50,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def import_files(
     store: MemoryStore,
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,  # noqa: A002
     fields: Sequence[str] | FieldMap = (),
@@ -58,7 +59,7 @@ def import_files(
     skip_bad: bool = False,
     progress: BytesProgress | None = None,
 ) -> ImportReport:
-    """Record the turns of files that other programs wrote (docs/import.md).
+    """Record the turns of one or several files that other programs wrote (docs/import.md).
 
     `fields` names fields as `--field` does (`target=name`). `scope` and `agent` are used where a file names none.
     A turn whose key is recorded with the same content is skipped, and a forgotten one is only counted, so an
@@ -68,7 +69,7 @@ def import_files(
     """
     log, states = log_of(store), sessions_of(store).states
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields) if fields else None
-    files = [Path(path) for path in paths]
+    files = local_paths("paths", paths)
     refused: list[str] = []
     on_refused: OnRefused | None = (lambda error: refused.append(str(error))) if skip_bad else None
     total = sum(path.stat().st_size for path in files if path.exists())
@@ -104,7 +105,7 @@ def import_files(
 
 async def import_files_async(
     store: AsyncMemoryStore,
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,  # noqa: A002
     fields: Sequence[str] | FieldMap = (),

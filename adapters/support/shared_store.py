@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.paths import local_path
 from mnemolog.store import MemoryStore
 
 
@@ -44,7 +45,7 @@ def acquire(path: str | Path, **how: Any) -> MemoryStore:
     given = sorted(
         (name, value if isinstance(value, str | int | float | None) else id(value)) for name, value in how.items()
     )
-    key = (Path(path).resolve(), tuple(given))
+    key = (local_path("path", path).resolve(), tuple(given))
     with _stores.mutex:
         if key not in _stores.shared:
             _stores.shared[key] = _Shared(MemoryStore.open(path, **how), how)

@@ -13,6 +13,7 @@ from mnemolog.adapters.extras import require
 from mnemolog.adapters.importers.transcripts import Report, Transcripts
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.moments import Time, parse_time
+from mnemolog.infra.runtime.paths import local_paths
 from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 
@@ -40,7 +41,7 @@ class Watcher:
     def __init__(
         self,
         store: MemoryStore,
-        folders: Sequence[str | Path],
+        folders: str | Path | Sequence[str | Path],
         *,
         format: str | None = None,  # noqa: A002
         scope: str | None = None,
@@ -48,7 +49,9 @@ class Watcher:
         exclude: Sequence[str] = (),
         stop: threading.Event | None = None,
     ) -> None:
-        self.folders = [Path(folder).resolve() for folder in folders]  # Notifications have resolved paths.
+        self.folders = [
+            folder.resolve() for folder in local_paths("folders", folders)
+        ]  # Notifications have resolved paths.
         for folder in self.folders:
             if not folder.is_dir():
                 raise errors.InvalidInput("folder", f"{folder} is not a folder")

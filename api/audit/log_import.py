@@ -22,6 +22,7 @@ from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.runtime.atomic_files import publish_folder, temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.text_file import TextSource
 from mnemolog.projections.ports import Progress
 
@@ -40,7 +41,7 @@ def import_log(export: str | Path, folder: str | Path, *, progress: Progress | N
     Raises `ImportRefused` for an invalid line (naming it) and for a store with another history;
     `NotAStore`, `StoreNotWritable`, `FormatTooNew`.
     """
-    source, target = Path(export), Path(folder)
+    source, target = local_path("export", export), local_path("folder", folder)
     if (target / LOG_FILE).exists():
         return _bring_up(source, target, progress)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

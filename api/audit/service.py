@@ -23,6 +23,7 @@ from mnemolog.forgetting import history as forgetting_history
 from mnemolog.forgetting.results import Erasure, ForgottenEvent
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime.paths import local_path
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.service import Recalls
@@ -43,7 +44,7 @@ class AuditService:
         `LogDamaged` where the last head in the file contradicts the log, `WitnessUnreadable` for an invalid line,
         `StoreNotWritable`: nothing was written.
         """
-        appended = append_head(self._log, Path(file), now=self._sessions.clock.now())
+        appended = append_head(self._log, local_path("file", file), now=self._sessions.clock.now())
         return Head(position=appended.position, digest=appended.digest)
 
     def timeline(
@@ -117,7 +118,7 @@ class AuditService:
         not set, `LogDamaged` at the first event whose digest is invalid, `StoreNotWritable`, `StorageFull`.
         """
         first, last = self._range("after", after, "upto", upto)
-        target = Path(file) if isinstance(file, str | Path) else file
+        target = local_path("file", file) if isinstance(file, str | Path) else file
         return export_log(self._log, target, after=first, upto=last, overwrite=overwrite, progress=progress)
 
     def recalls(

@@ -27,7 +27,7 @@ app.add_typer(audit, name="audit")
 FILTERS: Final = "Filters"
 
 Query = Annotated[str, typer.Argument(help="What to look for, in plain words.")]
-K = Annotated[int, typer.Option("--k", "-k", help="Maximum number of turns, up to 1,000.")]
+K = Annotated[int, typer.Option("-k", "--k", "--limit", "-n", help="Maximum number of turns, up to 1,000.")]
 InScope = Annotated[str, typer.Option("--scope", help="Only at or below this scope.", rich_help_panel=FILTERS)]
 InSession = Annotated[
     str | None, typer.Option("--session", help="Only in this session (id or name).", rich_help_panel=FILTERS)

@@ -25,6 +25,7 @@ from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.atomic_files import temporary_folder
 from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest
@@ -93,7 +94,7 @@ def restore_backup(
         raise errors.InvalidInput("check", f"{check!r} is none of {', '.join(CHECKS)}")
     if erasures and keys is None:
         raise errors.InvalidInput("erasures", "`erasures` needs `keys`: content is erased by destroying its keys")
-    began, source, folder = perf_counter(), Path(backup), Path(path)
+    began, source, folder = perf_counter(), local_path("backup", backup), local_path("path", path)
     require_local(folder, allowed=allow_network_filesystem)
     manifest = manifests.read(source)
     manifests.require_free(folder)
@@ -101,7 +102,7 @@ def restore_backup(
         with temporary_folder(_TEMPORARY, folder) as temporary:
             _copy(source, temporary, manifest, progress)
             if keys is not None:
-                restore_keys(Path(keys), temporary / KEYS_FILE, log_id=manifest.log_id)
+                restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
             _settle(temporary, manifest, check=check, progress=progress)
             again = _forget_again(temporary, erasures)
             if not dry_run:

@@ -68,9 +68,11 @@ class EventLog:
 
         A new log encrypts its content unless `encrypt` is False. An existing log keeps what it was created with:
         `InvalidInput` if `encrypt` contradicts it. With `identity` the new log is a copy of the log that has it,
-        without its keys. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable` or `FormatTooNew`; a folder that is
-        not a store is left unchanged.
+        without its keys. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and `InvalidInput`
+        for another `synchronous`; a folder that is not a store is left unchanged.
         """
+        if synchronous not in sqlite.SYNCHRONOUS:
+            raise errors.InvalidInput("synchronous", f"{synchronous!r} is none of {', '.join(sqlite.SYNCHRONOUS)}")
         path = folder / LOG_FILE
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
             identity = find_or_create(folder, clock=clock, create=create, encrypt=encrypt, identity=identity)

@@ -251,3 +251,9 @@ def test_projecting_without_a_model_that_can_be_loaded_is_refused(memory, option
     """One line and a hint; the turns are as they were."""
     ran = run("project", memory, "--model", *options)
     assert ("without a model" if options[0] == "none" else "cannot be loaded") in refused(ran, 1)
+
+
+@pytest.mark.parametrize("option", ["-k", "--k", "--limit", "-n"])
+def test_the_number_of_hits_has_the_names_that_people_try(memory, option, run):
+    """`-k` and `--k`, `-n` and `--limit`."""
+    assert len(run("recall", memory, "Lisbon", "--model", "none", option, "1", "--json").json["hits"]) == 1

@@ -150,7 +150,7 @@ def test_a_restore_still_counts_where_its_checkpoint_is_forgotten(told):
     at = a.checkpoint("secret name").position
     a.set("kept", 2)
     a.restore("secret name")
-    told.forget(positions=[at])
+    told.forget(positions=at)
     for store in (told, MemoryStore.open(told.path, model=None)):
         session = store.session("a")
         assert (session.all(), session.checkpoints()) == ({"kept": 1}, [])

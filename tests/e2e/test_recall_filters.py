@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnemolog import InvalidInput, LimitExceeded, MemoryStore, UnknownSession
+from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, UnknownSession
 from tests.support import FakeClock, HashEncoder
 
 EVERYTHING = 1_000
@@ -315,3 +316,21 @@ def test_neighbours_of_a_branch_are_what_it_sees(store):
     (hit,) = store.recall("two", mode="text", context_turns=5).hits
     assert [turn.text for turn in hit.after] == ["not seen"]
     assert two.position == hit.position
+
+
+def test_the_number_of_hits_may_be_given_by_position(folder):
+    """`recall(query, 5)`, of the store, a session and their asyncio twins; another name is refused by Python."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("trip")
+        for number in range(4):
+            session.record("user", f"tea {number}")
+        assert len(store.recall("tea", 2).hits) == len(session.recall("tea", 2).hits) == 2
+        with pytest.raises(TypeError, match=r"MemoryStore\.recall\(\) got an unexpected keyword argument 'limit'"):
+            store.recall("tea", limit=2)
+
+    async def recalled():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            found = await store.recall("tea", 3), await (await store.session(session.id)).recall("tea", 3)
+            return [len(answer.hits) for answer in found]
+
+    assert asyncio.run(recalled()) == [3, 3]

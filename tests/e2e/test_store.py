@@ -440,3 +440,10 @@ def test_what_sqlite_cannot_be_given_is_a_clear_error(store, call):
     with pytest.raises(mnemolog.MnemologError):
         call(store)
     assert store.head() == head
+
+
+def test_a_setting_that_does_not_exist_is_refused_before_anything_is_created(folder):
+    """With the ones there are."""
+    with pytest.raises(mnemolog.InvalidInput, match="synchronous: 'on' is none of NORMAL, FULL"):
+        MemoryStore.open(folder, model=None, synchronous="on")
+    assert not folder.exists()

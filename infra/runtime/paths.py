@@ -1,0 +1,25 @@
+"""Paths as callers give them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from mnemolog.domain.errors import InvalidInput
+
+
+def local_path(field: str, given: str | os.PathLike[str]) -> Path:
+    """Return a path with `~` expanded. Raises `InvalidInput` for another type, and for `~name` of an unknown user."""
+    if not isinstance(given, str | os.PathLike) or given == "":
+        raise InvalidInput(field, f"expected a path, got {given!r}")
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        raise InvalidInput(field, f"{str(given)!r}: {error}") from error
+
+
+def local_paths(field: str, given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Return one path or several, with `~` expanded. Raises `InvalidInput`."""
+    several = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return [local_path(field, path) for path in several]
