@@ -9,8 +9,7 @@ from mnemolog.application import previews
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
-from mnemolog.domain.lineage import checked_position_type
-from mnemolog.domain.moments import Time
+from mnemolog.domain.moments import Time, When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.spans import Spans, cut
@@ -103,7 +102,7 @@ class Session(WorkingMemory):
         metadata: Mapping[str, Any] | None = None,
         context_turns: int = 0,
         after: str | None = None,
-        as_of: int | None = None,
+        as_of: When | None = None,
         min_position: int | None = None,
         timeout_s: float = 10.0,
         receipt: bool | None = None,
@@ -112,7 +111,8 @@ class Session(WorkingMemory):
         """Recall from the turns this session sees: its own, and its ancestors' up to the branch point.
 
         Turns of sibling sessions are excluded. So are turns hidden by a rewind or a restore, unless `hidden` is set.
-        With `as_of` it searches what the session saw at that position; `OutsideSession` if it did not exist yet.
+        With `as_of`, a position or a time of recording, it searches what the session saw then; `OutsideSession` if it
+        did not exist yet.
         `context_turns` come from the turns it sees, across the branch point. Otherwise like `MemoryStore.recall`.
         """
         asked = question(
@@ -161,27 +161,25 @@ class Session(WorkingMemory):
     def turns(
         self,
         *,
-        after: Position = ORIGIN,
-        before: Position | None = None,
+        after: When = ORIGIN,
+        before: When | None = None,
         limit: int = 1_000,
         newest_first: bool = False,
         hidden: bool = False,
     ) -> Results[Turn]:
         """Return up to `limit` turns that the session sees, oldest first, or newest first.
 
-        For the next page pass the last position of a page as `after`, or as `before` with `newest_first`.
+        For the next page pass the last position of a page as `after`, or as `before` with `newest_first`. Either can
+        also be a time of recording.
         `hidden` includes turns hidden by a rewind or a restore.
         """
-        checked_position_type("after", after)
-        if before is not None:
-            checked_position_type("before", before)
         spans = self._spans(hidden=hidden)
         return Results(
             self._projections.turns_in(spans, after=after, before=before, limit=limit, newest_first=newest_first)
         )
 
-    def rewind(self, *, turns: int | None = None, to: int | None = None, dry_run: bool = False) -> int:
-        """Hide the last `turns` turns that the session sees, or all after the log position `to`.
+    def rewind(self, *, turns: int | None = None, to: When | None = None, dry_run: bool = False) -> int:
+        """Hide the last `turns` turns that the session sees, or all recorded after `to`, a position or a time.
 
         They stay in the log and in `turns(hidden=True)`. Working memory is not changed; see `restore`.
         Returns the number of turns hidden; with `dry_run` nothing is written and it is the number that would be.
@@ -189,14 +187,13 @@ class Session(WorkingMemory):
         """
         return self._sessions.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
 
-    def branch(
-        self, to: str | None = None, *, at: Checkpoint | int | str | None = None, name: str | None = None
-    ) -> Session:
-        """Start a session that continues from here, or from a checkpoint or log position of this one.
+    def branch(self, to: str | None = None, *, at: Checkpoint | When | None = None, name: str | None = None) -> Session:
+        """Start a session that continues from here, or from a checkpoint, position or time of this one.
 
         It sees the turns up to that point and starts with the working memory of that point. This session is not
         changed, and the agent stays in it: `MemoryStore.switch(reason="branch")` also moves the agent. `to` is the
-        new session's id, random by default; `at` is a position, or a checkpoint, its id or its name.
+        new session's id, random by default; `at` is a position, a time of recording, or a checkpoint, its id or its
+        name. Raises `UnknownCheckpoint` for text that is neither a checkpoint nor a time, `OutsideSession`.
         """
         position = at.position if isinstance(at, Checkpoint) else at
         made = self._sessions.branch(self.id, to, at=position, name=name)
@@ -206,11 +203,15 @@ class Session(WorkingMemory):
         """End the session: no more turns can be recorded in it. Ending it again changes nothing."""
         self._sessions.end(self.id, reason=reason)
 
-    def at(self, position: int) -> SessionAt:
-        """Return a read-only view of the session as it was at a log position. Raises `OutsideSession`."""
-        state = self._sessions.state_at(self.id, checked_position_type("position", position))
-        moment = self._sessions.log.recorded_at(Position(position))
-        return SessionAt(self._projections, state, position=Position(position), moment=moment)
+    def at(self, when: When) -> SessionAt:
+        """Return a read-only view of the session as it was at a position, or at a time of recording.
+
+        Raises `OutsideSession` if it did not exist then, `InvalidInput` for a position that is not in the log.
+        """
+        position = position_at("when", when, self._sessions.log)
+        state = self._sessions.state_at(self.id, position)
+        moment = self._sessions.log.recorded_at(position)
+        return SessionAt(self._projections, state, position=position, moment=moment)
 
     def _spans(self, *, hidden: bool = False) -> Spans:
         return self._sessions.spans(self.id, hidden=hidden)
@@ -251,8 +252,8 @@ class SessionAt(MemoryView):
     def turns(
         self,
         *,
-        after: Position = ORIGIN,
-        before: Position | None = None,
+        after: When = ORIGIN,
+        before: When | None = None,
         limit: int = 1_000,
         newest_first: bool = False,
     ) -> Results[Turn]:

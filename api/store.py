@@ -18,8 +18,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
-from mnemolog.domain.lineage import checked_position, checked_position_type
-from mnemolog.domain.moments import Time
+from mnemolog.domain.moments import Time, When, checked_position, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scope
@@ -227,12 +226,11 @@ class MemoryStore:
             raise errors.AmbiguousSession(id_or_name, [item.session for item in found])
         return found[0]
 
-    def turns(self, session_id: str, *, after: Position = ORIGIN, limit: int = 1_000) -> Results[Turn]:
-        """Return up to `limit` of a session's own turns after position `after`, including hidden ones.
+    def turns(self, session_id: str, *, after: When = ORIGIN, limit: int = 1_000) -> Results[Turn]:
+        """Return up to `limit` of a session's own turns after a position or time, including hidden ones.
 
         `Session.turns` returns the turns that the session sees. Raises `UnknownSession`.
         """
-        checked_position_type("after", after)
         self.parts.sessions.state(session_id)
         own = (Span(session_id, ORIGIN),)
         return Results(self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False))
@@ -244,7 +242,7 @@ class MemoryStore:
         reason: SwitchReason | str,
         session: Session | str | None = None,
         agent: str | None = None,
-        at: int | None = None,
+        at: When | None = None,
         turns: int | None = None,
         name: str | None = None,
         scope: str | None = None,
@@ -255,8 +253,9 @@ class MemoryStore:
         `reason` is `new`, `reset`, `resume`, `branch`, `compress` or `rewind` (docs/sessions.md has the
         table). The agent leaves `session`, or if that is not given the session that `agent` is in. Where the switch
         starts a session, `to` is its id (random by default), and `name` and `scope` default to those of the session
-        left. `at` is the position to branch at or rewind to; `turns` is a number of turns to rewind instead. `to` may
-        be the session that is left for `resume`, `compress` and `rewind`; for the last two it is the default.
+        left. `at` is the position or time of recording to branch at or rewind to; `turns` is a number of turns to
+        rewind instead. `to` may be the session that is left for `resume`, `compress` and `rewind`; for the last two it
+        is the default.
         `key` makes a retry safe: repeating a switch that the agent made under this key writes nothing, even after
         later switches; a different switch under the same key raises `DuplicateKey`.
 
@@ -288,22 +287,29 @@ class MemoryStore:
         """Return the position of the last event in the log, and the digest there."""
         return self.parts.log.head()
 
-    def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> Iterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order; `upto` defaults to the last one."""
-        begin = checked_position_type("after", after)
-        end = self.parts.log.head().position if upto is None else checked_position_type("upto", upto)
-        for batch in self.parts.log.read(after=begin, upto=end):
+    def position_at(self, time: Time) -> Position:
+        """Return the position of the last event recorded at or before `time`, 0 before the first.
+
+        `time` is a `datetime` with a time zone, a `date` (its start) or ISO 8601 text, local time where it names no
+        zone. Wherever a position is taken, such a time can be given in its place. Where a clock was set back, more
+        than one position can fit; the answer is one of them, and later events do not change it. Raises `InvalidInput`.
+        """
+        return self.parts.log.position_at(parse_time("time", time))
+
+    def events(self, *, after: When = ORIGIN, upto: When | None = None) -> Iterator[RecordedEvent]:
+        """Yield the events of `(after, upto]` in order, each a position or a time; `upto` defaults to the last one."""
+        log = self.parts.log
+        begin = position_at("after", after, log)
+        end = log.head().position if upto is None else position_at("upto", upto, log)
+        for batch in log.read(after=begin, upto=end):
             yield from batch
 
-    def replay(self, *, to: int | None = None, session: str | None = None, progress: Progress | None = None) -> Replay:
-        """Return what the store held at position `to` (the head by default), folded from the log alone.
+    def replay(self, *, to: When | None = None, session: str | None = None, progress: Progress | None = None) -> Replay:
+        """Return what the store held at `to`, a position or a time of recording, folded from the log alone.
 
         Raises `InvalidInput` for a position past the head, `UnknownSession`, `UndecodableEvent`.
         """
-        head = self.parts.log.head().position
-        end = head if to is None else checked_position_type("to", to)
-        if not 0 <= end <= head:
-            raise errors.InvalidInput("to", f"position {end} is not in this log, which ends at {head}")
+        end = self.parts.log.head().position if to is None else position_at("to", to, self.parts.log)
         if session is not None:
             self.parts.sessions.state(session)
         return replay(self.parts.log, to=end, session=session, progress=progress)
@@ -325,7 +331,7 @@ class MemoryStore:
         context_turns: int = 0,
         weights: Weights | None = None,
         after: str | None = None,
-        as_of: int | None = None,
+        as_of: When | None = None,
         min_position: int | None = None,
         timeout_s: float = TIMEOUT_S,
         receipt: bool | None = None,
@@ -339,7 +345,7 @@ class MemoryStore:
         `weights` sets how much each part of the score counts (docs/recall.md).
 
         `after` is `Recall.next` of the previous page: ranking continues on the state that the first page saw.
-        `as_of` is a log position: the answer is what it would have been when the log ended there (docs/recall.md).
+        `as_of` is a position or a time of recording: the answer is what it would have been then (docs/recall.md).
         `receipt` says whether to append the question and the answer to the log (`store.audit.recalls`); by default
         what the store was opened with.
 

@@ -55,6 +55,7 @@ A class exists only where a caller would act differently. `hint` says what to do
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 
@@ -298,9 +299,13 @@ class OutsideSession(SessionError):
 
     hint = "nothing was written; use a position between the first and the last that the session sees"
 
-    def __init__(self, session: str, *, position: int, first: int, last: int) -> None:
-        super().__init__(f"session {session!r} does not see position {position}; it sees {first} to {last}")
-        self.session, self.position, self.first, self.last = session, position, first, last
+    def __init__(self, session: str, *, position: int, first: int, last: int, began: datetime | None = None) -> None:
+        why = f"session {session!r} does not see position {position}; it sees {first} to {last}"
+        if began is not None:
+            at = began.isoformat(" ", timespec="seconds")
+            why = f"session {session!r} did not exist at position {position}; it began at position {first}, on {at}"
+        super().__init__(why)
+        self.session, self.position, self.first, self.last, self.began = session, position, first, last, began
 
 
 class SwitchRefused(SessionError):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mnemolog.domain.errors import InvalidInput, OutsideSession
+from mnemolog.domain.errors import OutsideSession
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnsRewound
-from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import opened, session_of
 from mnemolog.domain.spans import Spans, cut, own
@@ -54,15 +54,10 @@ def rewind(session_id: str, state: SessionState | None, *, to: int, head: Positi
     return [TurnsRewound(to=target)]
 
 
-def checked_position(field: str, value: int) -> Position:
-    """Return `value` as a position of the log. Raises `InvalidInput` unless it is a whole number from 0 on."""
-    if not 0 <= checked_position_type(field, value) <= INTEGER_MAX:
-        raise InvalidInput(field, "a position of the log is 0 or more, and fits into 64 bits")
-    return Position(value)
+def last_seen(state: SessionState, position: Position, *, head: Position) -> Position:
+    """Return the last position at or before `position` that a session sees; `position` if it saw nothing then.
 
-
-def checked_position_type(field: str, value: int) -> Position:
-    """Return `value` if it is a whole number, of any size. Raises `InvalidInput` for a time, for example."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(field, f"expected a position, got a {type(value).__name__}")
-    return Position(value)
+    `head` is the position of the last event in the session's stream.
+    """
+    ends = [(span.after, head if span.upto is None else span.upto) for span in state.spans]
+    return max((Position(min(position, upto)) for after, upto in ends if after <= position), default=position)

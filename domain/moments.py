@@ -1,16 +1,21 @@
-"""Times as callers give them, read in one way everywhere: in the library, the command line and the adapters."""
+"""Times and positions as callers give them, read in one way by library, command line and adapters."""
 
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.position import Micros
+from mnemolog.domain.head import Head
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import Micros, Position
 
 Time: TypeAlias = datetime | date | str
 """A time: a `datetime` with a time zone, a `date`, or ISO 8601 text. See `parse_time`."""
+
+When: TypeAlias = int | Time
+"""A position of the log, or a time: that of the last event recorded at or before it. See `position_at`."""
 
 TIME_CHARACTERS_MAX: Final = 64
 # Lowest number, first number beyond, and microseconds as (times, divided by): from 1973 to 2286. Between the
@@ -21,7 +26,57 @@ _UNITS: Final = (
     (10**14, 10**16, 1, 1),
     (10**17, 10**19, 1, 1_000),
 )
-_EXAMPLE: Final = "expected a time such as '2026-03-16T14:00' or '2026-03-16'"
+_TIME: Final = "a time such as '2026-03-16T14:00' or '2026-03-16'"
+_POSITION_OR_TIME: Final = f"a position such as 1200, or {_TIME}"
+
+
+class RecordedTimes(Protocol):
+    """A log in which times can be looked up."""
+
+    def head(self) -> Head:
+        """Return the last position."""
+        ...
+
+    def position_at(self, time: Micros) -> Position:
+        """Return the position of the last event recorded at or before a time, 0 if there is none."""
+        ...
+
+
+def position_at(field: str, when: When, log: RecordedTimes) -> Position:
+    """Return the position that a caller means, by itself or as a time.
+
+    Raises `InvalidInput` for a position that is not in the log, and for what is neither a position nor a time.
+    """
+    if isinstance(when, int):
+        return checked_position(field, when, head=log.head().position)
+    return log.position_at(_micros(field, when, expected=_POSITION_OR_TIME))
+
+
+def page_bounds(after: When, before: When | None, log: RecordedTimes) -> tuple[Position, Position | None]:
+    """Return the positions between which a page lies, both exclusive; a position may be outside the log.
+
+    The events between two times are those recorded after `after` and before `before`.
+    """
+    return _bound("after", after, log), None if before is None else _bound("before", before, log, is_end=True)
+
+
+def _bound(field: str, when: When, log: RecordedTimes, *, is_end: bool = False) -> Position:
+    if isinstance(when, bool):
+        return checked_position(field, when)
+    if isinstance(when, int):
+        return Position(when)
+    time = _micros(field, when, expected=_POSITION_OR_TIME)
+    return Position(log.position_at(Micros(time - 1)) + 1) if is_end else log.position_at(time)
+
+
+def checked_position(field: str, value: Any, *, head: int | None = None) -> Position:
+    """Return `value` if it is a position in a log that ends at `head`, or in any log. Raises `InvalidInput`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(field, f"expected a position such as 1200, got a {type(value).__name__}")
+    if not 0 <= value <= (INTEGER_MAX if head is None else head):
+        ends = "" if head is None else f", which ends at {head}"
+        raise InvalidInput(field, f"position {value} is not in this log{ends}")
+    return Position(value)
 
 
 def parse_time(field: str, value: Time) -> Micros:
@@ -31,14 +86,7 @@ def parse_time(field: str, value: Time) -> Micros:
     where clocks are set back, the earlier of the two moments is taken. Raises `InvalidInput` for text that is not
     ISO 8601, for a `datetime` without a time zone, and outside the years 1 to 9999 in UTC.
     """
-    if isinstance(value, datetime):
-        return to_micros(field, value)
-    if isinstance(value, date):
-        return _from_local(field, datetime(value.year, value.month, value.day))
-    if not isinstance(value, str):
-        raise InvalidInput(field, f"{_EXAMPLE}, or a datetime with a time zone; got {type(value).__name__}")
-    found = _from_text(field, value)
-    return _from_local(field, found) if found.tzinfo is None else to_micros(field, found)
+    return _micros(field, value, expected=_TIME)
 
 
 def unix_micros(value: float) -> Micros:
@@ -61,16 +109,27 @@ def local_time(value: datetime) -> datetime:
         return value
 
 
-def _from_text(field: str, text: str) -> datetime:
-    stripped = text.strip()
+def _micros(field: str, value: Time, *, expected: str) -> Micros:
+    if isinstance(value, datetime):
+        return to_micros(field, value)
+    if isinstance(value, date):
+        return _from_local(field, datetime(value.year, value.month, value.day))
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"expected {expected}; got a {type(value).__name__}")
+    found = _from_iso(value.strip())
+    if found is None:
+        raise InvalidInput(field, f"{value[:TIME_CHARACTERS_MAX]!r} is not a time; expected {expected}")
+    return _from_local(field, found) if found.tzinfo is None else to_micros(field, found)
+
+
+def _from_iso(text: str) -> datetime | None:
     # Digits alone are refused: 20260316 would be a date in ISO 8601, but reads as a position of the log.
-    if len(stripped) <= TIME_CHARACTERS_MAX and not stripped.isdigit():
-        try:
-            return datetime.fromisoformat(stripped)
-        except ValueError:
-            pass
-    shown = text if len(text) <= TIME_CHARACTERS_MAX else text[:TIME_CHARACTERS_MAX] + "…"
-    raise InvalidInput(field, f"{shown!r} is not a time; {_EXAMPLE}")
+    if len(text) > TIME_CHARACTERS_MAX or text.isdigit():
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def _from_local(field: str, moment: datetime) -> Micros:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.head import Head
+from mnemolog.domain.moments import RecordedTimes
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.state import SessionState
@@ -89,6 +90,10 @@ class StoreLog(FoldableLog, Protocol):
     def count(self, *, topic: str, after: Position, upto: Position) -> int:
         """The number of events of a topic in `(after, upto]`."""
         ...
+
+
+class TimedLog(StoreLog, RecordedTimes, Protocol):
+    """The log of an open store, in which times can be looked up."""
 
 
 class SpansAt(Protocol):

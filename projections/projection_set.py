@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from mnemolog.domain.moments import When, page_bounds
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.indexer import Indexing
-from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, StoreLog
+from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, TimedLog
 from mnemolog.projections.projector import Projector
 from mnemolog.projections.projector_status import ProjectorStatus, read_status
 from mnemolog.projections.read_models import Turn
@@ -29,7 +30,7 @@ class ProjectionSet:
     def __init__(
         self,
         layout: StoreLayout,
-        log: StoreLog,
+        log: TimedLog,
         model: Any,
         *,
         make_encoder: MakeEncoder,
@@ -98,14 +99,11 @@ class ProjectionSet:
         """Return the fingerprint of the model that answers, None as long as nothing has needed it."""
         return self.models.known_fingerprint()
 
-    def turns_in(
-        self, spans: Spans, *, after: Position, before: Position | None, limit: int, newest_first: bool
-    ) -> list[Turn]:
-        """Return up to `limit` turns of the spans between two positions, both left out."""
+    def turns_in(self, spans: Spans, *, after: When, before: When | None, limit: int, newest_first: bool) -> list[Turn]:
+        """Return up to `limit` turns of the spans between two positions or times, both left out."""
+        first, last = page_bounds(after, before, self.log)
         with self.current_views().database.reading() as connection:
-            return queries.turns_in(
-                connection, spans, after=after, before=before, limit=limit, newest_first=newest_first
-            )
+            return queries.turns_in(connection, spans, after=first, before=last, limit=limit, newest_first=newest_first)
 
     def projector_status(self) -> ProjectorStatus:
         """Return what the own projector does, or where there is none, one of another process."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mnemolog.aio.wrappers import AsyncWrapper, in_background_pool, in_read_pool, in_recall_pool, pages, wrapped
 from mnemolog.audit.service import AuditService
-from mnemolog.domain.moments import Time
+from mnemolog.domain.moments import Time, When
 from mnemolog.domain.position import ORIGIN
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
@@ -31,8 +31,8 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     async def timeline(
         self,
         *,
-        after: int = ORIGIN,
-        upto: int | None = None,
+        after: When = ORIGIN,
+        upto: When | None = None,
         session: str | None = None,
         since: Time | None = None,
         until: Time | None = None,

@@ -22,7 +22,8 @@ from mnemolog.aio.wrappers import (
 )
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.events import RecordedEvent
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.moments import When
+from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.store import MemoryStore
 
@@ -120,6 +121,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     turns = in_read_pool(MemoryStore.turns)
     preview_switch = in_write_pool(MemoryStore.preview_switch)
     head = in_read_pool(MemoryStore.head)
+    position_at = in_read_pool(MemoryStore.position_at)
     replay = in_background_pool(MemoryStore.replay)
     forget = in_background_pool(MemoryStore.forget)
     backup = in_background_pool(MemoryStore.backup)
@@ -134,7 +136,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         reason: SwitchReason | str,
         session: AsyncSession | str | None = None,
         agent: str | None = None,
-        at: int | None = None,
+        at: When | None = None,
         turns: int | None = None,
         name: str | None = None,
         scope: str | None = None,
@@ -166,7 +168,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         found = await self._pools.read(partial(self._of.current, agent))
         return None if found is None else AsyncSession(found, self._pools)
 
-    async def events(self, *, after: Position = ORIGIN, upto: Position | None = None) -> AsyncIterator[RecordedEvent]:
-        """Yield the events of `(after, upto]` in order; `upto` defaults to the last one."""
+    async def events(self, *, after: When = ORIGIN, upto: When | None = None) -> AsyncIterator[RecordedEvent]:
+        """Yield the events of `(after, upto]` in order, each a position or a time. See `MemoryStore.events`."""
         async for event in pages(self._pools, lambda: self._of.events(after=after, upto=upto)):
             yield event

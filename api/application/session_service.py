@@ -12,7 +12,7 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, pending_undo, session
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
-from mnemolog.domain.clock import Clock
+from mnemolog.domain.clock import Clock, to_datetime
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
     INTEGER_MAX,
@@ -22,9 +22,9 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
-from mnemolog.domain.lineage import unhidden
+from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.message import EXAMPLE
-from mnemolog.domain.moments import Time
+from mnemolog.domain.moments import Time, When, local_time, position_at
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
@@ -58,7 +58,7 @@ class SwitchHow(TypedDict, total=False):
     reason: Required[SwitchReason | str]
     session: str | None
     agent: str | None
-    at: int | None
+    at: When | None
     turns: int | None
     name: str | None
     scope: str | None
@@ -82,10 +82,31 @@ class Sessions:
     def state_at(self, session_id: str, position: int) -> SessionState:
         """Return the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
         first, head = self.state(session_id).started_position, self.log.head().position
-        state = self.states.at(session_id, Position(position)) if first <= position <= head else None
+        if position < first:
+            raise self._not_begun(session_id, position, first=first)
+        state = self.states.at(session_id, Position(position)) if position <= head else None
         if state is None:
             raise errors.OutsideSession(session_id, position=position, first=first, last=head)
         return state
+
+    def _place(self, session_id: str, field: str, when: When, *, rewinds: bool) -> Position:
+        """Return where to branch from a session, or to rewind it to: a position, or a time.
+
+        A rewind to a time is one to the last position that the session sees at that time. Raises `UnknownSession`,
+        `InvalidInput`, and `OutsideSession` for a session that did not exist then.
+        """
+        position, state = position_at(field, when, self.log), self.state(session_id)
+        first = state.spans[0].after if rewinds else state.started_position
+        if position < first:
+            raise self._not_begun(session_id, position, first=first)
+        if isinstance(when, int) or not rewinds:
+            return position
+        last = self.log.last_event(session.session_stream(session_id))
+        return last_seen(state, position, head=position if last is None else last.position)
+
+    def _not_begun(self, session_id: str, position: int, *, first: Position) -> errors.OutsideSession:
+        began, last = local_time(to_datetime(self.log.recorded_at(first))), self.log.head().position
+        return errors.OutsideSession(session_id, position=position, first=first, last=last, began=began)
 
     def spans(self, session_id: str, *, hidden: bool = False) -> Spans:
         """Return the spans of turns that a session sees; with `hidden` also the hidden ones."""
@@ -231,11 +252,12 @@ class Sessions:
             partial(commands.record_behind, session_id=session_id, states=self.states, turns=turns, expected=expected)
         )
 
-    def rewind(self, session_id: str, *, turns: int | None, to: int | None, dry_run: bool = False) -> int:
+    def rewind(self, session_id: str, *, turns: int | None, to: When | None, dry_run: bool = False) -> int:
         """Hide turns of a session, and return how many; with `dry_run` only count them."""
         _check_one_of(turns, to)
+        target = None if to is None else self._place(session_id, "to", to, rewinds=True)
         run = self.log.rehearse if dry_run else self.log.transact
-        return len(run(self._rewind(session_id, to=to, turns=turns)))
+        return len(run(self._rewind(session_id, to=target, turns=turns)))
 
     def _rewind(self, session_id: str, *, to: int | None, turns: int | None) -> Callable[[Transaction], list[Position]]:
         return partial(commands.rewind, session_id=session_id, states=self.states, to=to, turns=turns)
@@ -278,18 +300,29 @@ class Sessions:
             partial(commands.restore, session_id=session_id, states=self.states, checkpoint=checkpoint)
         )
 
-    def branch(self, session_id: str, to: str | None, *, at: int | str | None, name: str | None) -> commands.Switched:
-        """Start a session that continues from another; no agent moves."""
+    def branch(self, session_id: str, to: str | None, *, at: When | None, name: str | None) -> commands.Switched:
+        """Start a session that continues from another; no agent moves. As text, `at` is a checkpoint or else a time."""
         state = self.state(session_id)
         asked = SwitchRequest(
             agent=state.started.agent,
             reason=SwitchReason.BRANCH,
             from_=session_id,
             to=to or new_session_id(),
-            at=find_checkpoint(state, at).position if isinstance(at, str) else at,
+            at=None if at is None else self._branch_point(state, at),
             name=name,
         )
         return self.log.transact(partial(commands.branch, asked=asked, states=self.states))
+
+    def _branch_point(self, state: SessionState, at: When) -> Position:
+        if not isinstance(at, str):
+            return self._place(state.session, "at", at, rewinds=False)
+        try:
+            return find_checkpoint(state, at).position
+        except errors.UnknownCheckpoint as unknown:
+            try:
+                return self._place(state.session, "at", at, rewinds=False)
+            except errors.InvalidInput:
+                raise unknown from None
 
     def switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Switch an agent to another session. See `MemoryStore.switch`."""
@@ -315,7 +348,7 @@ class Sessions:
             reason=reason,
             from_=left,
             to=new_session_id() if to is None else to,
-            at=at,
+            at=None if at is None else self._switch_point(at, reason, to=to, left=left, agent=agent),
             name=how.get("name"),
             scope=how.get("scope"),
         )
@@ -332,6 +365,15 @@ class Sessions:
             named=to is not None,
             key=key,
         )
+
+    def _switch_point(
+        self, at: When, reason: SwitchReason, *, to: str | None, left: str | None, agent: str
+    ) -> Position:
+        if left is None and (state := self.agent(agent)) is not None:
+            left = state.current
+        if left is None or reason not in (SwitchReason.BRANCH, SwitchReason.REWIND):
+            return position_at("at", at, self.log)
+        return self._place(left, "at", at, rewinds=reason is SwitchReason.REWIND and to in (None, left))
 
     def _keep_states_of(self, asked: SwitchRequest) -> None:
         """Fold the states a switch needs before taking the write lock: under it they are only looked up."""
@@ -361,8 +403,8 @@ def new_session_id() -> str:
     return secrets.token_hex(8)
 
 
-def _check_one_of(turns: int | None, to: int | None) -> None:
+def _check_one_of(turns: int | None, to: When | None) -> None:
     if (turns is None) == (to is None):
-        raise errors.InvalidInput("turns", "say either by how many turns or to which position")
+        raise errors.InvalidInput("turns", "say either by how many turns, or to which position or time")
     if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or turns < 1):
         raise errors.InvalidInput("turns", f"expected a number of turns from 1 on, got {turns!r}")

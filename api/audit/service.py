@@ -15,8 +15,7 @@ from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head
-from mnemolog.domain.lineage import checked_position
-from mnemolog.domain.moments import Time, parse_time
+from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.forgetting import history as forgetting_history
@@ -50,8 +49,8 @@ class AuditService:
     def timeline(
         self,
         *,
-        after: int = ORIGIN,
-        upto: int | None = None,
+        after: When = ORIGIN,
+        upto: When | None = None,
         session: str | None = None,
         since: Time | None = None,
         until: Time | None = None,
@@ -86,14 +85,15 @@ class AuditService:
 
     def diff(
         self,
-        before: int,
-        after: int | None = None,
+        before: When,
+        after: When | None = None,
         *,
         turns_max: int = DIFF_TURNS_MAX,
         progress: Progress | None = None,
     ) -> Diff:
-        """Return what changed from position `before` to `after` (the head by default), folded from the log.
+        """Return what changed from `before` to `after` (the head by default), folded from the log.
 
+        Each is a position or a time of recording.
         At most `turns_max` of the turns recorded in between are listed; the others are counted. Raises `InvalidInput`
         for a position past the head or a range that runs backwards, `UndecodableEvent`.
         """
@@ -105,13 +105,14 @@ class AuditService:
         self,
         file: str | Path | BinaryIO,
         *,
-        after: int = ORIGIN,
-        upto: int | None = None,
+        after: When = ORIGIN,
+        upto: When | None = None,
         overwrite: bool = False,
         progress: Progress | None = None,
     ) -> LogExport:
-        """Write the log after position `after`, up to `upto` (the head by default), as JSON Lines with all digests.
+        """Write the log after `after`, up to `upto` (the head by default), as JSON Lines with all digests.
 
+        Each is a position or a time of recording.
         The export can be verified without mnemolog (docs/verify_export.py) and turned into a store (`import_log`).
         Encrypted content stays encrypted. Given a path, the file is created complete or not at all, readable by its
         owner only; an open file is written to directly. Raises `InvalidInput` if the path exists and `overwrite` is
@@ -125,18 +126,19 @@ class AuditService:
         self,
         *,
         since: Time | None = None,
-        after: int = 0,
+        after: When = ORIGIN,
         limit: int = LIMIT,
         progress: Progress | None = None,
     ) -> RecallAudit:
         """Repeat the recall of every receipt, as of its head and now.
 
-        Takes the receipts after position `after` that were made at `since` or later. Reports for each whether its
-        answer is reproduced, and which turns it would gain and lose today. If the model that answered is not
-        available, the report says so. Raises `InvalidInput`; differences do not raise.
+        Takes the receipts after `after` (a position or a time) that were made at `since` or later. Reports for each
+        whether its answer is reproduced, and which turns it would gain and lose today. If the model that answered is
+        not available, the report says so. Raises `InvalidInput`; differences do not raise.
         """
         moment = None if since is None else parse_time("since", since)
-        return audit_recalls(self._log, self._recalls, since=moment, after=after, limit=limit, progress=progress)
+        first = position_at("after", after, self._log)
+        return audit_recalls(self._log, self._recalls, since=moment, after=first, limit=limit, progress=progress)
 
     def forgotten(self) -> Results[ForgottenEvent]:
         """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""
@@ -146,12 +148,9 @@ class AuditService:
         """Return all requests to forget. Keep them apart from backups of log and keys. They hold no content."""
         return self._forgetting.erasures()
 
-    def _range(self, first: str, after: int, last: str, upto: int | None) -> tuple[Position, Position]:
-        head = self._log.head().position
-        begin, end = checked_position(first, after), head if upto is None else checked_position(last, upto)
-        for field, position in ((first, begin), (last, end)):
-            if position > head:
-                raise errors.InvalidInput(field, f"position {position} is not in this log, which ends at {head}")
+    def _range(self, first: str, after: When, last: str, upto: When | None) -> tuple[Position, Position]:
+        begin = position_at(first, after, self._log)
+        end = self._log.head().position if upto is None else position_at(last, upto, self._log)
         if begin > end:
             raise errors.InvalidInput(last, f"position {end} comes before {begin}; give the earlier one first")
         return begin, end

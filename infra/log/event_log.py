@@ -341,6 +341,25 @@ class EventLog:
             found = reads.recorded_at(position)
         return self.identity.created_at if found is None else Micros(found)
 
+    def position_at(self, time: Micros) -> Position:
+        """Return the position of the last event recorded at or before `time`, 0 if there is none.
+
+        Reads the times of O(log n) events. Times rise with positions unless a clock was set back. Then several events
+        can be recorded at or before `time` with the next one after it: this returns one of them, and events recorded
+        after `time` do not change which.
+        """
+        with self._reading() as reads:
+            newest = reads.head()
+            head = 0 if newest is None else newest[0]
+            found = 0
+            # Only fixed positions are compared, sums of powers of two: their order does not depend on the head.
+            for power in reversed(range(head.bit_length())):
+                position = found + (1 << power)
+                recorded_at = reads.recorded_at(position) if position <= head else None
+                if recorded_at is not None and recorded_at <= time:
+                    found = position
+        return Position(found)
+
     def count(self, *, topic: str, after: Position, upto: Position) -> int:
         """Return how many events of `topic` lie in `(after, upto]`."""
         with self._reading() as reads:

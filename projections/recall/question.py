@@ -21,7 +21,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.moments import Time, parse_time
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
 from mnemolog.domain.spans import Spans
@@ -141,15 +141,6 @@ def checked_question(query: str, *, k: int, mode: str) -> str:
     if mode not in MODES:
         raise errors.InvalidInput("mode", f"{mode!r} is none of {', '.join(MODES)}")
     return cleaned
-
-
-def checked_offset(field: str, value: int, *, head: Position) -> Position:
-    """Return `value` if it is a position in a log that ends at `head`. Raises `InvalidInput`."""
-    if not _is_number(value):
-        raise errors.InvalidInput(field, f"expected a position, got a {type(value).__name__}")
-    if not 0 <= value <= head:
-        raise errors.InvalidInput(field, f"position {value} is not in this log, which ends at {head}")
-    return Position(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from mnemolog.domain import errors
 from mnemolog.domain.embedding_model import Activation
+from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import Position
 from mnemolog.projections.ports import Append, Reranker, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
@@ -21,7 +22,7 @@ from mnemolog.projections.recall import cursor as cursors
 from mnemolog.projections.recall.answer import RERANKER, Page, Recall, hits_of
 from mnemolog.projections.recall.candidates import Offer, from_views, with_neighbours
 from mnemolog.projections.recall.cursor import Cursor
-from mnemolog.projections.recall.question import TEXT, VECTOR, Question, checked_offset
+from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.ranking import Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, receipt_of
 from mnemolog.projections.recall.reranking import RERANKED_MAX, rerank
@@ -101,7 +102,7 @@ class Recalls:
         self,
         question: Question,
         *,
-        as_of: int | None = None,
+        as_of: When | None = None,
         min_position: int | None = None,
         timeout_s: float = TIMEOUT_S,
         after: str | None = None,
@@ -110,20 +111,18 @@ class Recalls:
     ) -> Recall:
         """Answer a question. See `MemoryStore.recall`."""
         with self._timed("mnemolog.recall", mode=question.mode):
+            then = None if as_of is None else position_at("as_of", as_of, self._projections.log)
             views, newest = self._projections.caught_up()
-            basis, cursor = Basis(None, Page(question.k)), None
+            basis, cursor = Basis(then, Page(question.k)), None
             if after is not None:
                 if min_position is not None:
                     raise errors.InvalidInput("min_position", "a later page has the vectors of the first: leave it out")
-                cursor = self._checked(cursors.decode(after), question, newest=newest, as_of=as_of)
+                cursor = self._checked(cursors.decode(after), question, newest=newest, as_of=then)
                 page = Page(question.k, cursor.passed_over, cursor.candidates)
                 basis = Basis(cursor.head, page, Fixed(cursor.vectors_cover, cursor.model))
-            elif as_of is not None:
-                basis = basis._replace(head=checked_offset("as_of", as_of, head=newest))
             if min_position is not None:
-                self._cover(
-                    question, basis, checked_offset("min_position", min_position, head=basis.head or newest), timeout_s
-                )
+                upto = checked_position("min_position", min_position, head=basis.head or newest)
+                self._cover(question, basis, upto, timeout_s)
             elif after is None and question.mode == "hybrid" and not (wait_for_model or self._loaded(basis)):
                 basis = basis._replace(fixed=Fixed(None, None, NOT_LOADED))
             answer = self._answer(question, basis, views)
@@ -131,7 +130,7 @@ class Recalls:
                 raise cursors.refused("the pages before cannot be reproduced: begin with the first")
             if min_position is not None and question.mode != TEXT:
                 _require(answer.recall, min_position)
-            is_as_of = as_of is not None if cursor is None else cursor.as_of
+            is_as_of = then is not None if cursor is None else cursor.as_of
             made = replace(
                 answer.recall,
                 as_of=answer.recall.head if is_as_of else None,

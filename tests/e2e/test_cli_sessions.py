@@ -207,8 +207,8 @@ def test_a_dry_run_of_a_switch_lists_the_events_that_the_switch_then_appends(run
         (("resume", "--to", "nope"), "no session has the id 'nope'"),
         (("branch", "--to", "trip-1"), "is the session to leave"),
         (("new", "--to", "trip-1"), "'trip-1' exists"),
-        (("branch", "--at", "99"), "does not see position 99"),
-        (("branch", "--at", "-1"), "a position of the log is 0 or more"),
+        (("branch", "--at", "99"), "position 99 is not in this log"),
+        (("branch", "--at", "-1"), "position -1 is not in this log"),
         (("new", "--turns", "1"), "leave out `turns`"),
         (("rewind", "--turns", "1", "--at", "4"), "say either"),
         (("new", "--scope", "/x"), "scope"),
@@ -404,7 +404,7 @@ def test_a_rewind_hides_turns_and_show_can_show_them(run, memory):
     assert [line.startswith("hidden @") for line in run("show", memory, "trip").stdout.splitlines()] == [False, False]
     assert "say either" in refused(run("rewind", memory, "trip"))
     assert "say either" in refused(run("rewind", memory, "trip", "--turns", "1", "--to", "4", "--dry-run"))
-    assert "does not see position 99" in refused(run("rewind", memory, "trip", "--to", "99"))
+    assert "position 99 is not in this log" in refused(run("rewind", memory, "trip", "--to", "99"))
 
 
 def test_show_pages_from_either_end(run, memory):
@@ -433,8 +433,9 @@ def test_show_at_a_position_gives_the_session_as_it_was(run, memory):
     assert all(part in plain for part in ("Book it.", "book flights", "paid true", "[night]", "nothing is paid"))
     newest = run("show", memory, "trip", "--at", "10", "--newest-first", "--limit", "1", "--json").json
     assert texts(newest["turns"]) == ["Book it."]
-    for position in (0, -1, 99):
-        assert f"does not see position {position}" in refused(run("show", memory, "trip", "--at", position))
+    assert "did not exist at position 0; it began at position 1" in refused(run("show", memory, "trip", "--at", 0))
+    for position in (-1, 99):
+        assert f"position {position} is not in this log" in refused(run("show", memory, "trip", "--at", position))
 
 
 def test_a_branch_goes_on_from_a_position_or_a_checkpoint(run, memory):
@@ -450,7 +451,7 @@ def test_a_branch_goes_on_from_a_position_or_a_checkpoint(run, memory):
     assert run("current", memory, "--agent", "ann", "--json").json["session"] == "trip-1"
     for at in ("nope", "-3", "9" * 30):
         assert "no checkpoint" in refused(run("branch", memory, "trip", "--at", at))
-    assert "does not see position 99" in refused(run("branch", memory, "trip", "--at", "99"))
+    assert "position 99 is not in this log" in refused(run("branch", memory, "trip", "--at", "99"))
     assert "'b0'" in refused(run("branch", memory, "trip", "--to", "b0", "--name", "else"))
 
 

@@ -325,9 +325,9 @@ def test_a_closed_store_says_that_it_is_closed(store):
             call()
 
 
-@pytest.mark.parametrize("wrong", [datetime.now(UTC), "3", True, 1.0])
-def test_a_time_in_place_of_a_position_is_refused(store, wrong):
-    """By its name, and before anything is read."""
+@pytest.mark.parametrize("wrong", [datetime(2026, 3, 16, 12), "3", "soon", True, 1.0])
+def test_what_is_neither_a_position_nor_a_time_is_refused(store, wrong):
+    """By the name of the argument, and before anything is read."""
     session = store.start_session("a")
     for call in (
         lambda: next(store.events(after=wrong)),
@@ -339,7 +339,7 @@ def test_a_time_in_place_of_a_position_is_refused(store, wrong):
         lambda: session.at(wrong),
         lambda: store.recall("tea", as_of=wrong),
     ):
-        with pytest.raises(mnemolog.InvalidInput, match=f"expected a position, got a {type(wrong).__name__}"):
+        with pytest.raises(mnemolog.InvalidInput, match=r"expected a position such as 1200|ambiguous; add tzinfo"):
             call()
 
 

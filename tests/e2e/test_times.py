@@ -1,0 +1,234 @@
+"""A time can be given wherever a position is taken. It means what was recorded up to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog.domain.clock import to_micros
+from mnemolog.domain.errors import OutsideSession, UnknownCheckpoint
+from mnemolog.infra.log.event_log import EventLog
+from tests.support import FakeClock
+
+NOON = datetime(2026, 3, 16, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def berlin(monkeypatch):
+    """Local time is that of Berlin, in March 2026 an hour ahead of UTC."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(to_micros("noon", NOON), step=0)
+
+
+@pytest.fixture
+def store(folder, clock):
+    with MemoryStore.open(folder, model=None, clock=clock) as store:
+        yield store
+
+
+@pytest.fixture
+def trip(store, clock):
+    """One event at each full hour from noon on: the start, then five turns, at positions 1 to 6."""
+    trip = store.start_session("trip", session_id="trip")
+    for hour in range(1, 6):
+        clock.advance(seconds=3600)
+        trip.record("user", f"tea at {hour}")
+    return trip
+
+
+def texts(turns):
+    return [turn.text for turn in turns]
+
+
+def test_position_at_is_that_of_the_last_event_recorded_by_then(store, trip):
+    """0 before the first event, the head for any time after the last; events at that very moment included."""
+    assert [store.position_at(NOON + hours * HOUR) for hours in range(7)] == [1, 2, 3, 4, 5, 6, 6]
+    assert store.position_at(NOON - timedelta(microseconds=1)) == 0
+    assert store.position_at(NOON + 2 * HOUR - timedelta(microseconds=1)) == 2
+    assert store.position_at("2999-01-01") == 6
+    assert store.position_at("2026-03-16T15:30") == store.position_at("2026-03-16T14:30Z") == 3
+    assert (store.position_at(date(2026, 3, 16)), store.position_at("2026-03-17")) == (0, 6)
+
+
+def test_position_at_in_an_empty_store_is_zero(store):
+    """Nothing was recorded by any time."""
+    assert store.position_at("2026-03-16") == 0
+
+
+def test_position_at_reads_a_handful_of_events_of_a_long_log(folder, clock, monkeypatch):
+    """Not the whole log: about as many as a position has bits."""
+    with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL") as store:
+        session = store.start_session("long")
+        for _ in range(2_000):
+            clock.advance(seconds=1)
+            session.record("user", "tea")
+        read = []
+        reader = store.parts.log.engine.connect().reads.__class__
+        recorded_at = reader.recorded_at
+        monkeypatch.setattr(reader, "recorded_at", lambda self, at: read.append(at) or recorded_at(self, at))
+        assert [store.position_at(NOON + timedelta(seconds=seconds)) for seconds in (0, 1, 999, 2_000)] == [
+            1,
+            2,
+            1_000,
+            2_001,
+        ]
+        assert len(read) <= 4 * 11
+
+
+def test_where_a_clock_was_set_back_position_at_still_fits_and_does_not_change_later(folder, clock, rng):
+    """The event there was recorded by then, the next one was not; and a longer log gives the same answer."""
+    recorded, answers = [], {}
+    with closing(EventLog.open(folder, clock=clock, create=True)) as log:
+        for _ in range(100):
+            clock.advance(seconds=rng.choice((1, 1, 1, 5, -40)))
+            recorded.append(clock.now())
+            log.transact(lambda tx: tx.append_stored("tea", "tea.v1", b"\x90"))
+            for moment in (recorded[0] - 1, rng.choice(recorded), max(recorded)):
+                found = answers[moment] = log.position_at(moment)
+                assert found == 0 or recorded[found - 1] <= moment
+                assert found == len(recorded) or recorded[found] > moment
+            answers = {moment: found for moment, found in answers.items() if moment < recorded[-1]}
+            assert {moment: log.position_at(moment) for moment in answers} == answers
+
+
+def test_replay_diff_at_and_recall_take_a_time(store, trip):
+    """Each answers as for the position of that time: as a datetime, a date or ISO text."""
+    then = NOON + 2 * HOUR
+    assert store.replay(to=then) == store.replay(to=3) == store.replay(to="2026-03-16 15:00")
+    assert store.replay(to=date(2026, 3, 17)) == store.replay()
+    assert store.audit.diff(then, NOON + 4 * HOUR) == store.audit.diff(3, 5)
+    assert store.audit.diff("2026-03-16T15:00").before.position == 3
+    assert trip.at(then).position == 3
+    assert texts(trip.at("2026-03-16T14:00Z").turns()) == ["tea at 1", "tea at 2"]
+    assert {hit.position for hit in store.recall("tea", as_of=then).hits} == {2, 3}
+    assert {hit.position for hit in trip.recall("tea", as_of="2026-03-16 15:00").hits} == {2, 3}
+    assert store.recall("tea", as_of=then).as_of == 3
+    first = store.recall("tea", k=1, as_of=then)
+    assert store.recall("tea", k=1, as_of=then, after=first.next).as_of == 3
+
+
+def test_events_turns_timeline_and_export_take_times(store, trip, tmp_path):
+    """From after the one up to the other; `before` leaves out what was recorded at that very moment."""
+    one, three = NOON + HOUR, NOON + 3 * HOUR
+    assert [event.position for event in store.events(after=one, upto=three)] == [3, 4]
+    assert (
+        texts(trip.turns(after=one)) == texts(store.turns(trip.id, after=one)) == [f"tea at {n}" for n in (2, 3, 4, 5)]
+    )
+    assert texts(trip.turns(before=three)) == ["tea at 1", "tea at 2"]
+    assert texts(trip.at(three).turns(after=one)) == ["tea at 2", "tea at 3"]
+    assert [item.position for item in store.audit.timeline(after=one, upto=three)] == [3, 4]
+    assert store.audit.export(tmp_path / "log.jsonl", after=0, upto=three).events == 4
+
+
+def test_a_rewind_to_a_time_hides_what_was_recorded_after_it(store, trip, clock):
+    """Also where events of other sessions were the last ones, where turns are hidden already, and dry."""
+    other = store.start_session("other")
+    clock.advance(seconds=3600)
+    other.record("user", "elsewhere")
+    assert trip.rewind(to="2026-03-17") == 0
+    assert trip.rewind(to=NOON + 3 * HOUR, dry_run=True) == trip.rewind(to=NOON + 3 * HOUR) == 2
+    assert trip.rewind(to=NOON + 5 * HOUR) == 0
+    assert texts(trip.turns()) == ["tea at 1", "tea at 2", "tea at 3"]
+    assert store.switch(reason="rewind", session=trip, at="2026-03-16T15:30").turns()[-1].text == "tea at 2"
+
+
+def test_a_branch_and_a_switch_take_a_time(store, trip):
+    """They see what was recorded by then. A checkpoint that is called like a time comes first."""
+    assert texts(trip.branch(at=NOON + HOUR).turns()) == ["tea at 1"]
+    assert texts(store.switch(reason="branch", session=trip, at="2026-03-16 15:00").turns()) == ["tea at 1", "tea at 2"]
+    assert texts(store.switch(reason="rewind", session=trip, to="new", at=NOON + HOUR).turns()) == ["tea at 1"]
+    trip.checkpoint("2026-03-16 14:00")
+    assert len(trip.branch(at="2026-03-16 14:00").turns()) == 5
+    assert len(trip.branch(at="2026-03-16T14:00").turns()) == 1
+    with pytest.raises(UnknownCheckpoint, match="no checkpoint 'soon'"):
+        trip.branch(at="soon")
+
+
+def test_a_session_that_did_not_exist_then_says_when_it_began(store, trip):
+    """With the position and the local time of its beginning."""
+    calls = (
+        lambda when: trip.at(when),
+        lambda when: trip.branch(at=when),
+        lambda when: trip.rewind(to=when),
+        lambda when: trip.recall("tea", as_of=when),
+        lambda when: store.switch(reason="branch", session=trip, at=when),
+        lambda when: store.switch(reason="rewind", session=trip, at=when),
+    )
+    head = store.head()
+    for call in calls:
+        for when in ("2026-03-16 12:59", 0):
+            with pytest.raises(OutsideSession, match=r"began at position 1, on 2026-03-16 13:00:00\+01:00"):
+                call(when)
+    assert store.head() == head
+
+
+def test_what_is_neither_says_what_was_expected(store, trip):
+    """With the argument's name, and an example of both."""
+    calls = {
+        "to": lambda wrong: store.replay(to=wrong),
+        "when": lambda wrong: trip.at(wrong),
+        "as_of": lambda wrong: store.recall("tea", as_of=wrong),
+        "before": lambda wrong: store.audit.diff(wrong),
+        "after": lambda wrong: store.audit.recalls(after=wrong),
+        "at": lambda wrong: store.switch(reason="branch", session=trip, at=wrong),
+        "upto": lambda wrong: list(store.events(upto=wrong)),
+    }
+    for field, call in calls.items():
+        for wrong in ("soon", "12", 1.0):
+            with pytest.raises(InvalidInput, match=f"^{field}: .*expected a position such as 1200, or a time such as"):
+                call(wrong)
+        with pytest.raises(InvalidInput, match="time zone"):
+            call(datetime(2026, 3, 16))
+        with pytest.raises(InvalidInput, match=f"^{field}: position 7 is not in this log, which ends at 6"):
+            call(7)
+    with pytest.raises(InvalidInput, match="expected a position"):
+        store.recall("tea", min_position=NOON)
+
+
+def test_record_and_recall_take_text_and_dates_for_times(store):
+    """`said_at`, `since` and `until`: local time without a zone; a date is its start."""
+    session = store.start_session("a")
+    session.record("user", "tea early", said_at="2026-03-16T12:00Z")
+    store.record(session.id, "user", "tea late", said_at="2026-03-18 09:30")
+    assert [turn.said_at for turn in session.turns()] == [NOON, datetime(2026, 3, 18, 8, 30, tzinfo=UTC)]
+    assert {hit.text for hit in store.recall("tea", since="2026-03-17").hits} == {"tea late"}
+    assert {hit.text for hit in store.recall("tea", until=date(2026, 3, 17)).hits} == {"tea early"}
+    assert {hit.text for hit in session.recall("tea", since="2026-03-18 09:30").hits} == {"tea late"}
+
+
+def test_the_asyncio_store_takes_times_too(folder, clock):
+    """The same arguments, awaited."""
+
+    async def run():
+        async with AsyncMemoryStore.open(folder, model=None, clock=clock) as store:
+            trip = await store.start_session("trip")
+            for _ in range(3):
+                clock.advance(seconds=3600)
+                await trip.record("user", "tea")
+            then = "2026-03-16T14:00"
+            assert await store.position_at(then) == 2
+            assert (await store.replay(to=then)).position == 2
+            assert (await trip.at(then)).position == 2
+            assert (await store.recall("tea", as_of=then)).as_of == 2
+            assert (await store.audit.diff(then)).before.position == 2
+            assert len(await (await store.switch(reason="branch", session=trip, at=then)).turns()) == 1
+            assert len(await (await trip.branch(at=then)).turns()) == 1
+            assert [event.position async for event in store.events(after=then, upto="2026-03-16 16:00")][:2] == [3, 4]
+            assert [item.position async for item in store.audit.timeline(upto=then)] == [1, 2]
+            assert await trip.rewind(to=then) == 2
+
+    asyncio.run(run())
