@@ -62,7 +62,7 @@ demo: install  ## record, recall, rebuild, replay and verify a sample conversati
 	MNEMOLOG=$(BIN)/mnemolog DEMO=$(DEMO) bash examples/demo.sh
 
 docs: $(VENV)/.docs  ## build the documentation site in build/site, with the reference; a broken link fails
-	$(BIN)/python -m sphinx -W --keep-going -q -c docs/site -d build/doctrees . build/site
+	$(BIN)/python -m sphinx -E -W --keep-going -q -c docs/site -d build/doctrees . build/site
 	SITE=build/site $(BIN)/python -m pytest -q -n 0 tests/site
 	@echo 'open build/site/index.html'
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pygments.lexers.special import TextLexer
+import mnemolog
 
 SITE = Path(__file__).parent
 ROOT = SITE.parents[1]
@@ -47,16 +47,16 @@ highlight_language = "text"
 suppress_warnings = ["ref.python"]  # `bytes` in an annotation is a type; results also have fields of that name.
 
 _GROUP = re.compile(r"^## (.+)\n\n((?:- .*\n(?:  .*\n)*)+)", re.MULTILINE)
-_LINK = re.compile(r"^- \[[^]]*\]\(([^)#]+)\)", re.MULTILINE)
+_LINK = re.compile(r"^- \[([^]]*)\]\(([^)#]+)\)", re.MULTILINE)
 
 
 def navigation() -> dict[str, list[str]]:
-    """Return the pages of docs/README.md by the heading they are listed under, as Sphinx names them."""
+    """Return the lines of docs/README.md by heading, as Sphinx writes them: `title <page>`."""
     contents = (ROOT / "docs" / "README.md").read_text()
     return {
         heading: [
-            (ROOT / "docs" / target).resolve().relative_to(ROOT).with_suffix("").as_posix()
-            for target in _LINK.findall(links)
+            f"{title} </{(ROOT / 'docs' / target).resolve().relative_to(ROOT).with_suffix('')}>"
+            for title, target in _LINK.findall(links)
         ]
         for heading, links in _GROUP.findall(contents)
     }
@@ -84,9 +84,34 @@ def _make_index(app: Any, error: Exception | None) -> None:
         shutil.copyfile(app.outdir / "README.html", app.outdir / "index.html")
 
 
+def _hide_constructor(app: Any, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> Any:
+    """Leave out the arguments of classes: the fields of a result say the same, and the store makes the others."""
+    return ("", None) if signature and what in ("class", "exception") else None
+
+
+def _keep_indented_lines(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Show an indented block of a docstring as it is written."""
+    for number in range(len(lines) - 2, -1, -1):
+        before, after = lines[number - 1] if number else "", lines[number + 1]
+        if not lines[number] and after.startswith("    ") and before and not before.startswith((" ", "-")):
+            lines[number:number] = ["", "::"]
+
+
+def _link_error(app: Any, env: Any, node: Any, text: Any) -> Any:
+    """Link the name of an error to the page of errors, from everywhere."""
+    name = node["reftarget"].rpartition(".")[2]
+    if node.get("refdomain") != "py" or not hasattr(mnemolog.errors, name):
+        return None
+    return env.get_domain("py").resolve_xref(
+        env, node["refdoc"], app.builder, "obj", f"mnemolog.errors.{name}", node, text
+    )
+
+
 def setup(app: Any) -> None:
     """Write the reference, and add the navigation."""
     reference.write(ROOT)
-    app.add_lexer("mermaid", TextLexer)
+    app.connect("autodoc-process-docstring", _keep_indented_lines)
+    app.connect("autodoc-process-signature", _hide_constructor)
+    app.connect("missing-reference", _link_error)
     app.connect("source-read", _add_navigation)
     app.connect("build-finished", _make_index)

@@ -24,7 +24,7 @@ def write(root: Path) -> None:
     store = ["MemoryStore", *(name for name in public if inspect.isfunction(getattr(mnemolog, name)))]
     sessions = ["Session", "SessionAt"]
     twins = [name for name in public if name.startswith("Async")]
-    errors = [name for name in public if _is_error(getattr(mnemolog, name))]
+    errors = [name for name, value in vars(mnemolog.errors).items() if _is_error(value)]
     results = sorted({*public}.difference(store, sessions, twins, errors), key=str.lower)
     pages = {
         "store": _page("The store", "", [_named(name) for name in store]),
@@ -43,7 +43,14 @@ def write(root: Path) -> None:
             "Results and settings", "What the store returns and takes.", [_named(name) for name in results]
         ),
         "asyncio": _page("asyncio", "", [_named(name) for name in twins]),
-        "errors": _page("Errors", "", [_directive("automodule", "mnemolog.domain.errors")]),
+        "errors": _page(
+            "Errors",
+            "",
+            [
+                ".. automodule:: mnemolog.domain.errors\n   :no-members:\n   :no-index:\n",
+                *(_directive("autoexception", f"mnemolog.errors.{name}") for name in errors),
+            ],
+        ),
         "command-line": _command_line(),
     }
     folder = root / FOLDER

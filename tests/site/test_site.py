@@ -68,7 +68,7 @@ def test_the_reference_has_every_public_name_and_every_command():
     """Generated from docstrings and from `--help`."""
     built = {path.stem: path.read_text() for path in (SITE / "docs" / "reference").glob("*.html")}
     for name in set(mnemolog.__all__) - {"errors"}:
-        module = "mnemolog.domain.errors" if name in vars(mnemolog.errors) else "mnemolog"
+        module = "mnemolog.errors" if name in vars(mnemolog.errors) else "mnemolog"
         assert f'id="{module}.{name}"' in "".join(built.values()), name
     for command in MODULES:
         assert f">mnemolog {command}<" in built["command-line"], command
