@@ -95,6 +95,9 @@ def recall(
     after: After = None,
     as_of: AsOf = None,
     receipt: Receipt = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what was searched, and what each hit scored for.")
+    ] = False,
     mode: Modes = "hybrid",
     full: Full = False,
     model: ModelName = DEFAULT_MODEL,
@@ -122,7 +125,12 @@ def recall(
             receipt=receipt,
             mode=cast(Mode, mode),
         )
-    output.print_json(answer) if as_json else recall_output.show_recall(answer, full=full)
+    if as_json:
+        output.print_json(answer)
+    elif explain:
+        print(answer.explain())
+    else:
+        recall_output.show_recall(answer, full=full)
 
 
 @app.command("find", cls=StoreCommand)

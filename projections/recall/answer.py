@@ -15,6 +15,7 @@ from mnemolog.domain.result import Result, brief
 from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.explanation import explain
 from mnemolog.projections.recall.question import VECTOR, Mode
 from mnemolog.projections.recall.ranking import CANDIDATES_MIN, Ranked
 from mnemolog.projections.sql import queries
@@ -82,6 +83,10 @@ class Recall(Result, frozen=True, kw_only=True):
     """Pass this as `after` for the next page; None if there is none."""
     reranker: str | None = None
     """The reranker that reordered the best hits; None if there is none or it failed (`unavailable_legs`)."""
+    filters: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The filters that were given, by the names of the arguments."""
+    searched_turns: int | None = None
+    """How many turns the filters left to search; None where they were not counted."""
     receipt: Position | None = None
     """Position of this answer's receipt in the log, if one was requested."""
 
@@ -99,6 +104,10 @@ class Recall(Result, frozen=True, kw_only=True):
 
     def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
         return self.hits[index]
+
+    def explain(self) -> str:
+        """Return what was searched, what each hit scored for and why a leg is missing, in words for a terminal."""
+        return explain(self)
 
     def _shown(self) -> Iterable[str]:
         when = f"head={self.head}" if self.as_of is None else f"as_of={self.as_of}"

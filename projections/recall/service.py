@@ -22,6 +22,7 @@ from mnemolog.projections.recall import cursor as cursors
 from mnemolog.projections.recall.answer import RERANKER, Page, Recall, hits_of
 from mnemolog.projections.recall.candidates import Offer, from_views, with_neighbours
 from mnemolog.projections.recall.cursor import Cursor
+from mnemolog.projections.recall.explanation import filters_of
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.ranking import Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, receipt_of
@@ -192,6 +193,8 @@ class Recalls:
             vectors_lag=None if leg.answer is None else leg.answer.lag,
             model=None if leg.vectors is None else leg.vectors.fingerprint,
             reranker=None if reranker is None or failed is not None else reranker.name,
+            filters=filters_of(question),
+            searched_turns=_searched(offer),
         )
         return Answer(recall, ranking, leg.vectors)
 
@@ -280,6 +283,14 @@ class Recalls:
                 model=answer.recall.model,
             )
         )
+
+
+def _searched(offer: Offer) -> int | None:
+    """Return how many turns the filters left, as far as it is known without counting them."""
+    if offer.allowed is not None:
+        return len(offer.allowed)
+    all_turns = replace(offer.filters, upto=None).leave_everything
+    return offer.found.counts.turns or None if all_turns else None
 
 
 def _rerank(reranker: Reranker, question: Question, ranking: Ranking, texts: Mapping[Position, str]) -> str | None:
