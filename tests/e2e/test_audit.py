@@ -91,7 +91,7 @@ def test_a_line_of_the_timeline_cannot_steer_a_terminal(store, session):
     moment = list(store.audit.timeline())[-1]
     assert moment.what.isprintable()
     assert len(moment.what) == 200
-    assert moment.what.startswith("user: one two \ufffd[2Jthree long")
+    assert moment.what.startswith("user: one two \\x1b[2Jthree long")
     assert moment.event.text == HOSTILE
 
 
