@@ -7,8 +7,10 @@ compares.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 
@@ -29,6 +31,12 @@ class Drift(StrEnum):
 
 Actions = Mapping[Drift, str]
 """What to do about each state that a projection can be in, with the command. DIR stands for the store's folder."""
+
+
+def with_folder(action: str, folder: str | Path) -> str:
+    """Return an action with the folder of the store in its commands, ready to run."""
+    return action.replace(" DIR", f" {shlex.quote(str(folder))}")
+
 
 LOST_HISTORY: Final = frozenset({Drift.AHEAD, Drift.DIVERGED})
 """States that are evidence against the log, not against the projection."""

@@ -62,11 +62,11 @@ def show_sessions(sessions: list[SessionSummary]) -> None:
             item.agent,
             f"{item.turns:,}",
             dated(item.started_at),
-            "open" if item.ended_at is None else f"ended {dated(item.ended_at)}",
+            "" if item.ended_at is None else dated(item.ended_at),
         )
         for item in sessions
     ]
-    console().rows(("session", "title", "scope", "agent", "turns", "started", "state"), rows)
+    console().rows(("session", "title", "scope", "agent", "turns", "started", "ended"), rows)
 
 
 def show_tree(roots: list[SessionNode]) -> None:

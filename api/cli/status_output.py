@@ -10,12 +10,14 @@ import msgspec
 
 from mnemolog.cli.output import console, dated
 from mnemolog.domain.display import counted
+from mnemolog.domain.embedding_model import short
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status
 from mnemolog.projections.quarantine import QuarantinedItem
-from mnemolog.projections.registry.results import Issue
+from mnemolog.projections.registry.results import PRESENT, Issue
 from mnemolog.projections.vectors.inventory import GenerationStatus
 
+_CACHE: Final = "embeddings.db"
 _QUIET: Final = ("current", "present", "other-model")
 _NOTHING: Final = "Nothing to do"
 _STYLES: Final = {"note": "dim", "problem": "yellow", "log": "bold red"}
@@ -32,7 +34,7 @@ def show_status(status: Status) -> None:
     """Print the state of a store, and what to do about projections that are not current."""
     out = console()
     out.line((status.path, "bold"), f"  log {status.log_id}, format {status.log_format}")
-    out.line(f"head {status.head}, digest {status.digest}")
+    out.line(f"head {status.head}:{status.digest}")
     out.line(f"{status.log_bytes / 1e6:.1f} MB, {_wal(status)}")
     views = status.views
     holds = f"{counted(status.sessions, 'session')}, {counted(status.turns, 'turn')}"
@@ -42,7 +44,7 @@ def show_status(status: Status) -> None:
         rows.append((followed.name, followed.state, f"{followed.position:,}", f"{followed.behind_events:,}", ""))
         actions.append((followed.name, followed.state, followed.action))
     for item in status.vectors:
-        name = f"vectors {item.model} {item.fingerprint[:8]}"
+        name = " ".join(filter(None, ("vectors", item.model, short(item.fingerprint))))
         rows.append((name, item.state, f"{item.covers:,}", f"{item.behind_events:,}", _holds(item)))
         actions.append((name, item.state, item.action))
     for cache in status.caches:
@@ -50,19 +52,21 @@ def show_status(status: Status) -> None:
         actions.append((cache.name, cache.state, cache.action))
     out.rows(("projection", "state", "to", "behind", "holds"), rows)
     if not status.vectors:
-        out.line(_here("no vectors yet: `mnemolog rebuild DIR vectors` builds them", status.path), style="dim")
+        cached = any(cache.name == _CACHE and cache.state == PRESENT for cache in status.caches)
+        where = f"no vectors on disk yet, only in the cache ({_CACHE})" if cached else "no vectors yet"
+        out.advice(f"{where}: `mnemolog project {shlex.quote(status.path)}` makes them", style="dim")
     for name, state, action in actions:
         if state not in _QUIET and not action.startswith(_NOTHING):
-            out.line(f"{name}: {state}: {_here(action, status.path)}", style="yellow")
+            out.advice(f"{name}: {state}: {action}", style="yellow")
     for item in status.vectors:
         for segment in item.unused:
             where = f"{item.generation}/{segment.name}"
             out.line(f"not used: {where}: {segment.state}: {segment.why}", style="dim")
     if status.quarantined:
         lie = f"{counted(status.quarantined, 'item')} in quarantine, {status.quarantine.bytes / 1e6:.1f} MB"
-        out.line(f"{lie}: {_here(status.quarantine.action, status.path)}", style="yellow")
+        out.advice(f"{lie}: {status.quarantine.action}", style="yellow")
     for warning in status.warnings:
-        out.line(f"WARNING: {_here(warning, status.path)}", style="bold red")
+        out.advice(f"WARNING: {warning}", style="bold red")
 
 
 def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:
@@ -71,7 +75,7 @@ def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:
     for item in answer.findings:
         out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) {item.why}")
         out.line(f"  {item.matters}", style="dim")
-        out.line(f"  {_done(item, answer.path, dry_run=dry_run)}")
+        out.advice(f"  {_done(item, dry_run=dry_run)}")
     if answer.log_damaged:
         verdict = ("THE LOG IS DAMAGED, or a witness contradicts it", "red")
     elif answer.healthy:
@@ -115,14 +119,9 @@ def _holds(item: GenerationStatus) -> str:
     return ", ".join(parts)
 
 
-def _done(item: Issue, path: str, *, dry_run: bool) -> str:
+def _done(item: Issue, *, dry_run: bool) -> str:
     if item.outcome:
-        return ("fixed: " if item.fixed else "not fixed: ") + _here(item.outcome, path)
+        return ("fixed: " if item.fixed else "not fixed: ") + item.outcome
     if dry_run:
-        return "--fix would fix this" if item.fixable else f"--fix cannot fix this: {_here(item.action, path)}"
-    return _here(item.action, path)
-
-
-def _here(text: str, path: str) -> str:
-    """Return a text with the store's folder in its commands, ready to run."""
-    return text.replace(" DIR", f" {shlex.quote(path)}")
+        return "--fix would fix this" if item.fixable else f"--fix cannot fix this: {item.action}"
+    return item.action

@@ -24,10 +24,13 @@ TEXT_MARGIN: Final = "    │ "
 GAP: Final = "  "
 
 _PIPE_WIDTH: Final = 1_000_000  # A pipe has no width: what reads it folds its lines, if it wants to.
+_WORD: Final = re.compile(r"\s*\S+\s*")
+_WORD_OR_COMMAND: Final = re.compile(r"\s*(`[^`]*`|\S)+\s*")
 _WIDTH_MIN: Final = 20
 _NUMBERS: Final = ("turns", "vectors", "to", "behind", "bytes", "position")
 _SHORTENED: Final = ("title", "scope", "agent")
-_SHORTENED_MIN: Final = 8
+_SHORTENED_MIN: Final = 12
+_DROPPED: Final = ((), ("agent",), ("agent", "scope"))
 
 
 class Terminal:
@@ -44,7 +47,11 @@ class Terminal:
 
     def line(self, *parts: Part, style: str = "") -> None:
         """Print parts on one line. Where it is continued, words are not broken."""
-        self._print(styled(*parts, style=style), margin=MARGIN, broken=False)
+        self._print(styled(*parts, style=style), margin=MARGIN, unbroken=_WORD)
+
+    def advice(self, text: str, *, style: str = "") -> None:
+        """Print a line with commands in backticks; they are not broken either, so that they can be copied."""
+        self._print(styled(text, style=style), margin=MARGIN, unbroken=_WORD_OR_COMMAND)
 
     def text(self, *before: Part, text: str, full: bool, style: str = "", margin: str = TEXT_MARGIN) -> None:
         """Print a stored text after the parts `before`; `margin` begins each further line of it.
@@ -52,20 +59,24 @@ class Terminal:
         A long text is cut, unless `full`.
         """
         shown = Text.assemble(styled(*before), (visible_lines(text if full else cut(text)), style))
-        self._print(shown, margin=margin, broken=True)
+        self._print(shown, margin=margin, unbroken=None)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Print a table, or where the terminal is too narrow for it, each row as a line and its details.
 
-        Titles, scopes and agents are shortened to make a table fit; everything else is always whole.
+        To make a table fit, titles, scopes and agents are shortened, then agents and scopes left out. Everything
+        else is always whole.
         """
         cells = [[visible(cell) for cell in row] for row in rows]
-        if widths := _widths(columns, cells, self._console.width):
-            self._console.print(_row(columns, columns, widths), style="bold")
-            self._console.print(GAP.join("─" * width for width in widths), style="dim")
-            for row in cells:
-                self._console.print(_row(columns, row, widths))
-            return
+        for dropped in _DROPPED:
+            kept = [number for number, name in enumerate(columns) if name not in dropped]
+            names, *chosen = ([row[number] for number in kept] for row in (columns, *cells))
+            if widths := _widths(names, chosen, self._console.width):
+                self._console.print(_row(names, names, widths), style="bold")
+                self._console.print(GAP.join("─" * width for width in widths), style="dim")
+                for row in chosen:
+                    self._console.print(_row(names, row, widths))
+                return
         for first, *others in cells:
             details = [f"{name} {cell}" for name, cell in zip(columns[1:], others, strict=True) if cell]
             self.line((first, "bold"))
@@ -75,14 +86,15 @@ class Terminal:
         """Print a tree, whose labels are made with `styled`."""
         self._console.print(tree, soft_wrap=False)
 
-    def _print(self, text: Text, *, margin: str, broken: bool) -> None:
-        width = max(_WIDTH_MIN, self._console.width - len(margin))
+    def _print(self, text: Text, *, margin: str, unbroken: re.Pattern[str] | None) -> None:
+        width = self._console.width
+        continued = max(_WIDTH_MIN, width - len(margin))
         if self._piped:
             pieces = text.split(allow_blank=True)
-        elif broken:
-            pieces = text.wrap(self._console, width, overflow="fold")
+        elif unbroken is None:
+            pieces = text.wrap(self._console, continued, overflow="fold")
         else:
-            pieces = text.divide(_breaks(text.plain, width))
+            pieces = text.divide(_breaks(text.plain, unbroken, first=width, others=continued))
         for number, piece in enumerate(pieces):
             piece.rstrip()
             self._console.print(Text.assemble((margin, "dim"), piece) if number else piece)
@@ -94,11 +106,12 @@ def styled(*parts: Part, style: str = "") -> Text:
     return Text.assemble(*((visible(text), of_part) for text, of_part in pairs), style=style)
 
 
-def _breaks(text: str, width: int) -> list[int]:
-    """Return where to continue a line: before each word that does not fit. A word is never broken."""
-    found, used = [], 0
-    for word in re.finditer(r"\s*\S+\s*", text):
-        if used and used + cell_len(word[0].rstrip()) > width:
+def _breaks(text: str, unbroken: re.Pattern[str], *, first: int, others: int) -> list[int]:
+    """Return where to continue a line of that width: before each word that does not fit. A word is never broken."""
+    found: list[int] = []
+    used = 0
+    for word in unbroken.finditer(text):
+        if used and used + cell_len(word[0].rstrip()) > (others if found else first):
             found.append(word.start())
             used = 0
         used += cell_len(word[0])

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 from pysqlite3 import dbapi2
 
+from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted
 from mnemolog.domain.position import Position
@@ -18,7 +20,8 @@ from mnemolog.forgetting.results import ForgettingStatus
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
-from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED
+from mnemolog.operations.doctor.checks import missing_keys
+from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED, with_folder
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
@@ -84,10 +87,15 @@ def store_status(folder: Path, log: EventLog, projections: ProjectionSet, snapsh
     head = at_head.head()
     active = projections.active_fingerprint(upto=head.position)
     context = StoreContext(StoreLayout(folder), at_head, projections, snapshots, active)
-    found = [status for projection in PROJECTIONS for status in projection.status(context)]
+    found = [
+        msgspec.structs.replace(status, action=with_folder(status.action, folder))
+        for projection in PROJECTIONS
+        for status in projection.status(context)
+    ]
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
-    quarantine, forgetting, wal = context.quarantine.status(), history.status(log), wal_status(log)
+    forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
+    quarantine = msgspec.structs.replace(quarantine, action=with_folder(quarantine.action, folder))
     return Status(
         path=str(folder),
         log_id=log.log_id,
@@ -107,7 +115,7 @@ def store_status(folder: Path, log: EventLog, projections: ProjectionSet, snapsh
         quarantined=quarantine.items,
         quarantine=quarantine,
         forgetting=forgetting,
-        warnings=tuple(_warnings(views, vectors, quarantine, forgetting, wal, head=head.position)),
+        warnings=tuple(_warnings(views, vectors, quarantine, forgetting, wal, missing_keys(log), head=head.position)),
         sqlite_version=dbapi2.sqlite_version,
     )
 
@@ -137,9 +145,12 @@ def _warnings(
     quarantine: QuarantineStatus,
     forgetting: ForgettingStatus,
     log: WalStatus,
+    keys: errors.KeysMissing | None,
     *,
     head: int,
 ) -> Iterator[str]:
+    if keys is not None:
+        yield f"{keys}; content can be neither read nor recorded. Put the store's own keys.db back beside log.db."
     if forgetting.pending:
         which = ", ".join(forgetting.pending)
         yield f"requests to forget are not complete: {which}; opening the store resumes them"
@@ -154,4 +165,5 @@ def _warnings(
     if log.why:
         yield f"the write-ahead log of log.db has {log.bytes:,} bytes: {log.why}"
     if quarantine.full:
-        yield f"the quarantine is full ({quarantine.items} items, {quarantine.bytes:,} bytes): {quarantine.action}"
+        size = f"{counted(quarantine.items, 'item')}, {counted(quarantine.bytes, 'byte')}"
+        yield f"the quarantine is full ({size}): {quarantine.action}"

@@ -21,11 +21,11 @@ from mnemolog.projections.registry.context import Forgotten, StoreContext
 from mnemolog.projections.registry.results import Issue, IssueWithFix, RebuildReport, Rebuilt, Severity
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.inventory import (
-    ACTIONS,
     FoundGeneration,
     FoundSegment,
     GenerationStatus,
     Validate,
+    action_of,
     generations,
     look,
     survey,
@@ -60,11 +60,11 @@ class VectorGenerations:
             of_another = context.active is not None and not context.active.startswith(generation.prefix)
             if generation.covers < head and not of_another:
                 behind = f"{head - generation.covers} events behind"
-                yield _to_build(context, generation.folder, generation.prefix, Drift.BEHIND, behind)
+                yield _to_build(context, generation.folder, generation.prefix, Drift.BEHIND, behind, generation.model)
         for status in self.status(context):
             if status.state == Drift.MISSING:
                 why = "the active model has no vectors"
-                yield _to_build(context, context.layout.vectors, status.fingerprint, Drift.MISSING, why)
+                yield _to_build(context, context.layout.vectors, status.fingerprint, Drift.MISSING, why, status.model)
 
     def rebuild(self, context: StoreContext, *, upto: Position, from_scratch: bool, skip_bad: bool) -> Rebuilt:
         """Build a new generation for the active model. Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`."""
@@ -123,7 +123,7 @@ def _why_bytes_invalid(context: StoreContext) -> Validate:
 
 def _replaced(context: StoreContext, generation: FoundGeneration) -> IssueWithFix:
     why, state = "a newer generation of the same model answers", Drift.REPLACED
-    issue = _issue(context, generation.folder, state, why, severity="note", fixable=True)
+    issue = _issue(context, generation.folder, state, why, generation.model, severity="note", fixable=True)
     return IssueWithFix(issue, partial(_quarantine_generation, context, generation.folder, why=why, state=state.value))
 
 
@@ -137,18 +137,21 @@ def _unused(
         return  # It is not connected yet: a damaged segment before it may be rebuilt.
     why = segment.why or "other segments cover its offsets"
     state = Drift.REPLACED if usable else Drift(segment.state.value)
-    issue = _issue(context, segment.folder, state, why, severity="note" if usable else "problem", fixable=True)
+    severity: Severity = "note" if usable else "problem"
+    issue = _issue(context, segment.folder, state, why, generation.model, severity=severity, fixable=True)
     yield IssueWithFix(issue, partial(_quarantine_segment, context, segment, validate=validate, why=why))
 
 
-def _to_build(context: StoreContext, where: Path, prefix: str, state: Drift, why: str) -> IssueWithFix:
+def _to_build(context: StoreContext, where: Path, prefix: str, state: Drift, why: str, model: str) -> IssueWithFix:
     severity: Severity = "problem" if state is Drift.MISSING else "note"
     has_model = context.projections.has_model
-    issue = _issue(context, where, state, why, severity=severity, fixable=has_model)
+    issue = _issue(context, where, state, why, model, severity=severity, fixable=has_model)
     return IssueWithFix(issue, partial(_catch_up, context, prefix) if has_model else None, last=True)
 
 
-def _issue(context: StoreContext, where: Path, state: Drift, why: str, *, severity: Severity, fixable: bool) -> Issue:
+def _issue(
+    context: StoreContext, where: Path, state: Drift, why: str, model: str, *, severity: Severity, fixable: bool
+) -> Issue:
     # A segment in the folder of another model is as unusable as a damaged one: the same is done.
     shown = Drift.DAMAGED if state is Drift.OTHER_MODEL else state
     return Issue(
@@ -158,7 +161,7 @@ def _issue(context: StoreContext, where: Path, state: Drift, why: str, *, severi
         severity=severity,
         why=why,
         matters=MEANS[state],
-        action=ACTIONS[shown],
+        action=action_of(shown, model),
         fixable=fixable,
     )
 

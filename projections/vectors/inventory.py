@@ -130,6 +130,17 @@ class FoundGeneration(NamedTuple):
         return self.folder.name.split("-")[0]
 
     @property
+    def tag(self) -> Manifest | None:
+        """The manifest that describes the generation: that of its newest segment in use, or else of any segment."""
+        manifests = [segment.manifest for segment in self.chain or self.segments if segment.manifest is not None]
+        return manifests[-1] if manifests else None
+
+    @property
+    def model(self) -> str:
+        """The name of its model; empty if no manifest is readable."""
+        return self.tag.model if self.tag else ""
+
+    @property
     def covers(self) -> Position:
         """The position where the segments in use end."""
         return self.chain[-1].manifest.upto if self.chain and self.chain[-1].manifest else ORIGIN
@@ -185,19 +196,17 @@ def _is_of(generation: FoundGeneration, fingerprint: str) -> bool:
 
 def _status(found: FoundGeneration, *, head: Position, active: str | None) -> GenerationStatus:
     used = [segment.manifest for segment in found.chain if segment.manifest is not None]
-    tags = used or [segment.manifest for segment in found.segments if segment.manifest is not None]
-    tag = tags[-1] if tags else None
-    state = found.state(head)
+    tag, state = found.tag, found.state(head)
     unused = (active is not None and not _is_of(found, active)) or (tag is not None and tag.of_groups)
     if unused and state not in LOST_HISTORY | {Drift.OTHER_LOG}:
         state = Drift.OTHER_MODEL
     return GenerationStatus(
         generation=found.folder.name,
-        model=tag.model if tag else "",
+        model=found.model,
         fingerprint=tag.fingerprint if tag else found.prefix,
         recipe=tag.recipe if tag else "",
         state=state.value,
-        action=_action(state, tag.model if tag else ""),
+        action=action_of(state, found.model),
         covers=found.covers,
         behind_events=max(0, head - found.covers),
         vectors=sum(manifest.vectors for manifest in used),
@@ -208,8 +217,9 @@ def _status(found: FoundGeneration, *, head: Position, active: str | None) -> Ge
     )
 
 
-def _action(state: Drift, model: str) -> str:
-    return ACTIONS[state].replace("MODEL", shlex.quote(model)) if model else ACTIONS[state]
+def action_of(state: Drift, model: str) -> str:
+    """Return the remedy of a state for the vectors of a model; empty if its name is unknown."""
+    return ACTIONS[state].replace(" --model MODEL", f" --model {shlex.quote(model)}" if model else "")
 
 
 def _missing(fingerprint: str, head: Position) -> GenerationStatus:
@@ -219,7 +229,7 @@ def _missing(fingerprint: str, head: Position) -> GenerationStatus:
         fingerprint=fingerprint,
         recipe="",
         state=Drift.MISSING.value,
-        action=ACTIONS[Drift.MISSING],
+        action=action_of(Drift.MISSING, ""),
         covers=ORIGIN,
         behind_events=head,
         vectors=0,

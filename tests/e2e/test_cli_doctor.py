@@ -51,7 +51,7 @@ def test_status_says_what_is_wrong_and_the_command_to_copy(memory, run):
     assert f"`mnemolog doctor {memory} --fix --model hash-words`" in ran.stdout
     (vectors,) = json.loads(run("status", memory, "--json").stdout)["vectors"]
     assert (vectors["state"], vectors["covers"], vectors["segments"]) == ("damaged", 0, 0)
-    assert vectors["action"].startswith("`mnemolog doctor DIR --fix")
+    assert vectors["action"].startswith(f"`mnemolog doctor {memory} --fix")
     assert [segment["state"] for segment in vectors["unused"]] == ["damaged"]
 
 

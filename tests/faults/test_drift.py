@@ -86,7 +86,7 @@ def test_current_and_behind_are_told_by_the_offset(filled, folder):
     record(filled, 3)
     (then,) = filled.status().vectors
     assert (then.state, then.covers, then.behind_events) == ("behind", HEAD, 3)
-    assert "mnemolog rebuild DIR vectors --model hash-words" in then.action
+    assert f"mnemolog rebuild {folder} vectors --model hash-words" in then.action
 
 
 def test_vectors_ahead_of_a_restored_log_say_that_history_was_lost(older):
@@ -97,7 +97,7 @@ def test_vectors_ahead_of_a_restored_log_say_that_history_was_lost(older):
     (unused,) = vectors.unused
     assert unused.state == "ahead"
     assert "the log has lost history" in unused.why
-    assert "mnemolog verify DIR" in vectors.action
+    assert f"mnemolog verify {older}" in vectors.action
     (warning,) = status.warnings
     assert warning.startswith("the log has lost history")
 
@@ -171,7 +171,7 @@ def test_damage_that_shows_in_sizes_is_told_without_reading_contents(filled, fol
     (vectors,) = status.vectors
     assert (vectors.state, vectors.covers) == ("damaged", 0)
     assert [unused.state for unused in vectors.unused] == ["damaged"]
-    assert "mnemolog doctor DIR --fix" in vectors.action
+    assert f"mnemolog doctor {folder} --fix" in vectors.action
     assert status.warnings == ()
     assert filled.verify().sound
 

@@ -12,6 +12,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import checks
 from mnemolog.operations.doctor.report import DoctorReport
+from mnemolog.projections.drift import with_folder
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry.all_projections import PROJECTIONS
@@ -48,8 +49,13 @@ def doctor(
         deep=deep,
         healthy=not log_damaged and not left,
         log_damaged=log_damaged,
-        findings=tuple(issues),
+        findings=tuple(_ready_to_run(issue, folder) for issue in issues),
     )
+
+
+def _ready_to_run(issue: Issue, folder: Path) -> Issue:
+    action, outcome = with_folder(issue.action, folder), with_folder(issue.outcome, folder)
+    return msgspec.structs.replace(issue, action=action, outcome=outcome)
 
 
 def _check(
