@@ -25,6 +25,8 @@ READS = {
     "status": ["status"],
     "head": ["head"],
     "recall": ["recall", "forged", "--mode", "text", "--model", "none", "--context-turns", "1"],
+    "find": ["find", "forged"],
+    "find --full": ["find", "forged", "--full"],
     "show": ["show", "evil"],
     "show --hidden": ["show", "evil", "--hidden"],
     "show --at": ["show", "evil", "--at", "{head}"],
