@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 import types
+from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -30,19 +31,11 @@ def run_block(page: str, line: int) -> None:
 
     Raises `AssertionError` if an expression has another value than the block shows.
     """
-    _run(page, _program(page, line))
-
-
-def run_page(page: str) -> None:
-    """Run all Python blocks of a page as one program. See `run_block`."""
-    _run(page, _program(page))
-
-
-def _run(page: str, source: str) -> None:
+    source = _program(page, line)
     assert source.strip(), "no example"
     module = types.ModuleType("docs")
     module.__dict__["_shown"] = _shown
-    sys.modules["docs"] = module  # Classes that a page defines can be found by their name.
+    sys.modules["docs"] = module  # Classes that a block defines can be found by their name.
     try:
         exec(compile(source, ROOT / page, "exec"), module.__dict__)
     finally:
@@ -132,18 +125,11 @@ def _anchors(page: Path) -> set[str]:
     return anchors
 
 
-def _program(page: str, only: int | None = None) -> str:
-    """Return the blocks, or the one at a line, as a program: other lines are blank, `x  # -> y` is an assertion."""
-    text = (ROOT / page).read_text()
-    lines = [""] * text.count("\n")
-    for block in _BLOCK.finditer(text):
-        first = text.count("\n", 0, block.start(1))
-        if only not in (None, first):
-            continue
-        for number, line in enumerate(block[1].splitlines(), first):
-            shown = _SHOWN.match(line)
-            lines[number] = f"{shown[1]}_shown({shown[2]}, {shown[3]!r})" if shown else line
-    return _without_model("\n".join(lines))
+def _program(page: str, line: int) -> str:
+    """Return the block as a program in which lines keep their numbers and `x  # -> y` is an assertion."""
+    code = takewhile(lambda text: text != "```", (ROOT / page).read_text().splitlines()[line:])
+    shown = (_SHOWN.sub(lambda found: f"{found[1]}_shown({found[2]}, {found[3]!r})", text) for text in code)
+    return "\n" * line + _without_model("\n".join(shown))
 
 
 def _without_model(source: str) -> str:

@@ -24,7 +24,6 @@ from tests.pages import (
     run_block,
     run_command,
     run_example,
-    run_page,
     shown_output,
 )
 
@@ -42,8 +41,9 @@ def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line, tm
 def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, monkeypatch, capsys):
     """The session has an id and the turns have keys, so the second run adds nothing."""
     monkeypatch.chdir(tmp_path)
+    (line,) = blocks("README.md")
     for _ in range(2):
-        run_page("README.md")
+        run_block("README.md", line)
         assert capsys.readouterr().out == shown_output("README.md") != ""
 
 

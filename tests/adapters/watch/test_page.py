@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from tests.pages import broken_links, run_example, run_page
+from tests.pages import blocks, broken_links, run_block, run_example
 
 PAGE = "docs/adapters/watch.md"
 
 
-def test_the_examples_of_the_page_run_in_order_and_give_what_they_show(tmp_path, monkeypatch):
+def test_a_code_block_of_the_page_can_be_copied_alone_and_gives_what_it_shows(tmp_path, monkeypatch):
     """Without a model, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    run_page(PAGE)
+    (line,) = blocks(PAGE)
+    run_block(PAGE, line)
 
 
 def test_links_of_the_page_lead_to_files():
