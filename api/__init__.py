@@ -3,7 +3,7 @@
 from mnemolog import MemoryStore
 
 with MemoryStore.open("memory/") as store:
-    session = store.start_session("trip", agent="assistant", scope="acme/support/alice")
+    session = store.session("trip", agent="assistant", scope="acme/support/alice")
     session.record("user", "I moved to Lisbon in March.", key="t1")
     store.recall("where does she live?", scope="acme/support").hits[0].text
 
@@ -44,6 +44,7 @@ _HOMES = {
     "Session": "session",
     "SessionAlreadyEnded": "domain.errors",
     "SessionAt": "session",
+    "SessionExists": "domain.errors",
     "SessionSummary": "projections.read_models",
     "Status": "operations.status",
     "StorageFull": "domain.errors",

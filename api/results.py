@@ -197,7 +197,7 @@ class SwitchPreview(Result, frozen=True, kw_only=True):
     left: str | None
     to: str
     """The session to enter. A new session without a given id gets another random id when the switch is made."""
-    name: str
+    title: str
     agent: str
     """The agent that started the session, or would start it."""
     scope: str

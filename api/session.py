@@ -40,10 +40,10 @@ class Session(WorkingMemory):
         self._sessions, self._projections = sessions, projections
         self._recalls, self._prefetcher = recalls, prefetcher
         self.id = session_id
-        self.name, self.agent, self.scope = started.name, started.agent, started.scope
+        self.title, self.agent, self.scope = started.title, started.agent, started.scope
 
     def __repr__(self) -> str:
-        return f"Session({self.id!r}, name={self.name!r}, agent={self.agent!r}, scope={self.scope!r})"
+        return f"Session({self.id!r}, title={self.title!r}, agent={self.agent!r}, scope={self.scope!r})"
 
     def record(
         self,
@@ -187,16 +187,19 @@ class Session(WorkingMemory):
         """
         return self._sessions.rewind(self.id, turns=turns, to=to, dry_run=dry_run)
 
-    def branch(self, to: str | None = None, *, at: Checkpoint | When | None = None, name: str | None = None) -> Session:
+    def branch(
+        self, to: str | None = None, *, at: Checkpoint | When | None = None, title: str | None = None
+    ) -> Session:
         """Start a session that continues from here, or from a checkpoint, position or time of this one.
 
         It sees the turns up to that point and starts with the working memory of that point. This session is not
         changed, and the agent stays in it: `MemoryStore.switch(reason="branch")` also moves the agent. `to` is the
         new session's id, random by default; `at` is a position, a time of recording, or a checkpoint, its id or its
-        name. Raises `UnknownCheckpoint` for text that is neither a checkpoint nor a time, `OutsideSession`.
+        name; `title` defaults to that of this session. Raises `UnknownCheckpoint` for text that is neither a checkpoint
+        nor a time, `OutsideSession`.
         """
         position = at.position if isinstance(at, Checkpoint) else at
-        made = self._sessions.branch(self.id, to, at=position, name=name)
+        made = self._sessions.branch(self.id, to, at=position, title=title)
         return Session(self._sessions, self._projections, self._recalls, self._prefetcher, made.to, made.started)
 
     def end(self, *, reason: str = "ended") -> None:

@@ -150,27 +150,49 @@ class MemoryStore:
 
     def start_session(
         self,
-        name: str,
+        id: str | None = None,
         *,
         agent: str = DEFAULT_AGENT,
         scope: str = "",
-        session_id: str | None = None,
+        title: str | None = None,
         parent: str | None = None,
     ) -> Session:
-        """Start a session and return a handle on it.
+        """Start a session and return a handle on it. Raises `SessionExists` if there is a session with that id.
 
-        `scope` is a path such as `acme/support/alice`; a recall in a scope covers all scopes below it. Without
-        `session_id` the id is random. With one, a retry returns the existing session, or raises `SessionExists`
-        if that was started with other arguments. `parent` is the id of the session that this one works for: it is
-        listed below it in `sessions` but does not see its turns; `Session.branch` starts a session that does.
+        Without `id` the id is random. The other arguments are those of `session`.
         Raises `InvalidInput`, and `UnknownSession` if `parent` does not exist: nothing was written.
         """
-        started = domain.new_session(name=name, agent=agent, scope=scope, parent=parent)
-        chosen = self.parts.sessions.start(session_id, started)
+        started = domain.new_session(title=title or "", agent=agent, scope=scope, parent=parent)
+        return self._handle(self.parts.sessions.start(id, started), started)
+
+    def session(
+        self,
+        id: str | None = None,
+        *,
+        agent: str | None = None,
+        scope: str | None = None,
+        title: str | None = None,
+        parent: str | None = None,
+    ) -> Session:
+        """Return a handle on the session with that id; start the session if there is none. Ended sessions stay ended.
+
+        Without `id` a session with a random id is started. `title` is for people; it need not be unique.
+        `scope` is a path such as `acme/support/alice`; a recall in a scope covers all scopes below it. `parent` is
+        the id of the session that this one works for: it is listed below it in `sessions` but does not see its turns;
+        `Session.branch` starts a session that does.
+
+        Raises `SessionDiffers` if the session was started with another value of an argument given here, `InvalidInput`,
+        and `UnknownSession` if `parent` does not exist: nothing was written.
+        """
+        chosen, started = self.parts.sessions.get_or_start(id, agent=agent, scope=scope, title=title, parent=parent)
         return self._handle(chosen, started)
 
-    def session(self, session_id: str) -> Session:
-        """Return a handle on an existing session. Raises `UnknownSession`."""
+    def find_session(self, id: str) -> Session | None:
+        """Return a handle on the session with that id; None if there is none."""
+        state = self.parts.sessions.states.latest(domain.checked_session_id(id))
+        return None if state is None else self._handle(id, state.started)
+
+    def _known(self, session_id: str) -> Session:
         return self._handle(session_id, self.parts.sessions.state(session_id).started)
 
     def end_session(self, session_id: str, *, reason: str = "ended") -> None:
@@ -216,16 +238,6 @@ class MemoryStore:
         with self.parts.projections.current_views().database.reading() as connection:
             return Results(queries.sessions(connection, scope=parse_scope(scope)))
 
-    def find_session(self, id_or_name: str) -> SessionSummary:
-        """Return the session with that id or name. Raises `UnknownSession`, `AmbiguousSession`."""
-        with self.parts.projections.current_views().database.reading() as connection:
-            found = queries.sessions_called(connection, id_or_name)
-        if not found:
-            raise errors.UnknownSession(id_or_name)
-        if len(found) > 1:
-            raise errors.AmbiguousSession(id_or_name, [item.session for item in found])
-        return found[0]
-
     def turns(self, session_id: str, *, after: When = ORIGIN, limit: int = 1_000) -> Results[Turn]:
         """Return up to `limit` of a session's own turns after a position or time, including hidden ones.
 
@@ -244,7 +256,7 @@ class MemoryStore:
         agent: str | None = None,
         at: When | None = None,
         turns: int | None = None,
-        name: str | None = None,
+        title: str | None = None,
         scope: str | None = None,
         key: str | None = None,
     ) -> Session:
@@ -252,7 +264,7 @@ class MemoryStore:
 
         `reason` is `new`, `reset`, `resume`, `branch`, `compress` or `rewind` (docs/sessions.md has the
         table). The agent leaves `session`, or if that is not given the session that `agent` is in. Where the switch
-        starts a session, `to` is its id (random by default), and `name` and `scope` default to those of the session
+        starts a session, `to` is its id (random by default), and `title` and `scope` default to those of the session
         left. `at` is the position or time of recording to branch at or rewind to; `turns` is a number of turns to
         rewind instead. `to` may be the session that is left for `resume`, `compress` and `rewind`; for the last two it
         is the default.
@@ -265,7 +277,7 @@ class MemoryStore:
         """
         left = session.id if isinstance(session, Session) else session
         switched = self.parts.sessions.switch(
-            to, reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope, key=key
+            to, reason=reason, session=left, agent=agent, at=at, turns=turns, title=title, scope=scope, key=key
         )
         if switched.left is not None:
             self.parts.prefetcher.discard(switched.left)
@@ -281,7 +293,7 @@ class MemoryStore:
         Raises `InvalidInput` for an invalid agent name.
         """
         state = self.parts.sessions.agent(agent)
-        return None if state is None else self.session(state.current)
+        return None if state is None else self._known(state.current)
 
     def head(self) -> Head:
         """Return the position of the last event in the log, and the digest there."""
@@ -436,7 +448,7 @@ class MemoryStore:
     ) -> ForgetReport:
         """Erase content permanently: of sessions, of all sessions in scopes, or of single events by position.
 
-        Text, speakers, metadata, values, tasks, notes and the names of checkpoints and sessions become unreadable in
+        Text, speakers, metadata, values, tasks, notes, names of checkpoints and titles of sessions become unreadable in
         every file of the store; for sessions and scopes also the receipts of recalls within them. The events stay
         countable, and `verify` still proves the history. Hidden turns are erased too, and branches no longer see
         erased turns of their ancestors. Turns recorded later are not affected.

@@ -41,7 +41,7 @@ def timed(store: MemoryStore, **wish: Any) -> tuple[float, ForgetReport]:
 def measure(folder: Path, turns: int) -> str:
     """Return a line of the table."""
     with MemoryStore.open(folder / str(turns), model=Noise(), background=False) as store:
-        names = [store.start_session(f"s{n}", session_id=f"s{n}").id for n in range(SESSIONS)]
+        names = [store.start_session(f"s{n}").id for n in range(SESSIONS)]
         for start in range(0, turns, 5_000):
             store.record_many(
                 [

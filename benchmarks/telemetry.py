@@ -45,7 +45,7 @@ def main() -> None:
         }
         took: dict[str, list[float]] = {name: [] for name in WAYS}
         for store in stores.values():
-            store.start_session("s", session_id="s")
+            store.start_session("s")
         for _ in range(ROUNDS):
             for name, store in stores.items():
                 for number in range(APPENDS):

@@ -83,7 +83,7 @@ def clustered(count: int) -> tuple[Array, Array]:
 def fill(store: MemoryStore, count: int) -> None:
     """Record `turn 0` and so on."""
     for number in range(SESSIONS):
-        store.start_session(f"s{number}", session_id=f"s{number}", scope=f"org/{number}")
+        store.start_session(f"s{number}", scope=f"org/{number}")
     for start in range(0, count, TURNS_TOGETHER):
         numbers = range(start, min(count, start + TURNS_TOGETHER))
         store.record_many([NewTurn(session=f"s{n % SESSIONS}", role="user", text=f"turn {n}") for n in numbers])

@@ -18,8 +18,8 @@
     │       └── MemoryFull                               of one session; nothing was dropped
     ├── SessionError                                     nothing was written
     │   ├── UnknownSession         .session
-    │   ├── AmbiguousSession       .name .candidates
-    │   ├── SessionExists          .session              same id, other content
+    │   ├── SessionExists          .session              the id is taken
+    │   │   └── SessionDiffers     .session .attribute .recorded .given
     │   ├── SessionAlreadyEnded    .session
     │   ├── NoTask                 .session
     │   ├── UnknownCheckpoint      .session .checkpoint
@@ -54,7 +54,6 @@ A class exists only where a caller would act differently. `hint` says what to do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -222,36 +221,32 @@ class SessionError(MnemologError):
 
 
 class UnknownSession(SessionError):
-    """No session with that id (or name) was ever started in this log."""
+    """No session with that id was ever started in this log."""
 
-    hint = (
-        "nothing was written; `sessions()` lists the ids, `find_session(NAME)` finds a session by its name, "
-        "`start_session()` starts one"
-    )
+    hint = "`sessions()` lists the ids; `session(id)` returns a session, or starts it"
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"no session has the id {session!r}")
+        super().__init__(f"there is no session {session!r}")
         self.session = session
-
-
-class AmbiguousSession(SessionError):
-    """Several sessions have that name."""
-
-    hint = "nothing was written; use the session's id"
-
-    def __init__(self, name: str, candidates: Sequence[str]) -> None:
-        super().__init__(f"{len(candidates)} sessions are called {name!r}: {', '.join(candidates[:5])}")
-        self.name, self.candidates = name, tuple(candidates)
 
 
 class SessionExists(SessionError):
-    """A session with that id exists and was started differently or by another call."""
+    """There is a session with that id already."""
 
-    hint = 'nothing was written; continue that session (`switch(ID, reason="resume")`), or choose another id'
+    hint = "`session(id)` returns it; to start another one, choose another id"
 
-    def __init__(self, session: str) -> None:
-        super().__init__(f"a session with the id {session!r} exists already")
+    def __init__(self, session: str, why: str = "") -> None:
+        super().__init__(why or f"there is a session {session!r} already")
         self.session = session
+
+
+class SessionDiffers(SessionExists):
+    """There is a session with that id, but it was started with another agent, scope, title or parent."""
+
+    def __init__(self, session: str, *, attribute: str, recorded: object, given: object) -> None:
+        super().__init__(session, f"session {session!r} was started with {attribute}={recorded!r}, not {given!r}")
+        self.attribute, self.recorded, self.given = attribute, recorded, given
+        self.hint = f"leave out `{attribute}` to get that session, or choose another id"
 
 
 class SessionAlreadyEnded(SessionError):

@@ -23,16 +23,16 @@ class SessionStarted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     topic: ClassVar[str] = "session.started.v1"
 
-    name: str
-    """A label for people; not unique. Empty where it was forgotten."""
+    title: str = msgspec.field(name="name")
+    """A label for people; not unique. Empty if there is none, or if it was forgotten. Stored as `name`."""
     agent: str
     scope: str = ""
     reason: str = "new"
     parent: str | None = None
     """The session this one was branched from. Without `branched_at`: the session it belongs to but sees nothing of."""
     branched_at: int | None = None
-    sealed_name: bytes = b""
-    """The encrypted name, where content is encrypted. Empty in memory: reading the log decrypts it into `name`."""
+    sealed_title: bytes = msgspec.field(name="sealed_name", default=b"")
+    """The encrypted title, where content is encrypted. Empty in memory: reading the log decrypts it into `title`."""
 
 
 class TurnRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):

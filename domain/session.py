@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.limits import (
@@ -41,17 +39,32 @@ def session_of(stream: str) -> str | None:
 
 
 def start(session_id: str, state: SessionState | None, started: SessionStarted) -> list[Event]:
-    """Decide to start a session. Starting it again in the same way changes nothing; a forgotten name is not compared.
-
-    Raises `SessionExists` when the id is taken by a session that was started differently.
-    """
-    if state is None:
-        return [started]
-    if not state.started.name:
-        started = msgspec.structs.replace(started, name="")
-    if state.started != started:
+    """Decide to start a session. Raises `SessionExists`."""
+    if state is not None:
         raise errors.SessionExists(session_id)
-    return []
+    return [started]
+
+
+def agreeing(
+    session_id: str,
+    started: SessionStarted,
+    *,
+    title: str | None = None,
+    agent: str | None = None,
+    scope: str | None = None,
+    parent: str | None = None,
+) -> SessionStarted:
+    """Return the start of a session if the attributes that are not None agree with it. Raises `SessionDiffers`.
+
+    An empty recorded title agrees with every title, because it may have been forgotten.
+    """
+    given = {"agent": agent, "scope": None if scope is None else parse_scope(scope), "parent": parent}
+    if started.title:
+        given["title"] = title
+    for attribute, value in given.items():
+        if value is not None and value != (recorded := getattr(started, attribute)):
+            raise errors.SessionDiffers(session_id, attribute=attribute, recorded=recorded, given=value)
+    return started
 
 
 def known(session_id: str, state: SessionState | None) -> SessionState:
@@ -79,13 +92,13 @@ def resume(session_id: str, state: SessionState | None, *, reason: str = "") -> 
     return [SessionResumed(reason=reason)] if known(session_id, state).ended else []
 
 
-def new_session(*, name: str, agent: str, scope: str, parent: str | None = None) -> SessionStarted:
+def new_session(*, title: str = "", agent: str, scope: str = "", parent: str | None = None) -> SessionStarted:
     """Return the event that starts a session, checked. Raises `InvalidInput`.
 
     With `parent` it belongs to that session but is not a branch: it sees nothing of it.
     """
     return SessionStarted(
-        name=checked_label("name", name),
+        title=title if title == "" else checked_label("title", title),
         agent=checked_label("agent", agent),
         scope=parse_scope(scope),
         parent=None if parent is None else checked_session_id(parent),

@@ -76,8 +76,8 @@ class SwitchRequest(msgspec.Struct, frozen=True, kw_only=True):
     to: str
     at: int | None = None
     """Where to branch or rewind: the log position of the last event that `to` will see."""
-    name: str | None = None
-    """The name of a session that is started; by default that of `from`, or else its id."""
+    title: str | None = None
+    """The title of a session that is started; by default that of `from`."""
     scope: str | None = None
     """The scope of a session that is started; by default that of `from`, or else the root."""
 
@@ -123,7 +123,7 @@ def switch(
 
     `old` and `new` are the states of `from` and `to`, None where they were never started; `head` is the
     position of the last event of the log, `old_head` that of the last one in the stream of `from`.
-    Raises as in the table above, and `InvalidInput` for invalid ids, names or scopes.
+    Raises as in the table above, and `InvalidInput` for invalid ids, titles or scopes.
     """
     session.checked_session_id(asked.to)
     _check_combination(asked)
@@ -194,10 +194,9 @@ def _started(
     asked: SwitchRequest, old: SessionState | None, new: SessionState | None, *, head: Position
 ) -> SessionStarted:
     """Return the start of `to`. Without `at`, a retry uses the position of the first attempt."""
-    inherited = "" if old is None else old.started.name  # Empty as well where it is forgotten.
-    name = asked.name if asked.name is not None else inherited or asked.to
+    title = asked.title if asked.title is not None else "" if old is None else old.started.title
     scope = asked.scope if asked.scope is not None else "" if old is None else old.started.scope
-    started = session.new_session(name=name, agent=asked.agent, scope=scope)
+    started = session.new_session(title=title, agent=asked.agent, scope=scope)
     if old is None or asked.reason not in INHERITING:
         return msgspec.structs.replace(started, reason=asked.reason.value)
     if asked.at is not None:

@@ -26,7 +26,7 @@ class Agent:
 
     def begin(self, name: str) -> Session:
         """Begin another conversation. A prefetch for the old one is dropped."""
-        self.session = self.store.switch(reason="new", agent=AGENT, name=name, scope="examples/alice")
+        self.session = self.store.switch(reason="new", agent=AGENT, title=name, scope="examples/alice")
         return self.session
 
     def expect(self, hint: str) -> None:

@@ -24,7 +24,7 @@ async def main(folder: str) -> None:
             answer = await client.call_tool(tool, arguments)
             return answer.content[0].text if answer.is_error else answer.structured_content
 
-        await call("session_start", name="trip", session_id="trip", scope="acme/alice")
+        await call("session_start", id="trip", scope="acme/alice")
         said = await call("record", session="trip", role="user", text="I moved to Lisbon in March.", key="t1")
         await call("memory_set", session="trip", key="budget", value=900)
         await call("checkpoint_create", session="trip", name="asked")

@@ -45,12 +45,12 @@ class SessionSummary(Result, frozen=True, kw_only=True):
     """A session as the list shows it."""
 
     _columns: ClassVar[tuple[str, ...]] = (
-        *("session", "name", "scope", "agent", "turns", "started_at", "ended_at", "parent", "reason"),
+        *("session", "title", "scope", "agent", "turns", "started_at", "ended_at", "parent", "reason"),
     )
 
     session: str
-    name: str
-    """Empty if it was forgotten."""
+    title: str
+    """Empty if it has none, or if it was forgotten."""
     agent: str
     scope: str
     parent: str | None
@@ -71,8 +71,8 @@ class SessionSummary(Result, frozen=True, kw_only=True):
 
     def _shown(self) -> Iterable[str]:
         yield from (brief(self.session), counted(self.turns, "turn"), f"scope={brief(self.scope)}")
-        if self.name:
-            yield f"name={brief(self.name)}"
+        if self.title:
+            yield f"title={brief(self.title)}"
 
 
 class Switch(Result, frozen=True, kw_only=True):

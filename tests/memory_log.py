@@ -51,7 +51,7 @@ class MemoryLog:
     def start(self, session: str, *, parent: str | None = None, at: int | None = None) -> Position:
         """Start a session, of its own or as a branch of `parent` as of `at`."""
         reason = "new" if parent is None else "branch"
-        started = SessionStarted(name=session, agent="assistant", reason=reason, parent=parent, branched_at=at)
+        started = SessionStarted(title=session, agent="assistant", reason=reason, parent=parent, branched_at=at)
         return self.append(session_stream(session), started)
 
     def say(self, session: str, text: str = "hello") -> Position:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mnemolog import MemoryStore
+from mnemolog import MemoryStore, SessionSummary
 from mnemolog.adapters.support import shared_store
 from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain.events import SessionStarted, TurnRecorded
@@ -142,7 +142,12 @@ def turn(text: str = "hello", *, role: str = "user", **fields: Any) -> TurnRecor
 
 def started(name: str = "trip", *, agent: str = "assistant", scope: str = "") -> SessionStarted:
     """The start of a session, unchecked."""
-    return SessionStarted(name=name, agent=agent, scope=scope)
+    return SessionStarted(title=name, agent=agent, scope=scope)
+
+
+def summary(store: MemoryStore, session: str) -> SessionSummary:
+    """Return a session as the list of sessions shows it."""
+    return next(item for item in store.sessions() if item.session == session)
 
 
 def start(session: str, **fields: Any) -> Callable[[Transaction], int]:

@@ -21,7 +21,8 @@ from mnemolog.adapters.support.framework_sessions import get_or_start_session, r
 from mnemolog.adapters.support.outbox import Outbox
 from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, has_pending_undo, rewind_to_transcript
 from mnemolog.adapters.support.shared_store import acquire
-from mnemolog.domain.errors import ExtraMissing, UnknownSession
+from mnemolog.adapters.support.store_access import known_session
+from mnemolog.domain.errors import ExtraMissing
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
@@ -99,10 +100,7 @@ class MnemologProvider(MemoryProvider):
 
     def _started(self, store: MemoryStore, session_id: str) -> Session:
         """Return a session. Start it if Hermes did not announce it before."""
-        try:
-            return store.session(session_id)
-        except UnknownSession:
-            return store.start_session(session_id, agent=self._agent, scope=self._scope, session_id=session_id)
+        return store.find_session(session_id) or store.session(session_id, agent=self._agent, scope=self._scope)
 
     # Hooks that write.
 
@@ -193,7 +191,7 @@ class MnemologProvider(MemoryProvider):
 
     def _recalled(self, query: str, session_id: str = "", *, times: int = 1, **how: Any) -> list[Hit]:
         def question(store: MemoryStore) -> list[Hit]:  # The configuration is known once the store is open.
-            session, k = store.session(session_id or self._session), times * self._config.hits
+            session, k = known_session(store, session_id or self._session), times * self._config.hits
             return context_for(session, query, k=k, scope=self._recall_scope(), wait_s=PATIENCE_S, **how)
 
         return self._outbox.ask(question)
@@ -205,7 +203,7 @@ class MnemologProvider(MemoryProvider):
 
             def ask(store: MemoryStore) -> None:
                 asked, k = query[:MESSAGE_CHARS_MAX], self._config.hits
-                store.session(here).prefetch(asked, k=k, scope=self._recall_scope())
+                known_session(store, here).prefetch(asked, k=k, scope=self._recall_scope())
 
             self._outbox.ask(ask)
             self._is_fresh = self._is_fresh and here != self._session

@@ -13,7 +13,7 @@ DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "text": ("text", "content"),
     "role": ("role",),
     "session": ("session",),
-    "session_name": ("session_name",),
+    "session_title": ("session_title", "session_name", "title"),
     "scope": ("scope",),
     "agent": ("agent",),
     "speaker": ("speaker",),

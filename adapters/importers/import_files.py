@@ -194,7 +194,7 @@ def _start_if_new(tx: Transaction, states: SessionStates, turn: ImportedTurn) ->
     state = tx.fold(stream, evolve, states.known)
     if state is None:
         started: SessionStarted = session.new_session(
-            name=turn.session_name, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope
+            title=turn.session_title, agent=turn.agent or DEFAULT_AGENT, scope=turn.scope
         )
         tx.append(stream, started)
     elif state.started.scope != turn.scope:

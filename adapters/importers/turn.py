@@ -33,7 +33,7 @@ class ImportedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """Line number from 1; in a JSON document the number of the message, as in `where`."""
     session: str
     """The source's own name of the session."""
-    session_name: str
+    session_title: str
     """A label for people."""
     scope: str
     """Empty if the source names none."""
@@ -67,7 +67,7 @@ def checked_turn(
     role: str,
     text: str,
     key: str,
-    session_name: str | None = None,
+    session_title: str | None = None,
     scope: str = "",
     agent: str | None = None,
     speaker: str | None = None,
@@ -81,7 +81,7 @@ def checked_turn(
         line=line,
         where=where,
         session=_session(session),
-        session_name=as_label(session_name) or session,
+        session_title=as_label(session_title) or "",
         scope=_scope(scope),
         agent=None if agent is None else _label("agent", agent),
         role=role,

@@ -109,7 +109,7 @@ class _Requests:
             resources=[
                 types.Resource(
                     uri=f"{RESOURCES}/{quote(item.session, safe='')}",
-                    name=item.name,
+                    name=item.title or item.session,
                     description=f"{item.turns} turns, agent {item.agent}, scope {item.scope or '/'}",
                     mime_type="application/json",
                 )

@@ -50,7 +50,7 @@ class MnemologSession:
         """Use `scope` and `agent` if the session has to be started. `store` stays open."""
         self.session_id = checked_session_id(session_id)
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
-        self._started = new_session(name=session_id, agent=agent, scope=scope)
+        self._started = new_session(agent=agent, scope=scope)
         self._store, self._pools = with_pools(store)
         self._sessions = sessions_of(self._store)
         self._own: MemoryStore | None = None

@@ -32,14 +32,12 @@ def get_or_start_session(
     exists = states.latest(session_id) is not None
     known_left = None if left is None or states.latest(left) is None else left
     if not exists and known_left is None:
-        return store.start_session(session_id, agent=agent, scope=scope, session_id=session_id)
+        return store.session(session_id, agent=agent, scope=scope)
     if exists and (why is not SwitchReason.COMPRESS or known_left != session_id):
         why = SwitchReason.RESUME
     elif why is SwitchReason.RESUME:
         why = SwitchReason.NEW
-    return store.switch(
-        session_id, reason=why, session=known_left or session_id, agent=agent, name=session_id, scope=scope
-    )
+    return store.switch(session_id, reason=why, session=known_left or session_id, agent=agent, scope=scope)
 
 
 def record_many_reopening(store: MemoryStore, turns: Sequence[NewTurn]) -> list[Turn]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from mnemolog.aio.session import AsyncSession
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.application.session_service import Sessions
@@ -30,6 +31,16 @@ def log_of(store: MemoryStore) -> EventLog:
 def sessions_of(of: MemoryStore | Session) -> Sessions:
     """Return the session use cases of a store, which see turns as they are in the log, with their originals."""
     return of._sessions if isinstance(of, Session) else of.parts.sessions
+
+
+def known_session(store: MemoryStore, session_id: str) -> Session:
+    """Return a handle on a session that was started. Raises `UnknownSession`."""
+    return store._known(session_id)
+
+
+async def known_async_session(store: AsyncMemoryStore, session_id: str) -> AsyncSession:
+    """Return a handle for asyncio on a session that was started. Raises `UnknownSession`."""
+    return await store._known(session_id)
 
 
 def recalls_of(session: Session) -> Recalls:

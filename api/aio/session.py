@@ -57,9 +57,9 @@ class AsyncSession(AsyncMemoryView[Session]):
     """A conversation. See `Session`: same methods, arguments and errors, but awaitable."""
 
     @property
-    def name(self) -> str:
-        """The name the session was started with."""
-        return self._of.name
+    def title(self) -> str:
+        """The title the session was started with; empty if it has none."""
+        return self._of.title
 
     @property
     def agent(self) -> str:

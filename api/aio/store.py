@@ -110,14 +110,14 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         return self._of.path
 
     start_session = wrapped(AsyncSession, in_write_pool(MemoryStore.start_session))
-    session = wrapped(AsyncSession, in_read_pool(MemoryStore.session))
+    session = wrapped(AsyncSession, in_write_pool(MemoryStore.session))
+    _known = wrapped(AsyncSession, in_read_pool(MemoryStore._known))
     end_session = in_write_pool(MemoryStore.end_session)
     find = in_background_pool(MemoryStore.find)
     record = in_write_pool(MemoryStore.record)
     record_many = in_write_pool(MemoryStore.record_many)
     recall = in_recall_pool(MemoryStore.recall)
     sessions = in_read_pool(MemoryStore.sessions)
-    find_session = in_read_pool(MemoryStore.find_session)
     turns = in_read_pool(MemoryStore.turns)
     preview_switch = in_write_pool(MemoryStore.preview_switch)
     head = in_read_pool(MemoryStore.head)
@@ -138,7 +138,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
         agent: str | None = None,
         at: When | None = None,
         turns: int | None = None,
-        name: str | None = None,
+        title: str | None = None,
         scope: str | None = None,
         key: str | None = None,
     ) -> AsyncSession:
@@ -153,12 +153,17 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
                 agent=agent,
                 at=at,
                 turns=turns,
-                name=name,
+                title=title,
                 scope=scope,
                 key=key,
             )
         )
         return AsyncSession(switched, self._pools)
+
+    async def find_session(self, id: str) -> AsyncSession | None:
+        """Return a handle on the session with that id; None if there is none."""
+        found = await self._pools.read(partial(self._of.find_session, id))
+        return None if found is None else AsyncSession(found, self._pools)
 
     async def current(self, agent: str = DEFAULT_AGENT) -> AsyncSession | None:
         """Return the session that the agent was last switched to, by any process; None before any switch.

@@ -55,12 +55,6 @@ class Recorded(msgspec.Struct, frozen=True):
         return turn_of(self.event, session=self.session, scope=self.scope)
 
 
-def start_session(tx: Transaction, session_id: str, started: SessionStarted, states: SessionStates) -> SessionStarted:
-    """Start a session, or accept one already started with the same arguments."""
-    decide(tx, session_id, states, lambda state: session.start(session_id, state, started))
-    return started
-
-
 def decide(tx: Transaction, session_id: str, states: SessionStates, decision: Decision) -> list[RecordedEvent]:
     """Append the events that `decision` returns for the state of a session."""
     stream = session.session_stream(session_id)

@@ -14,7 +14,7 @@ def switch_preview(switched: Switched) -> SwitchPreview:
     return SwitchPreview(
         left=switched.left,
         to=switched.to,
-        name=started.name,
+        title=started.title,
         agent=started.agent,
         scope=started.scope,
         parent=started.parent,

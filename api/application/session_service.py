@@ -40,6 +40,16 @@ Decision = Callable[[SessionState | None, Micros], list[Event]]
 
 AGENTS_KEPT_MAX: Final = 1_000
 
+
+class Attributes(TypedDict, total=False):
+    """Attributes of a session to get or to start; None for any."""
+
+    agent: str | None
+    scope: str | None
+    title: str | None
+    parent: str | None
+
+
 Work = Callable[[Transaction], commands.Switched]
 
 
@@ -60,7 +70,7 @@ class SwitchHow(TypedDict, total=False):
     agent: str | None
     at: When | None
     turns: int | None
-    name: str | None
+    title: str | None
     scope: str | None
     key: str | None
 
@@ -160,12 +170,36 @@ class Sessions:
         return self.log.version(session.session_stream(session_id))
 
     def start(self, session_id: str | None, started: SessionStarted) -> str:
-        """Start a session and return its id; without `session_id` the id is random."""
+        """Start a session and return its id; without `session_id` the id is random. Raises `SessionExists`."""
+        chosen = self._startable(session_id, started)
+        decision = partial(session.start, chosen, started=started)
+        self.log.transact(partial(commands.decide, session_id=chosen, states=self.states, decision=decision))
+        return chosen
+
+    def get_or_start(self, session_id: str | None, **given: Unpack[Attributes]) -> tuple[str, SessionStarted]:
+        """Return the id and the start of a session; start it if there is none. Raises `SessionDiffers`."""
+        if session_id is not None and (state := self.states.latest(session_id)) is not None:
+            return session_id, session.agreeing(session_id, state.started, **given)
+        wanted = session.new_session(
+            title=given.get("title") or "",
+            agent=DEFAULT_AGENT if (agent := given.get("agent")) is None else agent,
+            scope=given.get("scope") or "",
+            parent=given.get("parent"),
+        )
+        chosen = self._startable(session_id, wanted)
+
+        def get_or_start(tx: Transaction) -> SessionStarted:
+            if (state := commands.state_in(tx, chosen, self.states)) is not None:
+                return session.agreeing(chosen, state.started, **given)  # Another process was faster.
+            tx.append(session.session_stream(chosen), wanted)
+            return wanted
+
+        return chosen, self.log.transact(get_or_start)
+
+    def _startable(self, session_id: str | None, started: SessionStarted) -> str:
         if started.parent is not None:
             self.state(started.parent)
-        chosen = new_session_id() if session_id is None else session.checked_session_id(session_id)
-        self.log.transact(partial(commands.start_session, session_id=chosen, started=started, states=self.states))
-        return chosen
+        return new_session_id() if session_id is None else session.checked_session_id(session_id)
 
     def end(self, session_id: str, *, reason: str) -> None:
         """End a session; ending it again changes nothing."""
@@ -300,7 +334,7 @@ class Sessions:
             partial(commands.restore, session_id=session_id, states=self.states, checkpoint=checkpoint)
         )
 
-    def branch(self, session_id: str, to: str | None, *, at: When | None, name: str | None) -> commands.Switched:
+    def branch(self, session_id: str, to: str | None, *, at: When | None, title: str | None) -> commands.Switched:
         """Start a session that continues from another; no agent moves. As text, `at` is a checkpoint or else a time."""
         state = self.state(session_id)
         asked = SwitchRequest(
@@ -309,7 +343,7 @@ class Sessions:
             from_=session_id,
             to=to or new_session_id(),
             at=None if at is None else self._branch_point(state, at),
-            name=name,
+            title=title,
         )
         return self.log.transact(partial(commands.branch, asked=asked, states=self.states))
 
@@ -349,7 +383,7 @@ class Sessions:
             from_=left,
             to=new_session_id() if to is None else to,
             at=None if at is None else self._switch_point(at, reason, to=to, left=left, agent=agent),
-            name=how.get("name"),
+            title=how.get("title"),
             scope=how.get("scope"),
         )
         self._keep_states_of(asked)

@@ -127,7 +127,7 @@ def session_diff(
     removed, added = note_changes(old, new)
     return SessionDiff(
         session=session,
-        name=started.name,
+        title=started.title,
         agent=started.agent,
         scope=started.scope,
         parent=started.parent,

@@ -44,7 +44,7 @@ class SessionDiff(Result, frozen=True, kw_only=True):
     """What changed in a session between two positions."""
 
     session: str
-    name: str
+    title: str
     agent: str
     scope: str
     parent: str | None

@@ -170,8 +170,7 @@ def refuse(why: str, *, hint: str) -> None:
 
 
 _HINTS: Final[dict[type[errors.MnemologError], str]] = {
-    errors.UnknownSession: "choose one from `mnemolog sessions DIR`; "
-    "`mnemolog record DIR NAME TEXT --start` starts one",
+    errors.UnknownSession: "`mnemolog sessions` lists the sessions; `mnemolog record` with --start starts one",
     errors.SessionExists: "nothing was written; choose another id, or continue that session: "
     "`mnemolog switch DIR --reason resume --to ID`",
 }

@@ -1,4 +1,4 @@
-"""Arguments that several commands share: sessions by id or name, positions, dry runs."""
+"""Arguments that several commands share: sessions, positions, dry runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mnemolog.store import MemoryStore
 SESSIONS_PANEL: Final = "Sessions"
 MEMORY_PANEL: Final = "Working memory"
 
-Named = Annotated[str, typer.Argument(metavar="SESSION", help="Id or name of the session.")]
+Named = Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session, or the beginning of it.")]
 
 
 def log_position(value: str) -> int:
@@ -41,15 +41,21 @@ Full = Annotated[bool, typer.Option("--full", help="Print long texts whole.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
 
 
-def session_called(store: MemoryStore, id_or_name: str) -> Session:
-    """Return the session with that id, or else with that name.
+def session_called(store: MemoryStore, given: str) -> Session:
+    """Return the session with that id, or else the only one whose id begins like that.
 
-    Raises `UnknownSession`, `AmbiguousSession`, `InvalidInput` for text that can be neither.
+    Raises `UnknownSession`, and `InvalidInput` if several ids begin like that, or if no id can.
     """
-    checked_session_id(id_or_name)
-    with suppress(errors.UnknownSession):
-        return store.session(id_or_name)  # By id: reads only the log, no projection.
-    return store.session(store.find_session(id_or_name).session)
+    checked_session_id(given)
+    if (found := store.find_session(given)) is not None:
+        return found  # By id: reads only the log, no projection.
+    ids = [item.session for item in store.sessions() if item.session.startswith(given)]
+    if len(ids) > 1:
+        some = ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
+        raise errors.InvalidInput("session", f"{len(ids)} ids begin with {given!r}: {some}; write more of it")
+    if not ids:
+        raise errors.UnknownSession(given)
+    return store.session(ids[0])
 
 
 def as_of(session: Session, position: int | None) -> Session | SessionAt:
@@ -68,7 +74,7 @@ def store_with_model(folder: Path, model: str, *, background: bool = False) -> M
 
 
 @contextmanager
-def opened_session(folder: Path, id_or_name: str) -> Iterator[Session]:
+def opened_session(folder: Path, given: str) -> Iterator[Session]:
     """Open a store to read or change one of its sessions."""
     with MemoryStore.open(folder, model=None, create=False) as store:
-        yield session_called(store, id_or_name)
+        yield session_called(store, given)

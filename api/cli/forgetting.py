@@ -8,13 +8,12 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
+from mnemolog.cli.arguments import session_called
 from mnemolog.cli.forgetting_output import show_forget, show_forgotten
 from mnemolog.cli.progress import bar
 from mnemolog.store import MemoryStore
 
-Sessions = Annotated[
-    list[str] | None, typer.Option("--session", metavar="S", help="A session, by id or name. May be repeated.")
-]
+Sessions = Annotated[list[str] | None, typer.Option("--session", metavar="S", help="A session. May be repeated.")]
 Positions = Annotated[list[int] | None, typer.Option("--position", metavar="N", help="One event. May be repeated.")]
 Scopes = Annotated[
     list[str] | None, typer.Option("--scope", metavar="P", help="All sessions in a scope. May be repeated.")
@@ -38,7 +37,7 @@ def forget(
     """
     rehearsal = dry_run or not yes
     with MemoryStore.open(store, model=None, create=False) as opened, bar("forgetting") as progress:
-        chosen = [opened.find_session(name).session for name in session or ()]
+        chosen = [session_called(opened, given).id for given in session or ()]
         report = opened.forget(
             session=chosen,
             positions=position or (),

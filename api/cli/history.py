@@ -11,7 +11,7 @@ import typer
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import Full, log_position
+from mnemolog.cli.arguments import Full, log_position, session_called
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.domain.limits import INTEGER_MAX
@@ -35,7 +35,7 @@ def replay(
     store: Store,
     first: From = 1,
     to: To = None,
-    session: Annotated[str | None, typer.Option(help="Only this session (id or name).")] = None,
+    session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
     since: Annotated[str | None, typer.Option(help="Only events recorded at this time or later, ISO 8601.")] = None,
     until: Annotated[str | None, typer.Option(help="Only events recorded before this time.")] = None,
     full: Full = False,
@@ -53,7 +53,7 @@ def replay(
     begin = given_time("since", since)
     end = given_time("until", until)
     with MemoryStore.open(store, model=None, create=False) as opened:
-        chosen = None if session is None else opened.find_session(session).session
+        chosen = None if session is None else session_called(opened, session).id
         if not as_json:
             moments = opened.audit.timeline(after=first - 1, upto=to, session=chosen, since=begin, until=end)
             out.print_lines(moments) if as_lines else out.show_timeline(moments, full=full)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.audit.results import Diff, LogExport, LogImport, SessionDiff, StoredEvent
-from mnemolog.cli.output import FORGOTTEN, console, dated
+from mnemolog.cli.output import console, dated
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, one_line, visible_json
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.history.replay import Replay, SessionReplay
@@ -56,7 +56,11 @@ def _session_then(item: SessionReplay) -> str:
     ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
     turns = counted(len(item.turns), "turn")
     forgotten = f", {len(item.forgotten):,} forgotten" if item.forgotten else ""
-    return f"{item.name or FORGOTTEN} ({item.session}) in {item.scope or '/'}{branched}{ended}, {turns}{forgotten}"
+    return f"{_named(item)} in {item.scope or '/'}{branched}{ended}, {turns}{forgotten}"
+
+
+def _named(item: SessionReplay | SessionDiff) -> str:
+    return f"{item.session} ({item.title})" if item.title else item.session
 
 
 def _descent(item: SessionReplay | SessionDiff) -> str:
@@ -120,7 +124,7 @@ def _title(item: SessionDiff) -> str:
         facts.append(_descent(item) if item.parent else "started")
     if item.ended_before != item.ended_after:
         facts.append("ended" if item.ended_after else "resumed")
-    return f"{item.name} ({item.session}) in {item.scope or '/'}{(facts and ': ') or ''}{', '.join(facts)}"
+    return f"{_named(item)} in {item.scope or '/'}{(facts and ': ') or ''}{', '.join(facts)}"
 
 
 def _lines(item: SessionDiff, most: int | None) -> Iterable[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Container
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from mnemolog.adapters.importers.import_files import ImportReport
     from mnemolog.cli.terminal import Terminal
-
-FORGOTTEN: Final = "(forgotten)"
-"""Shown in place of a forgotten name."""
 
 
 def print_json(answer: Any) -> None:
@@ -57,7 +54,7 @@ def show_sessions(sessions: list[SessionSummary]) -> None:
     rows = [
         (
             item.session,
-            item.name or FORGOTTEN,
+            item.title,
             item.scope,
             item.agent,
             f"{item.turns:,}",
@@ -97,7 +94,7 @@ def _node(node: SessionNode, *, parent: str | None = None) -> Text:
     facts.append(node.reason)
     if node.ended_at is not None:
         facts.append(f"ended {dated(node.ended_at)}")
-    return styled((node.name or FORGOTTEN, "bold"), f" ({node.session})  ", (", ".join(facts), "dim"))
+    return styled((node.session, "bold"), f" ({node.title})" if node.title else "", "  ", (", ".join(facts), "dim"))
 
 
 def show_turns(turns: list[Turn], *, full: bool, seen: Container[Position] | None = None) -> None:

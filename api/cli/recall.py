@@ -10,7 +10,7 @@ import typer
 from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsJson, ModelName, Store, StoreCommand, app
-from mnemolog.cli.arguments import Full, log_position, store_with_model
+from mnemolog.cli.arguments import Full, log_position, session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.defaults import DEFAULT_MODEL
@@ -29,9 +29,7 @@ FILTERS: Final = "Filters"
 Query = Annotated[str, typer.Argument(help="What to look for, in plain words.")]
 K = Annotated[int, typer.Option("-k", "--k", "--limit", "-n", help="Maximum number of turns, up to 1,000.")]
 InScope = Annotated[str, typer.Option("--scope", help="Only at or below this scope.", rich_help_panel=FILTERS)]
-InSession = Annotated[
-    str | None, typer.Option("--session", help="Only in this session (id or name).", rich_help_panel=FILTERS)
-]
+InSession = Annotated[str | None, typer.Option("--session", help="Only in this session.", rich_help_panel=FILTERS)]
 Lineage = Annotated[
     bool, typer.Option("--lineage", help="With --session: include the turns inherited from its ancestors.")
 ]
@@ -112,7 +110,7 @@ def recall(
             query,
             k=k,
             scope=scope,
-            session=None if session is None else opened.find_session(session).session,
+            session=None if session is None else session_called(opened, session).id,
             lineage=lineage,
             roles=role or (),
             speakers=speaker or (),
@@ -160,7 +158,7 @@ def find(
         found = opened.find(
             text,
             scope=scope,
-            session=None if session is None else opened.find_session(session).session,
+            session=None if session is None else session_called(opened, session).id,
             roles=role or (),
             speakers=speaker or (),
             since=given_time("since", since),

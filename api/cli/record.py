@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +9,8 @@ import msgspec
 import typer
 
 from mnemolog.cli import output, session_output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app, chosen_model, refuse
-from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.arguments import session_called, store_with_model
 from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.progress import bar
@@ -44,7 +43,7 @@ def init(
 @app.command("record", cls=StoreCommand)
 def record(
     store: Store,
-    session: Annotated[str, typer.Argument(help="Id or name of the session.")],
+    session: Annotated[str, typer.Argument(help="Id of the session, or the beginning of it.")],
     text: Annotated[str, typer.Argument(help="What was said; '-' reads it from standard input.")],
     role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
     key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
@@ -52,6 +51,7 @@ def record(
     said_at: Annotated[str | None, typer.Option(help="When it was said; local time if no zone is given.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
     start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,
+    title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
     scope: Annotated[str, typer.Option(help="Scope of a session that is started.")] = "",
     agent: Annotated[str, typer.Option(help="Agent of a session that is started.")] = "cli",
     as_json: AsJson = False,
@@ -62,7 +62,9 @@ def record(
     """
     said = standard_input("text") if text == "-" else text
     with MemoryStore.open(store, model=None, create=False) as opened:
-        chosen = _session(opened, session, start=start, scope=scope, agent=agent)
+        if start and opened.find_session(session) is None:
+            opened.session(session, title=title, scope=scope, agent=agent)
+        chosen = session_called(opened, session).id
         turn = opened.record(
             chosen,
             role,
@@ -145,18 +147,6 @@ def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
                 store.admin.catch_up_vectors(progress=progress)
         except errors.ModelError as error:
             output.note(f"nothing was embedded: {error}; {error.hint}")
-
-
-def _session(store: MemoryStore, name: str, *, start: bool, scope: str, agent: str) -> str:
-    with suppress(errors.UnknownSession):
-        return store.session(name).id  # By id: reads only the log, no projection.
-    try:
-        return store.find_session(name).session
-    except errors.UnknownSession as error:
-        if not start:
-            refuse(str(error), hint="add --start to start it, or choose one from `mnemolog sessions DIR`")
-            raise typer.Exit(EXIT_FAILED) from None
-        return store.start_session(name, agent=agent, scope=scope).id
 
 
 def _object(value: str | None) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The session that a command ended in."""
 
     session: str
-    name: str
+    title: str
     agent: str
     """Who started it."""
     scope: str
@@ -79,14 +79,15 @@ def answer(value: Answer, show: Callable[[Answer], None], *, as_json: bool) -> N
 def answer_of(session: Session) -> SessionAnswer:
     """Return the result of commands that end in a session."""
     return SessionAnswer(
-        session=session.id, name=session.name, agent=session.agent, scope=session.scope, lineage=session.lineage()
+        session=session.id, title=session.title, agent=session.agent, scope=session.scope, lineage=session.lineage()
     )
 
 
 def show_session(item: SessionAnswer) -> None:
     """Print a session on one line, its id first."""
     comes = f", from {item.lineage[-2]}" if len(item.lineage) > 1 else ""
-    text = f"{item.session}  {item.name} in {item.scope or '/'}, agent {item.agent}{comes}"
+    title = f" ({item.title})" if item.title else ""
+    text = f"{item.session}{title} in {item.scope or '/'}, agent {item.agent}{comes}"
     output.console().line(text)
 
 

@@ -23,9 +23,7 @@ Transcript = Annotated[
 ]
 
 
-Shown = Annotated[
-    str, typer.Argument(metavar="SESSION|POSITION", help="Id or name of a session, or the position of an event.")
-]
+Shown = Annotated[str, typer.Argument(metavar="SESSION|POSITION", help="Id of a session, or the position of an event.")]
 
 
 @app.command("show", cls=StoreCommand)
@@ -33,9 +31,7 @@ def show(
     store: Store,
     session: Shown,
     at: At = None,
-    is_session: Annotated[
-        bool, typer.Option("--session", help="Read a number as the id or name of a session.")
-    ] = False,
+    is_session: Annotated[bool, typer.Option("--session", help="Read a number as the id of a session.")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
     after: Annotated[int, typer.Option(metavar="POSITION", parser=log_position, help="Only after this position.")] = 0,
     before: Annotated[

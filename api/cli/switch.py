@@ -32,7 +32,7 @@ def switch(
         int | None, typer.Option(metavar="POSITION", parser=log_position, help="Position to branch at or rewind to.")
     ] = None,
     turns: Turns = None,
-    name: Annotated[str | None, typer.Option(help="Name of a session that is started.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
     scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -44,7 +44,7 @@ def switch(
     with MemoryStore.open(store, model=None, create=False) as opened:
         to = session_called(opened, to).id if to and reason is SwitchReason.RESUME else to
         left = left and session_called(opened, left).id
-        how = SwitchHow(reason=reason, session=left, agent=agent, at=at, turns=turns, name=name, scope=scope)
+        how = SwitchHow(reason=reason, session=left, agent=agent, at=at, turns=turns, title=title, scope=scope)
         if dry_run:
             out.answer(opened.preview_switch(to, **how), out.show_switch_preview, as_json=as_json)
         else:
@@ -78,15 +78,15 @@ def branch(
         typer.Option(metavar="POSITION|CHECKPOINT", help="Branch point; a checkpoint name takes precedence."),
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="ID", help="Id of the branch; random by default.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the branch; by default that of the session.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the branch; by default that of the session.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a session that continues another. The agent stays in its session.
 
-    Example: mnemolog branch memory/ trip --at before-booking --name "trip by train"
+    Example: mnemolog branch memory/ trip --at before-booking --title "trip by train"
     """
     with opened_session(store, session) as opened:
-        made = opened.branch(to, at=None if at is None else _place(opened, at), name=name)
+        made = opened.branch(to, at=None if at is None else _place(opened, at), title=title)
         out.answer(out.answer_of(made), out.show_session, as_json=as_json)
 
 

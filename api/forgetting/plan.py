@@ -150,7 +150,7 @@ class Planner:
         """Whether an event's content is not forgotten yet."""
         if topic == SessionStarted.topic:
             first = self._log.first_event(stream)
-            return first is not None and isinstance(first.event, SessionStarted) and bool(first.event.name)
+            return first is not None and isinstance(first.event, SessionStarted) and bool(first.event.title)
         if not head or head[0] != SEALED:
             why = f"the event at position {position} was stored unencrypted, not by this store"
             raise errors.InvalidInput("positions", why)

@@ -70,8 +70,8 @@ class EventCodec:
 
         if not isinstance(event, SessionStarted):
             return sealer.seal(stream, version, topic, encode(event), log)
-        name = sealer.seal(stream, version, topic, event.name.encode(), log)
-        return encode(msgspec.structs.replace(event, name="", sealed_name=name))
+        title = sealer.seal(stream, version, topic, event.title.encode(), log)
+        return encode(msgspec.structs.replace(event, title="", sealed_title=title))
 
     def decode(self, stream: str, version: int, topic: str, state: bytes | bytearray, *, position: int) -> Event:
         """Return the event that was stored: `Forgotten` where its key was destroyed, `ForeignEvent` of another library.
@@ -87,9 +87,9 @@ class EventCodec:
             plain = sealer.open(stream, version, topic, state, position=position)
             return Forgotten(was=topic) if plain is None else decode(topic, plain, position=position)
         event = decode(topic, state, position=position)
-        if isinstance(event, SessionStarted) and event.sealed_name:
-            name = sealer.open(stream, version, topic, event.sealed_name, position=position)
-            return msgspec.structs.replace(event, name="" if name is None else name.decode(), sealed_name=b"")
+        if isinstance(event, SessionStarted) and event.sealed_title:
+            title = sealer.open(stream, version, topic, event.sealed_title, position=position)
+            return msgspec.structs.replace(event, title="" if title is None else title.decode(), sealed_title=b"")
         return event
 
     def recorded_events(self, rows: Iterable[Sequence[Any]]) -> list[RecordedEvent]:

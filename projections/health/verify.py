@@ -197,7 +197,7 @@ class _Chain:
                     event = decoders[topic].decode(state)
                     if topic in _FORGETTING:
                         self._note(event)
-                    elif isinstance(event, SessionStarted) and event.sealed_name:
+                    elif isinstance(event, SessionStarted) and event.sealed_title:
                         self.sealed += 1
             except (KeyError, *UNDECODABLE) as error:
                 if isinstance(error, KeyError) and _is_foreign(stream):

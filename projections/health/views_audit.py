@@ -117,7 +117,7 @@ class _Expected:
 
 def _started(event: SessionStarted) -> dict[str, Any]:
     return {
-        "name": event.name,
+        "title": event.title,
         "agent": event.agent,
         "scope": event.scope,
         "parent": event.parent,

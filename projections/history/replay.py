@@ -22,7 +22,7 @@ class SessionReplay(Result, frozen=True, kw_only=True):
     """A session as of the position: its own turns, not those it shares with its parent."""
 
     session: str
-    name: str
+    title: str
     agent: str
     scope: str
     parent: str | None
@@ -64,7 +64,7 @@ class _Session:
     def frozen(self) -> SessionReplay:
         return SessionReplay(
             session=self.id,
-            name=self.started.name,
+            title=self.started.title,
             agent=self.started.agent,
             scope=self.started.scope,
             parent=self.started.parent,

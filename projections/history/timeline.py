@@ -33,7 +33,7 @@ class Moment(Result, frozen=True, kw_only=True):
     session: str | None
     """None for what happened to an agent, or to the store as a whole."""
     who: str
-    """The name of the session, or the agent, or else the stream."""
+    """The title of the session, or its id, or the agent, or else the stream."""
     what: str
     """What happened, in words, on one line; long texts are cut."""
     key: str | None
@@ -58,13 +58,13 @@ def timeline(
 
     `since` and `until` (exclusive) are times of recording. Raises `UndecodableEvent`, naming the position.
     """
-    names: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for batch in log.read(after=after, upto=upto, batch_max=BATCH_MAX):
         for recorded in batch:
             if isinstance(recorded.event, SessionStarted):
-                names[recorded.stream] = recorded.event.name
+                titles[recorded.stream] = recorded.event.title
             if _is_asked(recorded, session=session, since=since, until=until):
-                yield _moment(recorded, who=_who(log, names, recorded))
+                yield _moment(recorded, who=_who(log, titles, recorded))
         if progress is not None:
             progress(batch[-1].position - after, upto - after)
 
@@ -77,12 +77,12 @@ def _is_asked(recorded: RecordedEvent, *, session: str | None, since: Micros | N
     )
 
 
-def _who(log: StreamLog, names: dict[str, str], recorded: RecordedEvent) -> str:
+def _who(log: StreamLog, titles: dict[str, str], recorded: RecordedEvent) -> str:
     stream = recorded.stream
-    if stream not in names:  # It began before what is shown.
+    if stream not in titles:  # It began before what is shown.
         first = log.first_event(stream) if session_of(stream) is not None else None
-        names[stream] = first.event.name if first and isinstance(first.event, SessionStarted) else ""
-    return names[stream] or session_of(stream) or agent_of(stream) or stream
+        titles[stream] = first.event.title if first and isinstance(first.event, SessionStarted) else ""
+    return titles[stream] or session_of(stream) or agent_of(stream) or stream
 
 
 def _moment(recorded: RecordedEvent, *, who: str) -> Moment:

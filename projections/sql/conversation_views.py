@@ -27,7 +27,7 @@ from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import stems_of
 
-VIEWS: Final = "views/6"
+VIEWS: Final = "views/7"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _ASKING: Final = ("?", "\uff1f", "\u061f")
@@ -37,7 +37,7 @@ SESSIONS: Final = sa.Table(
     "sessions",
     METADATA,
     sa.Column("session", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
     sa.Column("agent", sa.Text, nullable=False),
     sa.Column("scope", sa.Text, nullable=False),
     sa.Column("parent", sa.Text),
@@ -136,7 +136,7 @@ def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started:
         SESSIONS.insert(),
         {
             "session": session_of(recorded.stream),
-            "name": started.name,
+            "title": started.title,
             "agent": started.agent,
             "scope": started.scope,
             "parent": started.parent,

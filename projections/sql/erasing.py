@@ -39,7 +39,7 @@ def erase(connection: sa.Connection, recorded: RecordedEvent, erased: ContentEra
         )
         turns += [(row[0], row[1], row[2]) for row in found]
         if first == 1:
-            connection.exec_driver_sql("UPDATE sessions SET name = '' WHERE session = ?", (session,))
+            connection.exec_driver_sql("UPDATE sessions SET title = '' WHERE session = ?", (session,))
     positions = [(position,) for position, _, _ in turns]
     if not positions:
         return

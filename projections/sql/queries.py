@@ -143,15 +143,6 @@ def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionS
     return [_summary(row) for row in connection.execute(query)]
 
 
-def sessions_called(connection: sa.Connection, id_or_name: str) -> list[SessionSummary]:
-    """Return the session with that id, or else all sessions with that name."""
-    for column in (SESSIONS.c.session, SESSIONS.c.name):
-        query = sa.select(SESSIONS).where(column == id_or_name).order_by(SESSIONS.c.started_position)
-        if found := [_summary(row) for row in connection.execute(query)]:
-            return found
-    return []
-
-
 def counts(connection: sa.Connection) -> tuple[int, int]:
     """Return the number of sessions and the number of turns."""
     count = sa.select(sa.func.count())
@@ -194,7 +185,7 @@ def _turn(row: tuple[Any, ...]) -> Turn:
 def _summary(row: sa.Row[Any]) -> SessionSummary:
     return SessionSummary(
         session=row.session,
-        name=row.name,
+        title=row.title,
         agent=row.agent,
         scope=row.scope,
         parent=row.parent,

@@ -13,6 +13,6 @@ with MemoryStore.open(folder, model=None) as store:
     try:
         store.session(session)
     except UnknownSession:
-        store.start_session(session, session_id=session)
+        store.session(session)
     for n in range(count):
         print(store.record(session, "user", f"child {n}").position, flush=True)

@@ -31,7 +31,7 @@ with MemoryStore.open(folder, model=NotingEncoder()) as store:
     try:
         store.session("s")
     except UnknownSession:
-        store.start_session("s", session_id="s")
+        store.session("s")
     print("open", flush=True)
     for line in sys.stdin:
         print(store.record("s", "user", line.strip()).position, flush=True)

@@ -36,7 +36,7 @@ def open_store(folder: str | Path, session: str) -> MemoryStore:
     try:
         store.session(session)
     except UnknownSession:
-        store.start_session(session, session_id=session)
+        store.session(session)
     return store
 
 
@@ -59,7 +59,7 @@ def append_and_index(pipe: Connection, folder: str, label: str, stop: Any) -> No
     rng = random.Random(label)
     try:
         with MemoryStore.open(folder, model=HashEncoder(dimension=32)) as store:
-            store.start_session(label, session_id=label)
+            store.session(label)
             pipe.send("started")
             number = 0
             while not stop.wait(0.005):
@@ -147,7 +147,7 @@ def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
         case "key":
             return store.record("race", "user", text, key=f"k{number}").position
         case "session":
-            return store.start_session(text, session_id=f"s{number}").id
+            return store.session(f"s{number}", title=text).id
         case _:
             return store.session("race").checkpoint(f"c{number}", text).position
 
@@ -243,7 +243,7 @@ def record_and_embed(pipe: Connection, folder: str, half: int, turns: int, toget
     """Record turns in a session of its own and embed by turns with one of two models; tell where they are."""
     try:
         with MemoryStore.open(folder, model=HalfEncoder(half)) as store:
-            session = store.start_session(f"s{half}", session_id=f"s{half}")
+            session = store.session(f"s{half}")
             together.wait()
             found = {}
             for n in range(turns):
@@ -331,7 +331,7 @@ def keep_memory_without_permission(pipe: Connection, damaged: bool) -> None:
             (projections / "snapshots.db").write_bytes(b"not a database, whatever it is called" * 200)
         projections.chmod(0o500)
         try:
-            session = store.start_session("s", session_id="s")
+            session = store.session("s")
             for n in range(40):
                 session.set("n", n)
                 session.note(f"note {n}")

@@ -14,7 +14,7 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from pysqlite3 import dbapi2
 
-from mnemolog.application.commands import decide, record_turn, start_session
+from mnemolog.application.commands import decide, record_turn
 from mnemolog.domain import errors
 from mnemolog.domain.events import SessionEnded
 from mnemolog.domain.session import end, session_stream
@@ -219,7 +219,7 @@ class EventLogContract:
 
     def test_a_retry_finds_its_turn_after_the_session_ended(self, log):
         """An acknowledgement that was lost is found again, although the session takes no more turns."""
-        log.transact(lambda tx: start_session(tx, "s", started(), FROM_THE_LOG))
+        log.transact(start("s"))
         log.transact(keyed("s", ("k", "last words")))
         log.transact(lambda tx: decide(tx, "s", FROM_THE_LOG, partial(end, "s", reason="ended")))
         (again,) = log.transact(keyed("s", ("k", "last words")))

@@ -219,7 +219,7 @@ def test_an_opening_that_nobody_waits_for_any_more_is_closed_again(folder, loop_
             await until(lambda: not own_threads("door"), what="the end of the opening")
 
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("trip", session_id="trip").record("user", "tea")
+        store.start_session("trip").record("user", "tea")
     asyncio.run(main())
     path.free.set()
     wait_until(lambda: not (own_threads() or projector_threads()), what="the end of the threads")

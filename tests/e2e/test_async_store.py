@@ -90,7 +90,7 @@ def own_threads(*pools):
 
 
 async def trip(store):
-    return await store.start_session("trip", session_id="trip", agent="assistant", scope="acme/alice")
+    return await store.start_session("trip", agent="assistant", scope="acme/alice")
 
 
 def texts(folder):
@@ -106,7 +106,7 @@ def test_a_store_does_all_that_the_blocking_one_does(folder, encoder):
             session = await store.switch("trip", reason="new", agent="assistant", scope="acme/alice")
             first = await session.record("user", "I moved to Lisbon in March.", key="t1")
             assert first == await store.record("trip", "user", "I moved to Lisbon in March.", key="t1")
-            assert (store.path, session.id, session.name, session.agent) == (folder, "trip", "trip", "assistant")
+            assert (store.path, session.id, session.title, session.agent) == (folder, "trip", "", "assistant")
             for by in (store, session):
                 answer = await by.recall("moved to Lisbon", k=1, min_position=first.position)
                 assert (answer.hits[0].position, answer.legs) == (first.position, ("text", "vector"))
@@ -187,7 +187,7 @@ WRONG = {
     "key": lambda store: store.record("trip", "user", "other", key="k"),
     "query": lambda store: store.recall(""),
     "no model": lambda store: store.recall("tea", mode="vector"),
-    "session exists": lambda store: store.start_session("other", session_id="trip"),
+    "session exists": lambda store: store.start_session("trip", title="other"),
     "switch": lambda store: store.switch(reason="resume"),
     "position": lambda store: store.replay(to=99),
     "import": lambda store: import_on_either_side(store, [store.path / "nothing.jsonl"], format="nonsense"),
@@ -207,7 +207,7 @@ def test_errors_are_those_of_the_blocking_store(folder, wrong):
                 return error
 
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("trip", session_id="trip").record("user", "hello", key="k")
+        store.start_session("trip").record("user", "hello", key="k")
         with pytest.raises((MnemologError, TypeError)) as caught:
             WRONG[wrong](store)
     error = asyncio.run(main())
@@ -342,7 +342,7 @@ def test_records_that_are_awaited_one_after_the_other_are_in_that_order(folder):
         async with AsyncMemoryStore.open(folder, model=HashEncoder(dimension=16), synchronous="NORMAL") as store:
 
             async def talk(name):
-                session = await store.start_session(name, session_id=name)
+                session = await store.start_session(name)
                 for n in range(50):
                     position = (await session.record("user", f"{name} tea{n}")).position
                     if n % 10 == 0:
@@ -466,7 +466,7 @@ entered, free = threading.Event(), threading.Event()
 
 async def main():
     store = await AsyncMemoryStore.open(sys.argv[1], model=Stuck(), background=False)
-    await store.start_session("trip", session_id="trip")
+    await store.start_session("trip")
     asyncio.create_task(store.recall("tea", mode="vector"))
     await asyncio.to_thread(entered.wait)
     await store.record("trip", "user", "tea")

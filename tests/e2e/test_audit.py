@@ -35,7 +35,7 @@ def store(folder):
 @pytest.fixture
 def session(store):
     """A session of its own, with nothing in it yet."""
-    return store.start_session("s", session_id="s")
+    return store.start_session("s")
 
 
 def head(store):
@@ -287,7 +287,7 @@ def test_replay_prints_a_timeline_and_what_was_held(memory, run):
     lines = run("replay", memory, "--to", "6").stdout.splitlines()
     assert [line.split()[0] for line in lines[:6]] == [f"@{n}" for n in range(1, 7)]
     assert lines[0].endswith("session started by ada in acme/support/alice (new)")
-    assert lines[6:8] == ["held at position 6:", "  trip (trip-1) in acme/support/alice, 3 turns"]
+    assert lines[6:8] == ["held at position 6:", "  trip-1 (trip) in acme/support/alice, 3 turns"]
     assert lines[8].startswith("6 events up to position 6, digest ")
 
 
@@ -312,7 +312,7 @@ def test_show_takes_a_position_or_a_session(memory, run):
     assert "I moved to Lisbon" in run("show", memory, "trip").stdout
     assert "positions of this log are 1 to" in refused(run("show", memory, "99"), 1)
     with MemoryStore.open(memory, model=None) as store:
-        store.start_session("2", session_id="2").record("user", "in a session that is called 2")
+        store.start_session("2").record("user", "in a session that is called 2")
     assert "called 2" in run("show", memory, "2", "--session").stdout
     assert "Lisbon" in run("show", memory, "2").stdout
 

@@ -25,7 +25,7 @@ from tests.support import HashEncoder
 def filled(folder):
     """A store with turns, views, vectors and snapshots, open."""
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        session = store.start_session("trip", session_id="trip")
+        session = store.start_session("trip")
         for number in range(20):
             session.record("user", f"we saw lighthouse number {number}")
         session.checkpoint("there")
@@ -364,8 +364,8 @@ def test_the_command_line_backs_up_and_restores(filled, tmp_path, run):
 def test_what_was_forgotten_since_is_forgotten_in_what_is_restored(tmp_path, run):
     """From a backup, and keys, that are older than the forgetting: nothing of it is in any file."""
     with MemoryStore.open(tmp_path / "store", model=None) as store:
-        store.start_session("trip", session_id="s1", agent="ada").record("user", "the zebra is to be forgotten")
-        store.start_session("other", session_id="s2", agent="ada").record("user", "this stays")
+        store.start_session("s1", title="trip", agent="ada").record("user", "the zebra is to be forgotten")
+        store.start_session("s2", title="other", agent="ada").record("user", "this stays")
         store.backup(tmp_path / "backup", keys=tmp_path / "keys")
         store.forget(session="s1", reason="asked for")
     told = run("forgotten", tmp_path / "store", "--erasures")

@@ -33,7 +33,7 @@ def in_a_process(*arguments: object) -> subprocess.CompletedProcess[str]:
 def memory(folder):
     """A store with a few turns, closed."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("trip", scope="acme/support/alice", session_id="trip-1")
+        session = store.start_session("trip-1", title="trip", scope="acme/support/alice")
         for n, text in enumerate(("I moved to Lisbon in March.", "The dog is called Nero.", "ERR_42 came up again.")):
             session.record("user", text, key=f"t{n}")
     return folder
@@ -93,9 +93,9 @@ def branched(memory):
     """The same store with a branch of the session, one of that branch, working memory and a switch."""
     with MemoryStore.open(memory, model=None) as store:
         first = SessionStarted(
-            name="plan [b]", agent="ada", scope="acme/sales", parent="trip-1", branched_at=3, reason="branch"
+            title="plan [b]", agent="ada", scope="acme/sales", parent="trip-1", branched_at=3, reason="branch"
         )
-        second = SessionStarted(name="short", agent="ada", parent="b-1", branched_at=5, reason="compress")
+        second = SessionStarted(title="short", agent="ada", parent="b-1", branched_at=5, reason="compress")
         appended = [
             (session_stream("b-1"), first),
             (session_stream("b-1"), ValueSet(key="k", value=1)),
@@ -111,12 +111,12 @@ def test_sessions_as_a_tree_show_where_each_was_branched(branched, run):
     """Guides, ids, positions and reasons; a branch outside its parent's scope begins a tree of its own."""
     lines = run("sessions", branched, "--tree").stdout.splitlines()
     assert [line.rstrip() for line in lines[::2]] == [
-        "trip (trip-1)  3 turns, new",
-        "    └── short (c-1)  0 turns, branched at 5, compress",
+        "trip-1 (trip)  3 turns, new",
+        "    └── c-1 (short)  0 turns, branched at 5, compress",
     ]
-    assert lines[1].startswith("└── plan [b] (b-1)  0 turns, branched at 3, branch, ended 20")
+    assert lines[1].startswith("└── b-1 (plan [b])  0 turns, branched at 3, branch, ended 20")
     assert run("sessions", branched, "--tree", "--scope", "acme/sales").stdout.startswith(
-        "plan [b] (b-1)  0 turns, branched at 3 of trip-1, branch, ended"
+        "b-1 (plan [b])  0 turns, branched at 3 of trip-1, branch, ended"
     )
     (root,) = json.loads(run("sessions", branched, "--tree", "--json").stdout)
     (child,) = root["children"]
@@ -135,7 +135,7 @@ def test_events_beside_turns_disturb_no_command(branched, run):
         ("trip-1", 3, "branch"),
         ("b-1", 5, "compress"),
     ]
-    assert "plan [b] (b-1) in acme/sales, branched at 3 of trip-1" in run("replay", branched).stdout
+    assert "b-1 (plan [b]) in acme/sales, branched at 3 of trip-1" in run("replay", branched).stdout
 
 
 def test_record_and_import_take_the_store_from_the_environment_too(memory, tmp_path, run):
@@ -164,7 +164,7 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     (tmp_path / "files" / "a").write_text("")
     assert "there is no store" in refused(run("status", tmp_path / "missing"), 1)
     assert "not a mnemolog store" in refused(run("status", tmp_path / "files"), 1)
-    assert "no session has the id 'nope'" in refused(run("show", memory, "nope"), 1)
+    assert "there is no session 'nope'" in refused(run("show", memory, "nope"), 1)
     assert "scope" in refused(run("recall", memory, "q", "--scope", "/x", "--model", "none"), 1)
     assert "query" in refused(run("recall", memory, "", "--model", "none"), 1)
     assert "mode" in refused(run("recall", memory, "q", "--mode", "psychic", "--model", "none"), 1)
@@ -172,7 +172,7 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     assert "POSITION:DIGEST" in refused(run("verify", memory, "--expect-head", "what"), 1)
     assert "JSON object" in refused(run("record", memory, "trip", "x", "--metadata", "[1]"), 1)
     assert "by words only" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
-    assert "hint: add --start" in run("record", memory, "nope", "x").stderr
+    assert "--start starts one" in run("record", memory, "nope", "x").stderr
     assert "error: nothing to forget" in run("forget", memory, "--scope", "no/such").stderr
     assert "there is no such file" in refused(run("verify", memory, "--heads", tmp_path / "missing"), 1)
     assert run("export", memory, tmp_path / "log.jsonl").returncode == 0
@@ -183,7 +183,7 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
 def test_a_process_ends_with_the_codes_that_are_promised(memory):
     """0, 1, 2 and 3, and errors go to stderr, as a shell sees it."""
     assert in_a_process("head", memory).stdout.startswith("4:")
-    assert "no session has the id 'nope'" in refused(in_a_process("show", memory, "nope"), 1)
+    assert "there is no session 'nope'" in refused(in_a_process("show", memory, "nope"), 1)
     assert in_a_process("sing").returncode == 2
     os.truncate(memory / "log.db", 5_000)
     assert "malformed" in refused(in_a_process("verify", memory), 3)

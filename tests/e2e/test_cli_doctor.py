@@ -19,7 +19,7 @@ from tests.support import HashEncoder, Picky
 def memory(folder):
     """A store with a few turns and a segment, closed."""
     with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
-        store.start_session("trip", session_id="trip-1")
+        store.start_session("trip-1", title="trip")
         for n in range(5):
             store.record("trip-1", "user", f"note number{n}")
         store.recall("number1")
@@ -58,7 +58,7 @@ def test_status_says_what_is_wrong_and_the_command_to_copy(memory, run):
 def test_status_tells_of_turns_that_the_model_refused(folder, run):
     """How many in words, which and why in JSON."""
     with MemoryStore.open(folder, model=Picky(), background=False) as store:
-        store.start_session("trip", session_id="trip-1")
+        store.start_session("trip-1", title="trip")
         for text in ("fine", "poison", "fine too"):
             store.record("trip-1", "user", text)
         store.rebuild("vectors", skip_bad=True)

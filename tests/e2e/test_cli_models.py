@@ -29,7 +29,7 @@ def largest(tmp_path_factory):
 def memory(folder):
     """A store with a few turns, closed."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("trip", session_id="trip")
+        session = store.start_session("trip")
         for text in ("I moved to Lisbon in March.", "The dog is called Nero.", "She is allergic to peanuts."):
             session.record("user", text)
     return folder

@@ -68,11 +68,11 @@ PRINT_NOTHING_STORED = {
 def evil(folder):
     """A store whose every text holds escapes, also where this release would refuse to write them."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("plain", session_id="plain", scope="team")
+        store.start_session("plain", scope="team")
         store.record("plain", "user", "forged passports", key="k")
         session, agent = session_stream("evil"), agent_stream("agent")
         appended = [
-            (session, events.SessionStarted(name=EVIL, agent=EVIL, scope=f"team/{EVIL}", reason=EVIL)),
+            (session, events.SessionStarted(title=EVIL, agent=EVIL, scope=f"team/{EVIL}", reason=EVIL)),
             (session, events.TurnRecorded(role="user", text=EVIL, speaker=EVIL, metadata={EVIL: EVIL})),
             (session, events.TurnRecorded(role="user", text=f"forged {EVIL}", tool_calls=[{"name": EVIL}])),
             (session, events.ValueSet(key="key", value=EVIL)),
@@ -83,7 +83,7 @@ def evil(folder):
             (session, events.NoteAdded(text=f"later {EVIL}")),
             (session, events.TurnRecorded(role="user", text=EVIL)),
             (agent, events.SessionSwitched(from_="plain", to="evil", reason=EVIL)),
-            (session_stream("branch"), events.SessionStarted(name=EVIL, agent="agent", parent="evil", branched_at=6)),
+            (session_stream("branch"), events.SessionStarted(title=EVIL, agent="agent", parent="evil", branched_at=6)),
             (agent_stream("models"), events.ModelActivated(fingerprint="0f" * 32, model=EVIL, dimension=4)),
         ]
         log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
@@ -149,7 +149,7 @@ def test_an_error_cannot_steer_the_terminal_either(evil, run):
 def test_a_padded_text_cannot_begin_a_line_where_the_terminal_continues_it(folder, terminal):
     """Spaces up to the edge of the terminal, then what looks like the next turn."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s", session_id="s").record("user", " " * 41 + "2. @99 2026-01-01 forged " * 3, key="k")
+        store.start_session("s").record("user", " " * 41 + "2. @99 2026-01-01 forged " * 3, key="k")
     for arguments in (["show", folder, "s"], ["recall", folder, "forged", "--mode", "text"], ["replay", folder]):
         lines = terminal(*arguments).stdout.splitlines()
         assert max(map(len, lines)) <= 80
@@ -172,7 +172,7 @@ PRINT_TURNS = {
 def test_a_long_turn_is_cut_unless_it_is_asked_for(folder, run, what):
     """A turn of a megabyte does not fill the terminal; JSON has all of it."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         session.record("user", LONG, key="k")
         session.note(LONG)
     command, *rest = PRINT_TURNS[what]
@@ -189,7 +189,7 @@ def test_a_long_turn_is_cut_unless_it_is_asked_for(folder, run, what):
 def test_the_lines_of_a_turn_stay_apart_from_those_of_the_answer(folder, run):
     """Its line breaks are kept, and a margin shows what belongs to it."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s", session_id="s").record("user", "a list:\n- tea\n- bread", key="k")
+        store.start_session("s").record("user", "a list:\n- tea\n- bread", key="k")
     first, second, third = run("show", folder, "s").stdout.splitlines()
     assert first.endswith("user: a list:")
     assert (second, third) == ("    │ - tea", "    │ - bread")
@@ -200,6 +200,6 @@ def test_the_lines_of_a_turn_stay_apart_from_those_of_the_answer(folder, run):
 def test_a_text_with_markup_or_emoji_names_is_printed_as_it_is(folder, run):
     """Neither is for the terminal to interpret."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s", session_id="s").record("user", "[bold]my[/bold] :dog: [x]", key="k")
+        store.start_session("s").record("user", "[bold]my[/bold] :dog: [x]", key="k")
     for arguments in (["show", folder, "s"], ["recall", folder, "dog", "--model", "none"], ["replay", folder]):
         assert "[bold]my[/bold] :dog: [x]" in run(*arguments).stdout

@@ -25,7 +25,7 @@ HEAD = 11
 def memory(folder):
     """A store with one agent in a session of four turns, a checkpoint behind the first two. The head is HEAD."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.switch("trip-1", reason="new", agent="ann", name="trip", scope="acme/alice")
+        session = store.switch("trip-1", reason="new", agent="ann", title="trip", scope="acme/alice")
         session.record("user", "I moved to Lisbon.")
         session.record("assistant", "Noted.")
         session.set("budget", {"eur": 900})
@@ -115,8 +115,8 @@ WRITES = {
 
 
 @pytest.mark.parametrize("what", WRITES)
-def test_every_write_gives_json_and_takes_an_id_or_a_name(run, memory, what):
-    """The session is called by its id here, by its name elsewhere."""
+def test_every_write_gives_json_and_takes_an_id_or_the_beginning_of_one(run, memory, what):
+    """The whole id here, its beginning elsewhere."""
     rest = ["trip-1" if word == "trip" else word for word in WRITES[what]]
     assert run(*what.split(), memory, *rest, "--json").json
     assert head(memory).position > HEAD
@@ -132,46 +132,46 @@ def test_every_write_says_in_plain_words_what_it_did(run, memory, what):
 
 
 @pytest.mark.parametrize("what", sorted(WRITES.keys() - {"switch"}))
-def test_an_unknown_session_and_an_ambiguous_name_are_refused(run, memory, what):
-    """Also a name that cannot be one, such as bytes that are no UTF-8. Nothing is written."""
+def test_an_unknown_session_and_an_ambiguous_beginning_are_refused(run, memory, what):
+    """Also an id that cannot be one, such as bytes that are no UTF-8. Nothing is written."""
     rest = WRITES[what][1:]
-    assert "no session has the id 'nope'" in refused(run(*what.split(), memory, "nope", *rest))
+    assert "there is no session 'nope'" in refused(run(*what.split(), memory, "nope", *rest))
     assert "not valid Unicode" in refused(run(*what.split(), memory, "a\udcff", *rest))
     with MemoryStore.open(memory, model=None) as store:
-        store.start_session("trip")
+        store.start_session("trip-2")
     before = head(memory)
-    assert "2 sessions are called 'trip'" in refused(run(*what.split(), memory, "trip", *rest))
+    assert "2 ids begin with 'trip': trip-1, trip-2" in refused(run(*what.split(), memory, "trip", *rest))
     assert head(memory) == before
 
 
 def test_switch_leaves_the_session_of_the_agent_and_current_says_where_it_is(run, memory):
-    """Every reason; sessions to leave and to resume are called by id or name."""
+    """Every reason; sessions to leave and to resume are called by id, or by the beginning of one."""
     switch = ("switch", memory, "--json", "--agent", "ann", "--reason")
     first = run("current", memory, "--agent", "ann", "--json").json
     assert first == {
         "session": "trip-1",
-        "name": "trip",
+        "title": "trip",
         "agent": "ann",
         "scope": "acme/alice",
         "lineage": ["trip-1"],
     }
-    new = run(*switch, "new", "--name", "work", "--scope", "acme/work").json
-    assert (new["name"], new["scope"], new["lineage"]) == ("work", "acme/work", [new["session"]])
+    new = run(*switch, "new", "--title", "work", "--scope", "acme/work").json
+    assert (new["title"], new["scope"], new["lineage"]) == ("work", "acme/work", [new["session"]])
     assert run(*switch, "resume", "--to", "trip").json == first
-    branch = run(*switch, "branch", "--to", "b", "--from", "trip", "--at", "4", "--name", "b").json
+    branch = run(*switch, "branch", "--to", "b", "--from", "trip", "--at", "4", "--title", "b").json
     assert (branch["session"], branch["lineage"]) == ("b", ["trip-1", "b"])
     assert texts(run("show", memory, "b", "--json").json) == ["I moved to Lisbon.", "Noted."]
     assert run(*switch, "rewind", "--turns", "1").json["session"] == "b"
     assert texts(run("show", memory, "b", "--json").json) == ["I moved to Lisbon."]
-    assert run(*switch, "compress", "--to", "c", "--name", "c").json["lineage"] == ["trip-1", "b", "c"]
-    assert run(*switch, "reset", "--to", "d", "--name", "d").json["lineage"] == ["d"]
-    assert run("current", memory, "--agent", "ann").stdout.startswith("d  d in acme/alice, agent ann")
+    assert run(*switch, "compress", "--to", "c", "--title", "c").json["lineage"] == ["trip-1", "b", "c"]
+    assert run(*switch, "reset", "--to", "d", "--title", "d").json["lineage"] == ["d"]
+    assert run("current", memory, "--agent", "ann").stdout.startswith("d (d) in acme/alice, agent ann")
 
 
 @pytest.mark.parametrize(
     "how",
     [
-        ("new", "--to", "t", "--name", "work"),
+        ("new", "--to", "t", "--title", "work"),
         ("reset", "--to", "t"),
         ("resume", "--to", "trip"),
         ("branch", "--to", "t", "--at", "4"),
@@ -204,15 +204,15 @@ def test_a_dry_run_of_a_switch_lists_the_events_that_the_switch_then_appends(run
     ("how", "why"),
     [
         (("resume",), "say which session to resume"),
-        (("resume", "--to", "nope"), "no session has the id 'nope'"),
+        (("resume", "--to", "nope"), "there is no session 'nope'"),
         (("branch", "--to", "trip-1"), "is the session to leave"),
-        (("new", "--to", "trip-1"), "'trip-1' exists"),
+        (("new", "--to", "trip-1"), "a session 'trip-1' already"),
         (("branch", "--at", "99"), "position 99 is not in this log"),
         (("branch", "--at", "-1"), "position -1 is not in this log"),
         (("new", "--turns", "1"), "leave out `turns`"),
         (("rewind", "--turns", "1", "--at", "4"), "say either"),
         (("new", "--scope", "/x"), "scope"),
-        (("new", "--from", "nope"), "no session has the id 'nope'"),
+        (("new", "--from", "nope"), "there is no session 'nope'"),
     ],
     ids=str,
 )
@@ -442,17 +442,17 @@ def test_a_branch_goes_on_from_a_position_or_a_checkpoint(run, memory):
     """A checkpoint that is called like a number comes first. The agent stays where it is."""
     run("checkpoint", "create", memory, "trip", "3")
     made = {
-        at: run("branch", memory, "trip", "--at", at, "--to", f"b{n}", "--name", f"b{n}", "--json").json["session"]
+        at: run("branch", memory, "trip", "--at", at, "--to", f"b{n}", "--title", f"b{n}", "--json").json["session"]
         for n, at in enumerate(("before", "10", "3"))
     }
     assert [len(run("show", memory, made[at], "--json").json) for at in ("before", "10", "3")] == [2, 3, 4]
     assert run("memory", "list", memory, "b0", "--json").json == {"budget": {"eur": 900}}
-    assert run("branch", memory, "trip", "--name", "other").stdout.rstrip().endswith("agent ann, from trip-1")
+    assert run("branch", memory, "trip", "--title", "other").stdout.rstrip().endswith("agent ann, from trip-1")
     assert run("current", memory, "--agent", "ann", "--json").json["session"] == "trip-1"
     for at in ("nope", "-3", "9" * 30):
         assert "no checkpoint" in refused(run("branch", memory, "trip", "--at", at))
     assert "position 99 is not in this log" in refused(run("branch", memory, "trip", "--at", "99"))
-    assert "'b0'" in refused(run("branch", memory, "trip", "--to", "b0", "--name", "else"))
+    assert "'b0'" in refused(run("branch", memory, "trip", "--to", "b0", "--title", "else"))
 
 
 MESSAGES = [

@@ -42,7 +42,7 @@ def store(folder, encoder):
 @pytest.fixture
 def old(store):
     """An earlier session."""
-    session = store.start_session("old", session_id="old", scope="acme/alice")
+    session = store.start_session("old", scope="acme/alice")
     session.record("user", "The red boat is in the harbour.")
     session.record("user", "The dog Nero barks.")
     return session
@@ -51,7 +51,7 @@ def old(store):
 @pytest.fixture
 def now(store, old):
     """The session that asks."""
-    return store.start_session("now", session_id="now", scope="acme/alice")
+    return store.start_session("now", scope="acme/alice")
 
 
 def texts(session, message, **how):

@@ -56,7 +56,7 @@ def env_of(folder):
 def account(folder):
     """A store with a conversation, and an account of an application beside it, with snapshots."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s", session_id="s").record("user", "pay 5 into my account", key="k")
+        store.start_session("s").record("user", "pay 5 into my account", key="k")
     with Accounts(env=env_of(folder)) as accounts:
         account = Account("Ada")
         for amount in range(1, 10):

@@ -26,7 +26,7 @@ TURN = TurnRecorded.topic
 def told(store):
     """Two sessions below acme, one beside; turns of each."""
     for session, scope in (("a", "acme/a"), ("b", "acme/b"), ("c", "other")):
-        handle = store.start_session(f"name of {session}", session_id=session, scope=scope)
+        handle = store.start_session(session, title=f"name of {session}", scope=scope)
         for n in range(6):
             handle.record("user", f"{session} says quokka {n}", key=f"{session}{n}", speaker=f"Speaker {session}")
     return store
@@ -55,11 +55,11 @@ def test_a_forgotten_session_keeps_its_structure_and_nothing_else(told):
     assert report.sessions == ("a",)
     assert report.events == 6 + 1 + 4 + 1
     assert (a.turns(), a.all(), a.notes(), a.task(), a.checkpoints()) == ([], {}, [], None, [])
-    summary = told.find_session("a")
-    assert (summary.name, summary.scope, summary.turns, summary.forgotten_turns) == ("", "acme/a", 0, 6)
+    summary = told.sessions()[0]
+    assert (summary.title, summary.scope, summary.turns, summary.forgotten_turns) == ("", "acme/a", 0, 6)
     assert {hit.session for hit in told.recall("quokka", k=50).hits} == {"b", "c"}
     replayed = {item.session: item for item in told.replay().sessions}
-    assert (replayed["a"].name, replayed["a"].turns, len(replayed["a"].forgotten)) == ("", (), 6)
+    assert (replayed["a"].title, replayed["a"].turns, len(replayed["a"].forgotten)) == ("", (), 6)
     assert told.verify(expect_head=str(before), contents=True).sound
     assert told.verify().forgotten == report.events
     audit = told.audit.recalls()
@@ -121,7 +121,7 @@ def test_a_session_goes_on_after_it_was_forgotten(told):
     with MemoryStore.open(told.path, model=None) as other:
         assert texts(other, "a") == ["a wombat instead"]
         assert other.session("a").all() == {"k": 1}
-        assert other.session("a").name == ""
+        assert other.session("a").title == ""
 
 
 def test_a_branch_no_longer_sees_what_its_parent_forgot(told):
@@ -130,7 +130,7 @@ def test_a_branch_no_longer_sees_what_its_parent_forgot(told):
     a.set("k", "old")
     checkpoint = a.checkpoint("before")
     a.set("k", "new")
-    branch = a.branch("branch", name="branch")
+    branch = a.branch("branch", title="branch")
     branch.record("user", "of its own")
     branch.restore("before")
     told.forget(session="a")
@@ -181,7 +181,7 @@ def test_a_projection_whose_header_forbids_writing_holds_up_no_forgetting(folder
     """One flipped bit there, and SQLite takes a file that anybody may write for read-only."""
     monkeypatch.setattr(states, "SNAPSHOT_EVERY", 5)
     with MemoryStore.open(folder, model=HashEncoder()) as store:
-        session = store.start_session("a", session_id="a")
+        session = store.start_session("a")
         for n in range(10):
             session.record("user", f"quokka {n}")
             session.set("k", f"quokka {n}")
@@ -310,7 +310,7 @@ def test_vectors_of_what_is_left_answer_as_before(folder, clock):
     """Against a store that never had the forgotten turns, and without the model being asked for any single turn."""
     encoder = HashEncoder()
     with MemoryStore.open(folder, model=encoder, clock=clock, background=False) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(20):
             session.record("user", f"number{n} topic{n % 3}")
         store.admin.catch_up_vectors()
@@ -367,9 +367,9 @@ def run(*arguments):
 
 
 def test_the_command_shows_and_does_only_with_yes(told):
-    """Without --yes nothing is changed and the exit code says so; names work as ids do."""
+    """Without --yes nothing is changed and the exit code says so."""
     head = told.head()
-    shown = run("forget", told.path, "--session", "name of a")
+    shown = run("forget", told.path, "--session", "a")
     assert (shown.exit_code, "7 events would be forgotten" in shown.output) == (1, True)
     assert run("forget", told.path, "--session", "a", "--dry-run", "--json").exit_code == 0
     assert told.head() == head
@@ -379,7 +379,7 @@ def test_the_command_shows_and_does_only_with_yes(told):
     listed = json.loads(run("forgotten", told.path, "--json").output)
     assert len(listed) == 8
     assert "session.started.v1" in run("forgotten", told.path).output
-    assert "(forgotten)" in run("sessions", told.path).output
+    assert "name of a" not in run("sessions", told.path).output
 
 
 def test_the_asyncio_side_forgets_as_well(told):

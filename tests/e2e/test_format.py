@@ -90,7 +90,7 @@ def test_the_page_has_every_field_of_an_export(line):
 def test_a_sealed_state_opens_as_the_page_says(tmp_path):
     """By the columns of two files, BLAKE2b and AES-GCM alone: what somebody else would write from the page."""
     with MemoryStore.open(tmp_path, model=None) as store:
-        store.start_session("trip", session_id="s1").record("user", "hi")
+        store.start_session("s1", title="trip").record("user", "hi")
         log_id = store.status().log_id
     log, keys = (dbapi2.connect(str(tmp_path / name)) for name in (LOG_FILE, KEYS_FILE))
     stream, version, topic, state = log.execute(

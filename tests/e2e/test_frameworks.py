@@ -65,7 +65,7 @@ def converse(session, *users):
 def test_a_session_is_started_by_the_reason_if_it_is_new_and_resumed_if_it_is_there(store):
     """Whatever the framework says: it does not know what this store has seen."""
     first = get_or_start_session(store, "one", agent="a", scope="acme")
-    assert (first.id, first.name, first.scope, first.agent) == ("one", "one", "acme", "a")
+    assert (first.id, first.title, first.scope, first.agent) == ("one", "", "acme", "a")
     assert switches(store) == []  # Nothing was left.
     assert get_or_start_session(store, "two", reason="branch", left="one", agent="a").lineage() == ["one", "two"]
     three = get_or_start_session(store, "three", reason="compress", left="two", agent="a")
@@ -115,8 +115,8 @@ def late(*texts, session="one"):
 
 def test_a_late_turn_goes_where_it_was_said_and_the_session_stays_ended(store):
     """All of it is one append, and a retry adds nothing."""
-    store.start_session("one", session_id="one")
-    store.start_session("two", session_id="two")
+    store.start_session("one")
+    store.start_session("two")
     store.end_session("one")
     with pytest.raises(SessionAlreadyEnded):
         store.record_many(late("a"))
@@ -134,7 +134,7 @@ def test_a_late_turn_goes_where_it_was_said_and_the_session_stays_ended(store):
 
 def test_late_turns_of_which_one_is_refused_leave_everything_as_it_was(store):
     """Ended sessions, too."""
-    store.start_session("one", session_id="one").record("user", "a", key="a")
+    store.start_session("one").record("user", "a", key="a")
     store.end_session("one")
     head = store.head()
     wrong = NewTurn(session="one", role="user", text="other", key="a")
@@ -151,7 +151,7 @@ def test_late_turns_of_which_one_is_refused_leave_everything_as_it_was(store):
 @pytest.mark.parametrize("undone", [0, 1, 2, 3])
 def test_what_the_transcript_has_no_more_is_hidden(store, undone):
     """With all that was answered to it; it stays in the log."""
-    session = store.start_session("one", session_id="one")
+    session = store.start_session("one")
     messages = converse(session, "a", "b", "c")
     flag_pending_undo(session)
     assert has_pending_undo(session)
@@ -164,7 +164,7 @@ def test_what_the_transcript_has_no_more_is_hidden(store, undone):
 
 def test_texts_may_be_in_parts_or_turns_and_a_transcript_without_what_comes_next_needs_no_before(store):
     """As frameworks have them."""
-    session = store.start_session("one", session_id="one")
+    session = store.start_session("one")
     converse(session, "a\nb", "c")
     parts = {"role": "user", "content": ["a", {"type": "image"}, {"type": "text", "text": "b"}]}
     assert rewind_to_transcript(session, [parts]) == 2
@@ -177,7 +177,7 @@ def test_texts_may_be_in_parts_or_turns_and_a_transcript_without_what_comes_next
 
 def test_the_doubt_is_in_the_log_and_goes_along_with_a_branch(store, folder):
     """For any process; it is no value that others see, or can set."""
-    session = store.start_session("one", session_id="one", agent="a")
+    session = store.start_session("one", agent="a")
     messages = converse(session, "a", "b")
     flag_pending_undo(session)
     flag_pending_undo(session)
@@ -194,7 +194,7 @@ def test_the_doubt_is_in_the_log_and_goes_along_with_a_branch(store, folder):
 
 def test_a_session_that_has_ended_is_settled_and_stays_ended(store):
     """Its last turn may come after its end."""
-    session = store.start_session("one", session_id="one")
+    session = store.start_session("one")
     messages = converse(session, "a", "b")
     flag_pending_undo(session)
     session.end()
@@ -206,7 +206,7 @@ def test_a_session_that_has_ended_is_settled_and_stays_ended(store):
 
 def test_what_others_record_meanwhile_does_not_shift_what_is_hidden(store, monkeypatch):
     """It is compared again, and hidden is all from the first turn on that was taken back."""
-    session = store.start_session("one", session_id="one")
+    session = store.start_session("one")
     messages = converse(session, "a", "b")
     turns, others = type(session).turns, ["from elsewhere"]
 
@@ -223,7 +223,7 @@ def test_what_others_record_meanwhile_does_not_shift_what_is_hidden(store, monke
 
 def test_only_so_many_turns_are_compared(store):
     """A session may be longer than anybody remembers."""
-    session = store.start_session("one", session_id="one")
+    session = store.start_session("one")
     store.record_many([NewTurn(session="one", role="user", text=str(n)) for n in range(LOOKED_BACK_MAX + 5)])
     assert rewind_to_transcript(session, [{"role": "user", "text": "4"}]) == 0
     assert rewind_to_transcript(session, [{"role": "user", "text": "5"}]) == LOOKED_BACK_MAX - 1
@@ -234,7 +234,7 @@ def test_only_so_many_turns_are_compared(store):
 
 def test_a_copy_beside_the_store_restores_and_is_replaced_by_the_next_one(store, folder, tmp_path):
     """Made while the store is in use; there are never two."""
-    session = store.start_session("one", session_id="one")
+    session = store.start_session("one")
     for number in range(2):
         session.record("user", str(number))
         made = backup_beside(folder, "nightly")

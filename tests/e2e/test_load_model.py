@@ -33,7 +33,7 @@ def model():
 @pytest.fixture
 def store(folder, clock, model):
     with MemoryStore.open(folder, model=model, clock=clock, background=False) as store:
-        session = store.start_session("trip", session_id="trip")
+        session = store.start_session("trip")
         for number in range(6):
             session.record("user", f"tea number{number}")
         yield store
@@ -110,7 +110,7 @@ def test_asyncio_records_and_recalls_while_the_model_is_loading(folder, model):
     async def main():
         async with AsyncMemoryStore.open(folder, model=model, background=False) as store:
             loading = asyncio.create_task(store.models.load())
-            session = await store.start_session("trip", session_id="trip")
+            session = await store.start_session("trip")
             await session.record("user", "tea")
             early = await session.recall("tea", wait_for_model=False)
             assert not loading.done()

@@ -60,7 +60,7 @@ def everything():
 
 
 def fill(store):
-    session = store.start_session(f"name {SECRET}", session_id="trip", scope="a/b")
+    session = store.start_session("trip", title=f"name {SECRET}", scope="a/b")
     session.record("user", f"I like {SECRET}s", speaker=f"Ann {SECRET}", metadata={"m": SECRET}, key="k1")
     store.record_many([NewTurn(session="trip", role="user", text=f"{SECRET} {n}") for n in range(5)])
     session.set("animal", {"kind": SECRET})
@@ -78,7 +78,7 @@ def refuse(store):
         lambda: store.record("trip", SECRET, "x"),
         lambda: store.record("trip", "user", f"{SECRET}\udcff"),
         lambda: store.record("trip", "user", SECRET * 1_000_000),
-        lambda: store.find_session(f"{SECRET}?"),
+        lambda: store.find_session(f"{SECRET}\udcff"),
         lambda: store.recall(f"{SECRET}", after="nonsense"),
         lambda: store.session("trip").restore(f"no {SECRET}"),
     ):
@@ -92,7 +92,7 @@ def test_no_content_is_in_any_line_of_a_whole_run(folder, tmp_path, everything):
         session = fill(store)
         refuse(store)
         store.recall(f"where is the {SECRET}", receipt=True, context_turns=2)
-        store.switch("trip2", reason="branch", session=session, name=f"branch {SECRET}")
+        store.switch("trip2", reason="branch", session=session, title=f"branch {SECRET}")
         store.admin.catch_up_vectors()
         session.record("user", f"poison {SECRET}")
         wait_until(lambda: store.status().projector.state == "backing off", what="the model to refuse")

@@ -30,7 +30,7 @@ def assert_like_a_fold_from_zero(store, *names):
 def test_restores_of_which_each_follows_the_one_before_are_folded_once_each(open_again):
     """Every checkpoint lies behind the restore before it. Folding each past anew would be 2^200 folds."""
     with open_again() as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(200):
             session.set("n", n)
             session.checkpoint(f"c{n}")
@@ -48,7 +48,7 @@ def test_restores_of_which_each_follows_the_one_before_are_folded_once_each(open
 def test_branches_that_restore_what_they_inherit_are_folded_once_each(open_again):
     """Each branch asks twice for its parent's past: 2^60 folds, if none was kept."""
     with open_again() as store:
-        session = store.start_session("s", session_id="s0")
+        session = store.start_session("s0")
         for n in range(60):
             session.set("n", n)
             session.checkpoint(f"c{n}")
@@ -69,7 +69,7 @@ def test_a_lineage_may_be_deeper_than_the_interpreters_stack(open_again):
     """An agent whose context was compressed into a new session 1,200 times."""
     generations = 1_200
     with open_again() as store:
-        first = store.start_session("long", session_id="c0")
+        first = store.start_session("c0", title="long")
         first.set("since", "the beginning")
         first.record("user", "first words")
         first.checkpoint("early")
@@ -92,7 +92,7 @@ def test_a_lineage_may_be_deeper_than_the_interpreters_stack(open_again):
 def test_a_session_may_undo_its_last_turn_a_thousand_times(open_again):
     """What it sees lies in more pieces than SQLite takes conditions in one question."""
     with open_again() as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(1_100):
             session.record("user", f"kept number{n}")
             session.record("user", "undone")
@@ -111,7 +111,7 @@ def test_a_branch_of_what_comes_after_it_is_damage(open_again):
     """Nobody can write it through the store. Following it would never end."""
     with open_again() as store:
         log_of(store).transact(
-            lambda tx: tx.append("session/s", SessionStarted(name="s", agent="a", parent="s", branched_at=1))
+            lambda tx: tx.append("session/s", SessionStarted(title="s", agent="a", parent="s", branched_at=1))
         )
         with pytest.raises(LogDamaged, match="position 1"):
             store.session("s")

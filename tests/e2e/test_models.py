@@ -34,7 +34,7 @@ def both():
 def store(folder, both, clock):
     """A store of the first model, that can answer with the second, with a few turns that the first has embedded."""
     with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(TURNS):
             session.record("user", f"note number{n}")
         store.admin.catch_up_vectors()
@@ -297,7 +297,7 @@ def test_an_empty_store_takes_an_activation(folder, both):
         assert store.models.list() == []
         activated = store.models.activate(both[1])
         assert (activated.position, activated.encoded_texts) == (1, 0)
-        store.start_session("s", session_id="s").record("user", "note number1")
+        store.start_session("s").record("user", "note number1")
         assert model_of(store) == activated.fingerprint
 
 

@@ -66,8 +66,8 @@ SWITCHES = [
 )
 def test_the_first_prefetch_after_a_switch_holds_only_what_its_session_sees(store, encoder, asked, sees):
     """The answer of before comes late, when the model lets go: it is handed to nobody."""
-    store.start_session("other", session_id="other").record("user", "the weather at the harbour")
-    old = store.start_session("old", session_id="old")
+    store.start_session("other").record("user", "the weather at the harbour")
+    old = store.start_session("old")
     store.switch("old", reason="resume")
     old.record("user", "a boat in the harbour")
     old.record("user", "the secret of the harbour")
@@ -89,7 +89,7 @@ def test_the_first_prefetch_after_a_switch_holds_only_what_its_session_sees(stor
 @pytest.mark.parametrize("change", ["rewind", "restore", "switched by another handle", "recorded"])
 def test_what_changed_since_is_not_handed_out(store, tmp_path, encoder, change):
     """A rewind, a restore and a switch in another process break the stamp; a new turn does if so asked."""
-    session = store.start_session("s", session_id="s", agent="bot")
+    session = store.start_session("s", agent="bot")
     session.checkpoint("begin")
     session.record("user", "the secret of the harbour")
     ticket = session.prefetch("harbour")
@@ -124,8 +124,8 @@ def test_an_answer_is_handed_out_once_and_newer_turns_are_allowed(store):
 def test_with_a_scope_every_session_in_it_is_asked_and_the_answer_is_for_one(store):
     """The root scope is all there is; a switch breaks the stamp as of any other prefetch."""
     for number, scope in enumerate(("acme/alice", "acme/bob")):
-        store.start_session(scope, scope=scope, session_id=str(number)).record("user", f"{scope} saw the harbour")
-    session = store.start_session("s", session_id="s")
+        store.start_session(str(number), title=scope, scope=scope).record("user", f"{scope} saw the harbour")
+    session = store.start_session("s")
     for scope, expected in (("acme/alice", {"0"}), ("acme", {"0", "1"}), ("", {"0", "1"}), (None, set())):
         assert session.prefetch("harbour", scope=scope).wait(WAIT_S)
         taken = session.prefetch_result()

@@ -92,7 +92,7 @@ def wait_for(store, word, position=None):
 def record(store, *texts):
     """Record turns of the session `s`; return their positions."""
     if not store.sessions():
-        store.start_session("s", session_id="s")
+        store.start_session("s")
     return [store.record("s", "user", text).position for text in texts]
 
 
@@ -152,7 +152,7 @@ def test_no_thread_is_started_that_has_nothing_to_do(folder, encoder, options, e
 def test_a_log_without_turns_loads_no_model(folder, encoder):
     """Values and notes have no vectors."""
     with MemoryStore.open(folder, model=encoder) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(20):
             session.set("n", n)
         wait_for(store, "idle", store.head().position)
@@ -299,7 +299,7 @@ def test_a_thread_that_dies_is_reported_and_not_waited_for(folder):
 def test_the_tail_is_written_when_it_is_large(folder):
     """What is held in memory is bounded, and nothing waits for the end."""
     with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
-        store.start_session("s", session_id="s")
+        store.start_session("s")
         for n in range(5):
             reconcile(
                 store.session("s"), [{"role": "user", "text": f"tea {n} {m}", "key": f"{n}.{m}"} for m in range(1_000)]
@@ -411,7 +411,7 @@ def test_a_child_of_a_fork_has_no_projector(folder, encoder):
 def test_it_follows_while_eight_threads_record(folder, encoder):
     """Everything is embedded once, and `close` comes in between."""
     with MemoryStore.open(folder, model=encoder, synchronous="NORMAL") as store:
-        store.start_session("s", session_id="s")
+        store.start_session("s")
         threads = [in_thread(lambda m=m: [record(store, f"{m} {n}") for n in range(100)]) for m in range(8)]
         for thread in threads:
             thread.result()

@@ -58,7 +58,7 @@ class Histories(RuleBasedStateMachine):
     @rule(which=WHICH)
     def start(self, which):
         name = f"s{len(self.sessions)}"
-        self.store.start_session(name, session_id=name, scope=("acme", "acme/a", "other")[which % 3])
+        self.store.start_session(name, scope=("acme", "acme/a", "other")[which % 3])
         self.sessions.append(name)
 
     @rule(which=WHICH, texts=st.lists(TEXTS, min_size=1, max_size=10), speaker=st.sampled_from([None, "Ada", "Tea"]))

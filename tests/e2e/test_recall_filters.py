@@ -37,7 +37,7 @@ def spoken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("filters") / "memory"
     with MemoryStore.open(folder, model=HashEncoder(dimension=32), clock=FakeClock(), background=False) as store:
         for number, scope in enumerate(SCOPES):
-            store.start_session(f"s{number}", session_id=f"s{number}", scope=scope)
+            store.start_session(f"s{number}", scope=scope)
         turns = [
             store.record(
                 f"s{n % len(SCOPES)}",
@@ -104,7 +104,7 @@ def test_a_number_is_its_value_and_neither_text_nor_truth(store, wanted, found):
 
 def test_a_session_takes_the_same_filters_within_what_it_sees(store):
     """The store does so with `lineage`; without it a session is its own turns."""
-    parent = store.start_session("parent", session_id="parent", scope="acme")
+    parent = store.start_session("parent", scope="acme")
     old = parent.record("user", "tea one", speaker="Ada", metadata={"n": 1})
     parent.record("user", "tea two", speaker="Bob")
     branch = parent.branch("branch")
@@ -193,7 +193,7 @@ def pages(face, query, **asked):
 @pytest.mark.parametrize("k", [1, 7, 120, EVERYTHING])
 def test_pages_give_every_turn_once_whatever_is_recorded_meanwhile(store, mode, k):
     """Beyond the first hundred candidates of a leg too. What comes later is in no page of an order that was begun."""
-    session = store.start_session("s", session_id="s")
+    session = store.start_session("s")
     turns = [session.record("user", f"tea{' tea' * (n % 5)} number{n}") for n in range(230)]
     store.admin.catch_up_vectors()
     first = store.recall("tea number7", k=k, mode=mode)

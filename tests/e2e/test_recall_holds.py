@@ -80,8 +80,8 @@ def test_an_answer_is_the_one_a_naive_program_gives(tmp_path_factory, steps, que
     """After rewinds, on a branch, store-wide, and as of any offset: the same turns, ties by position."""
     folder = tmp_path_factory.mktemp("naive") / "memory"
     with MemoryStore.open(folder, model=HashEncoder(dimension=32), background=False, synchronous="NORMAL") as store:
-        at = store.start_session("s0", session_id="s0")
-        store.start_session("other", session_id="other")
+        at = store.start_session("s0")
+        store.start_session("other")
         turns, visible = [], []
         past = {store.head().position: ([], {"s0": []}, at)}
         for step in steps:
@@ -120,7 +120,7 @@ print(json.dumps([[hit.position for hit in answer.hits] for answer in answers]))
 
 def test_another_process_answers_alike_right_after_a_turn_was_recorded(store, folder):
     """And as of an offset before that."""
-    session = store.start_session("s", session_id="s")
+    session = store.start_session("s")
     for n in range(9):
         session.record("user", f"tea number{n}")
     head = store.head().position
@@ -141,7 +141,7 @@ def test_another_process_answers_alike_right_after_a_turn_was_recorded(store, fo
 def spoken(tmp_path_factory):
     """A store with turns in several languages, later ones among them."""
     with MemoryStore.open(tmp_path_factory.mktemp("odd") / "memory", model=HashEncoder(dimension=16)) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for text in ("tea", "お茶を飲みます", "чай и мёд", "شاي", "🍵", "C++ a_b NEAR", "İstanbul ﬁsh", '"quoted"'):
             session.record("user", text)
         yield store

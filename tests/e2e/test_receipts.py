@@ -22,7 +22,7 @@ from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky
 
 
 def fill(store, count=12, *, session="s"):
-    handle = store.start_session(session, session_id=session, scope="acme")
+    handle = store.start_session(session, scope="acme")
     for n in range(count):
         handle.record("user", f"tea number{n} word{n % 3}", speaker="Ada" if n % 2 else None, metadata={"n": n})
     return handle

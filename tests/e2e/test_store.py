@@ -23,7 +23,7 @@ TOPICS = ["lisbon flat", "dog nero vet", "invoice error", "flight copenhagen", "
 
 def fill(store: MemoryStore, *, turns: int = 60) -> list[mnemolog.Turn]:
     """Record turns in three sessions under two scopes."""
-    sessions = [store.start_session(f"s{n}", scope=f"acme/{'ab'[n % 2]}", session_id=f"s{n}") for n in range(3)]
+    sessions = [store.start_session(f"s{n}", scope=f"acme/{'ab'[n % 2]}") for n in range(3)]
     return [
         sessions[n % 3].record("user", f"turn {n} about {TOPICS[n % 6]} number{n}", key=f"k{n}") for n in range(turns)
     ]
@@ -136,8 +136,8 @@ def test_a_rebuild_of_vectors_calls_no_model_and_answers_the_same(store, encoder
 
 def test_many_turns_are_recorded_all_or_none(store):
     """One transaction across sessions: a bad last turn takes the others with it."""
-    store.start_session("a", session_id="a")
-    store.start_session("b", session_id="b").end()
+    store.start_session("a")
+    store.start_session("b").end()
     head = store.head()
     with pytest.raises(mnemolog.SessionAlreadyEnded):
         store.record_many([NewTurn(session="a", role="user", text="x"), NewTurn(session="b", role="user", text="y")])
@@ -213,7 +213,7 @@ def test_a_wrong_scope_is_refused(store, scope):
 def test_a_scope_covers_what_is_below_it_and_no_namesake(store):
     """acme/support is not acme/supportive."""
     for scope in ("acme/support/alice", "acme/supportive", "acme/support", "acme"):
-        store.start_session("s", scope=scope).record("user", f"tea in {scope}")
+        store.start_session(scope=scope).record("user", f"tea in {scope}")
     for mode in ("text", "vector", "hybrid"):
         found = store.recall("tea", scope="acme/support", k=10, mode=mode).hits
         assert {hit.scope for hit in found} == {"acme/support/alice", "acme/support"}, mode
@@ -224,7 +224,7 @@ def test_an_unknown_session_is_an_error_everywhere(store):
     head = store.head()
     for call in (
         lambda: store.record("nope", "user", "x"),
-        lambda: store.session("nope"),
+        lambda: store.start_session(parent="nope"),
         lambda: store.end_session("nope"),
         lambda: store.turns("nope"),
         lambda: store.recall("x", session="nope"),
@@ -403,7 +403,7 @@ def test_threads_recording_into_one_session_lose_nothing(store):
 
 def test_a_resumed_session_has_not_ended(store):
     """Neither in the list of sessions nor in a replay; in a replay to before the resumption it has."""
-    session = store.start_session("s", session_id="s")
+    session = store.start_session("s")
     session.end()
     ended = store.head().position
     assert [summary.ended_at is None for summary in store.sessions()] == [False]
@@ -435,7 +435,7 @@ def test_a_resumed_session_has_not_ended(store):
 )
 def test_what_sqlite_cannot_be_given_is_a_clear_error(store, call):
     """Lone surrogates and numbers beyond 64 bits: one of our errors, nothing written."""
-    store.start_session("s", session_id="s").record("user", "hello")
+    store.start_session("s").record("user", "hello")
     head = store.head()
     with pytest.raises(mnemolog.MnemologError):
         call(store)

@@ -10,6 +10,7 @@ from mnemolog import AsyncMemoryStore, MemoryStore
 from mnemolog.domain import errors
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.history.session_tree import tree
+from tests.support import summary
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_session_that_a_keyed_switch_made_up_is_found_again(store, trip):
 )
 def test_a_key_of_another_switch_is_refused(store, trip, other):
     """Another reason, another session to go to or to leave. Nothing is written."""
-    store.start_session("sea", session_id="sea", agent="assistant")
+    store.start_session("sea", agent="assistant")
     store.switch("plane", reason="new", session=trip, key="k1")
     head = store.head()
     with pytest.raises(errors.DuplicateKey):
@@ -89,17 +90,17 @@ def test_asyncio_has_keys_as_well(folder, encoder):
 
 def test_a_session_may_work_for_another(store, trip):
     """It stands below it, sees nothing of it and moves no agent; after a restart as well."""
-    helper = store.start_session("helper", agent="assistant", session_id="helper", parent="trip")
+    helper = store.start_session("helper", agent="assistant", parent="trip")
     helper.record("user", "Look it up.")
     assert [turn.text for turn in helper.turns()] == ["Look it up."]
     assert helper.lineage() == ["helper"]
     assert store.current("assistant").id == "trip"
     (root,) = tree(store.sessions())
     assert (root.session, [child.session for child in root.children]) == ("trip", ["helper"])
-    assert store.find_session("helper").branched_at is None
-    assert store.start_session("helper", agent="assistant", session_id="helper", parent="trip").id == "helper"
+    assert summary(store, "helper").branched_at is None
+    assert store.session("helper", agent="assistant", parent="trip").id == "helper"
     with pytest.raises(errors.SessionExists):
-        store.start_session("helper", agent="assistant", session_id="helper")
+        store.start_session("helper", agent="assistant")
     with pytest.raises(errors.UnknownSession):
         store.start_session("other", parent="nobody")
     with MemoryStore.open(store.path, model=None, background=False) as again:

@@ -59,7 +59,7 @@ def values(points, **facts):
 
 def run(folder, telemetry):
     with MemoryStore.open(folder, model=HashEncoder(), telemetry=telemetry, background=False) as store:
-        session = store.start_session(f"trip {SECRET}", session_id="trip")
+        session = store.start_session("trip", title=f"trip {SECRET}")
         for number in range(5):
             session.record("user", f"turn {number} {SECRET}", key=f"k{number}")
         store.record_many([NewTurn(session="trip", role="user", text="many")])

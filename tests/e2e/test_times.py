@@ -43,7 +43,7 @@ def store(folder, clock):
 @pytest.fixture
 def trip(store, clock):
     """One event at each full hour from noon on: the start, then five turns, at positions 1 to 6."""
-    trip = store.start_session("trip", session_id="trip")
+    trip = store.start_session("trip")
     for hour in range(1, 6):
         clock.advance(seconds=3600)
         trip.record("user", f"tea at {hour}")

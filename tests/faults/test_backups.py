@@ -57,7 +57,7 @@ def writers(processes, fork_server):
 def test_backups_under_write_load_restore_to_a_prefix_that_verifies(tmp_path, folder, writers, rng, tries):
     """Two processes append and index meanwhile; each backup is restored, verified link by link, and asked."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("first", session_id="first").record("user", "first/0/1")
+        store.start_session("first").record("user", "first/0/1")
     end, last = writers(folder, 0), 0
     for number in range(tries):
         with MemoryStore.open(folder, model=None) as store:

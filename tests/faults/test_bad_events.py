@@ -39,7 +39,7 @@ class Moody(HashEncoder):
 
 def fill(store, bad, record_bad):
     """Record turns in one session, with a bad event at one place among them; return its position."""
-    session, found = store.start_session("s", session_id="s"), 0
+    session, found = store.start_session("s"), 0
     for n in range(TURNS):
         if n == bad:
             found = record_bad(store)

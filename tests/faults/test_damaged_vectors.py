@@ -22,7 +22,7 @@ PER_CHILD = 100
 def store_of(folder, *, fingerprint="hash-words/1", word="note", turns=TURNS):
     """A closed store with vectors in two segments, one of them with an index."""
     with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION, fingerprint=fingerprint)) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for start, end in ((0, turns - 20), (turns - 20, turns)):
             for n in range(start, end):
                 session.record("user", f"{word} number{n} on topic{n % 5}")

@@ -34,7 +34,7 @@ TURNS = 12
 def memory(store, folder):
     """The folder of a store with views, embeddings, snapshots and a segment, all current; closed."""
     for name in ("a", "b"):
-        store.start_session(name, session_id=name, scope=f"acme/{name}")
+        store.start_session(name, scope=f"acme/{name}")
     for n in range(TURNS):
         store.record("ab"[n % 2], "user", f"note number{n}")
     store.switch("b", reason="resume", session="a")
@@ -189,7 +189,7 @@ def indexed(folder, clock, monkeypatch):
     options = {"model": HashEncoder(), "clock": clock, "background": False}
     with MemoryStore.open(folder, **options) as store:
         for name, turns in (("a", 81), ("b", 61)):
-            session = store.start_session(name, session_id=name)
+            session = store.start_session(name)
             for n in range(turns):
                 session.record("user", f"note number{n} of {name}")
         store.admin.catch_up_views()
@@ -404,7 +404,7 @@ def test_a_read_makes_new_views_and_keeps_those_that_the_log_cannot_tell_again(m
         store.sessions()
     with MemoryStore.open(folder, model=None) as other:
         if state == "other-log":
-            other.start_session("a", session_id="a")
+            other.start_session("a")
         for n in range(3 if state == "diverged" else 0):
             other.record("a", "user", f"another history {n}")
     for name in ("views.db", "views.db-wal", "views.db-shm"):

@@ -29,7 +29,7 @@ HEAD = 21
 def filled(store, monkeypatch):
     """A store of a session and twenty turns whose vectors are in one segment. What comes later makes a second."""
     monkeypatch.setattr("mnemolog.projections.vectors.merging.ROWS_FREE", 0)
-    store.start_session("s", session_id="s")
+    store.start_session("s")
     record(store, 20)
     store.admin.catch_up_vectors()
     return store
@@ -118,7 +118,7 @@ def test_vectors_of_another_store_are_of_another_log(filled, tmp_path):
     """Offsets and model may be the same: the log's identity is not."""
     folder = tmp_path / "elsewhere"
     with MemoryStore.open(folder, model=None) as other:
-        other.start_session("s", session_id="s")
+        other.start_session("s")
         record(other, 30)
     status = status_of(with_vectors_of(filled, folder))
     (vectors,) = status.vectors
@@ -200,7 +200,7 @@ def test_status_takes_the_active_model_from_the_log(folder, clock):
     """Its vectors are `missing` where there are none, others `other-model`; an activation turns that around."""
     both = HalfEncoder(0), HalfEncoder(1)
     with MemoryStore.open(folder, model=both[0], models=[both[1]], clock=clock, background=False) as store:
-        store.start_session("s", session_id="s")
+        store.start_session("s")
         record(store, 3)
         store.admin.catch_up_vectors()
         (before,) = store.status().vectors
@@ -229,7 +229,7 @@ def test_status_takes_the_active_model_from_the_log(folder, clock):
 def test_status_lists_the_turns_that_the_model_refused(folder, clock):
     """By position and reason, from the manifests alone; they are no drift, and text recall finds them."""
     with MemoryStore.open(folder, model=Picky(), clock=clock, background=False) as store:
-        store.start_session("s", session_id="s")
+        store.start_session("s")
         record(store, 2)
         bad = [store.record("s", "user", f"poison {n}").position for n in range(2)]
         record(store, 2)
@@ -339,7 +339,7 @@ def test_what_the_log_does_not_cover_stays_where_it_is_unless_an_operator_says_s
     folder = tmp_path / make
     if make == "other-log":
         with MemoryStore.open(folder, model=None) as other:
-            other.start_session("s", session_id="s")
+            other.start_session("s")
     else:
         copy_before(filled, folder)
     if make == "diverged":

@@ -33,7 +33,7 @@ EVENTS = 13
 @pytest.fixture
 def exported(store, tmp_path):
     """The export of a store with two sessions, a switch, working memory, keys and texts in several scripts."""
-    a = store.start_session("a", session_id="a", scope="acme/ä", agent="ada")
+    a = store.start_session("a", scope="acme/ä", agent="ada")
     for n, text in enumerate(("hello", "Olá, Inês! ☕", "\U0001f980\n\ttabs\u2028", "x" * 5_000)):
         a.record("user", text, key=f"k{n}" if n % 2 else None, metadata={"n": [n, None, 1.5]})
     a.set("city", {"name": "Lisbon"})
@@ -345,7 +345,7 @@ def test_an_empty_log_and_a_range_can_be_exported(store, tmp_path):
     assert store.audit.export(tmp_path / "empty.jsonl").events == 0
     assert script_says(tmp_path / "empty.jsonl")[0] == 0
     assert import_log(tmp_path / "empty.jsonl", tmp_path / "copy").created
-    store.start_session("s", session_id="s").record("user", "one")
+    store.start_session("s").record("user", "one")
     assert import_log_of(store, tmp_path, after=1, upto=2) == [2]
     for after, upto in ((3, None), (0, 3), (2, 1), (-1, None)):
         with pytest.raises(InvalidInput):

@@ -37,7 +37,7 @@ SAID = {
 def file(store, tmp_path):
     """The bytes of a log with long and short turns, keys, several streams, and pages that were freed."""
     for name in ("a", "b"):
-        store.start_session(name, session_id=name, scope=f"acme/{name}")
+        store.start_session(name, scope=f"acme/{name}")
     for n in range(40):
         text = "long text " * 1_500 if n % 13 == 0 else f"turn {n} of the history"
         store.record("ab"[n % 2], "user", text, key=f"k{n}" if n % 3 else None)

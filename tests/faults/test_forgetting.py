@@ -28,7 +28,7 @@ def encoder(number=1):
 def fill(store, session, secrets=True):
     """A session with a word in every place that content can be in, and turns around it."""
     word = (lambda name: name) if secrets else (lambda name: f"harmless{name[:3]}")
-    handle = store.start_session(word("wombatname"), session_id=session, scope=f"acme/{session}")
+    handle = store.start_session(session, title=word("wombatname"), scope=f"acme/{session}")
     for n in range(30):
         handle.record(
             "user",
@@ -300,7 +300,7 @@ def test_a_restored_log_takes_new_turns_where_forgotten_ones_were(tmp_path):
     """Their keys are destroyed, so they get others; erasing again what was asked for then leaves them alone."""
     folder = tmp_path / "memory"
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         session.record("user", "first")
     copies_of(folder, tmp_path / "kept", "log.db")
     with MemoryStore.open(folder, model=None) as store:
@@ -341,7 +341,7 @@ def test_many_random_wishes_against_a_list(tmp_path, rng):
     folder, alive = tmp_path / "memory", {}
     store = MemoryStore.open(folder, model=encoder(), background=False)
     for number in range(4):
-        store.start_session(f"s{number}", session_id=f"s{number}", scope=f"x/{number % 2}")
+        store.start_session(f"s{number}", scope=f"x/{number % 2}")
     for turn in range(25):
         session = f"s{rng.randrange(4)}"
         batch = [NewTurn(session=session, role="user", text=f"word{turn}x{n} quoll") for n in range(rng.randint(1, 6))]

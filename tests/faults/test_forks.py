@@ -95,7 +95,7 @@ def fork_and_ask(child, store, *, way):
 def test_forks_are_refused_and_leave_the_parent_as_it_was(folder, processes, tries):
     """Whatever the child tries and however it ends, while a thread of the parent continues to record."""
     with MemoryStore.open(folder, model=HashEncoder()) as store:
-        store.start_session("trip", session_id="trip").record("user", "first")
+        store.start_session("trip").record("user", "first")
         store.recall("first")
         end, recorded = threading.Event(), ["first"]
 

@@ -29,7 +29,7 @@ def heads(tmp_path):
 def noted(store, heads):
     """Ten turns; the heads at 2, 3 and 5 were noted down, then the one at 2 once more."""
     heads.parent.mkdir()
-    session = store.start_session("s", session_id="s")
+    session = store.start_session("s")
     for n in range(10):
         session.record("user", f"turn {n}")
         if store.head().position in (2, 3, 5):

@@ -104,7 +104,7 @@ class Killed:
                 assert len(unacknowledged) <= 1, f"at most the batch that was being recorded, {why}"
                 self.untold += len(unacknowledged)
             assert store.verify().findings == (), why
-            after = store.start_session("parent", session_id=f"parent{number}").record("user", f"after{number}/0/1")
+            after = store.start_session(f"parent{number}", title="parent").record("user", f"after{number}/0/1")
             assert after.position == store.head().position, why
         self.acknowledged.append((f"after{number}", 1, [after.position]))
 
@@ -152,7 +152,7 @@ def test_a_kill_while_the_store_is_made_leaves_one_that_opens(processes, tmp_pat
         with MemoryStore.open(folder, model=None) as store:
             batches = whole_batches(texts_of(read_all(log_of(store))))
             assert {label for label, _, _ in told} <= batches.keys(), f"seed {seed}"
-            store.start_session("parent", session_id="parent").record("user", "after/0/1")
+            store.start_session("parent").record("user", "after/0/1")
             assert store.verify().findings == (), f"seed {seed}"
 
 
@@ -199,7 +199,7 @@ def test_a_retry_after_a_kill_records_each_turn_once(processes, tmp_path, rng, s
             near_opening=number % 2 == 0,
         )
         with MemoryStore.open(folder, model=None) as store:
-            store.start_session("s", session_id="s")
+            store.start_session("s")
             wanted = [(name, size) for name, size, _ in told]
             # The batch after the last one acknowledged may be there or not: nobody was told.
             present = {item.event.text for item in read_all(log_of(store)) if item.key is not None}

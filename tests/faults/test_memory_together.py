@@ -34,7 +34,7 @@ def check_state(store, session="s"):
 def test_notes_of_eight_processes_are_all_there_each_processs_in_its_order(processes, fork_server, folder, tries):
     """One session, no note lost or twice, in the log and in what every process reads."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         together = fork_server.Barrier(PROCESSES)
         pipes = [
             processes.start(add_notes, str(folder), f"p{n}", tries, together, PROCESSES * tries)[1]
@@ -55,7 +55,7 @@ def test_notes_of_eight_processes_are_all_there_each_processs_in_its_order(proce
 def test_of_two_processes_that_update_one_task_neither_loses_an_update(processes, fork_server, folder):
     """One counts the steps, one the states: each event keeps the other's field as it was then."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         session.set_task("work", step=0, status="status 0")
         together = fork_server.Barrier(2)
         pipes = [processes.start(change_task, str(folder), field, UPDATES, together)[1] for field in ("step", "status")]
@@ -77,7 +77,7 @@ def test_eight_threads_at_one_handle_leave_what_a_fold_from_zero_gives(folder, r
     monkeypatch.setattr(states, "SNAPSHOT_EVERY", snapshot_every)
     seeds = [rng.randrange(2**32) for _ in range(8)]
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         first = session.checkpoint("first")
         together = threading.Barrier(8)
 
@@ -118,7 +118,7 @@ def test_eight_threads_at_one_handle_leave_what_a_fold_from_zero_gives(folder, r
 def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between(folder, rng, seed):
     """Two stores in turn, none asks for anything: each decides on what both wrote, refusals and retries between."""
     with MemoryStore.open(folder, model=None) as one, MemoryStore.open(folder, model=None) as two:
-        first = one.start_session("s", session_id="s")
+        first = one.start_session("s")
         first.set_task("work", step=0)
         first.checkpoint("zero")
         handles = [first, two.session("s")]
@@ -153,7 +153,7 @@ def test_a_process_that_writes_without_reading_sees_what_others_wrote_in_between
 def test_a_decision_behind_a_restore_is_made_on_what_was_restored(folder):
     """Before anybody reads: the writer has to know what its own restore brought back."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         session.set("a", 1)
         session.set_task("first", step=1)
         session.checkpoint("then")
@@ -170,8 +170,8 @@ def test_a_decision_behind_a_restore_is_made_on_what_was_restored(folder):
 def test_a_checkpoint_that_another_process_has_made_is_restored_by_one_who_does_not_know_it_yet(folder):
     """Its writer still takes a position before the checkpoint for free, where nothing can bring it back."""
     with MemoryStore.open(folder, model=None) as one, MemoryStore.open(folder, model=None) as two:
-        mine, yours = one.start_session("s", session_id="s"), two.session("s")
-        other = one.start_session("other", session_id="other")
+        mine, yours = one.start_session("s"), two.session("s")
+        other = one.start_session("other")
         for n in range(3):
             yours.set("n", n)
             other.note("the last that this one wrote")
@@ -188,7 +188,7 @@ def test_a_checkpoint_that_another_process_has_made_is_restored_by_one_who_does_
 def test_decisions_in_one_group_are_made_on_what_those_before_them_staged(folder):
     """Note, checkpoint, note, branch, restore, branch: in one transaction, nothing of it on disk before the end."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         session.note("zero")
         staged = [
             lambda: session.note("one"),
@@ -239,7 +239,7 @@ def stored_bytes(folder):
 def test_checkpoints_of_a_large_memory_cost_the_log_the_same_few_bytes_each(folder):
     """A checkpoint is a name for a position: fifty of them do not copy the memory fifty times."""
     with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(100):
             session.set(f"key {n}", "x" * 1_000)
             session.note("y" * 500)
@@ -261,7 +261,7 @@ def test_a_thousand_checkpoints_make_the_file_grow_by_less_than_400_bytes_each(f
         return (folder / "log.db").stat().st_size
 
     with MemoryStore.open(folder, model=None, synchronous="NORMAL") as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(100):
             session.set(f"key {n}", "x" * 1_000)
         before = file_size()
@@ -274,7 +274,7 @@ def test_a_thousand_checkpoints_make_the_file_grow_by_less_than_400_bytes_each(f
 def history(folder, clock, jumps):
     """Steps of a session and a branch of it, a jump of the clock before each; what it all comes to."""
     with MemoryStore.open(folder, model=None, clock=clock, synchronous="NORMAL") as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         plan = random.Random(1)
         seen = []
         for n, jump in enumerate(jumps):

@@ -75,7 +75,7 @@ def test_two_processes_that_embed_with_two_models_keep_them_apart(processes, for
 def test_a_handle_that_is_open_in_another_process_switches_at_the_event_and_back(processes, folder):
     """It opens nothing anew, and no answer of one model comes from behind the other's activation."""
     with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(20):
             session.record("user", f"note number{n}")
         store.models.add(HalfEncoder(1))
@@ -93,7 +93,7 @@ def test_a_handle_that_is_open_in_another_process_switches_at_the_event_and_back
 
 def said_in(store, name, numbers):
     """Record a turn of each number in a session; return where they are."""
-    session = store.start_session(name, session_id=name)
+    session = store.start_session(name)
     return {text: session.record("user", text).position for text in (f"note of early{n}" for n in numbers)}
 
 
@@ -104,7 +104,7 @@ def test_while_a_model_is_built_the_other_one_answers_for_everything_that_is_rec
 ):
     """A thousand turns come while another process builds: no answer fails, none is of the new model."""
     with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
-        late = store.start_session("late", session_id="late")
+        late = store.start_session("late")
         before = {
             f"early{start}": said_in(store, f"early{start}", range(start, min(start + RECALLED_MAX, tries)))
             for start in range(0, tries, RECALLED_MAX)
@@ -144,7 +144,7 @@ def test_a_kill_within_an_activation_leaves_the_old_model_active_or_the_new_one(
         if number % KILLS_PER_STORE == 0:
             folder = tmp_path / f"store{number}"
             with MemoryStore.open(folder, model=HalfEncoder(0)) as store:
-                session = store.start_session("s", session_id="s")
+                session = store.start_session("s")
                 session.record("user", "note of the beginning")
                 store.admin.catch_up_vectors()
                 store.models.add(HalfEncoder(1))

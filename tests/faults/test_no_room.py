@@ -104,7 +104,7 @@ def template(tmp_path_factory):
 
 
 def fill(store):
-    store.start_session("trip", session_id="trip")
+    store.start_session("trip")
     store.record_many([NewTurn(session="trip", role="user", text=f"turn {n} of it") for n in range(TURNS)])
 
 

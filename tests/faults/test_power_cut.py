@@ -46,7 +46,7 @@ def traced(folder, tmp_path):
     """A function that runs a process which appends, under strace, and returns what it said and what it synced."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not there")
-    MemoryStore.open(folder, model=None).start_session("s", session_id="s")
+    MemoryStore.open(folder, model=None).start_session("s")
     trace = tmp_path / "trace"
 
     def run(count, *options):
@@ -64,7 +64,7 @@ def traced(folder, tmp_path):
 def test_every_connection_has_the_settings_that_keep_what_was_acknowledged(connections, folder):
     """Asked on each one, of the log and of projections, in several threads: pragmas are per connection."""
     with MemoryStore.open(folder, model=HashEncoder(dimension=16)) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
 
         def work(name):
             for n in range(20):
@@ -124,7 +124,7 @@ def test_a_sync_that_failed_is_never_tried_again(traced, folder):
 def test_a_sync_that_failed_is_never_tried_again_by_whatever_thread(folder, monkeypatch):
     """The same without strace: SQLite reports an I/O error once, and no statement is given to it afterwards."""
     with MemoryStore.open(folder, model=None) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         acknowledged = [session.record("user", f"turn {n}").position for n in range(3)]
         connection = log_of(store).writer.connection
         failing = FailingDriver(connection.driver)

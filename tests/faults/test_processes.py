@@ -34,7 +34,7 @@ def test_a_reader_misses_nothing_while_eight_processes_append(
 ):
     """Strictly rising positions, every event once, batches whole and not interleaved, for two kinds of readers."""
     store = MemoryStore.open(folder, model=None)
-    store.start_session("all", session_id="all")
+    store.start_session("all")
     log = log_of(store)
     turns = PROCESSES * tries
     record_property("tried", turns)
@@ -101,7 +101,7 @@ def test_a_reader_misses_nothing_while_eight_processes_append(
 def test_of_eight_processes_that_ask_for_what_one_can_have_one_wins(processes, fork_server, folder, tries, kind):
     """A version, a new stream, a key, an id, a name: each round one has it, seven are refused and write nothing."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("race", session_id="race")
+        store.start_session("race")
         before = store.head().position
         together = fork_server.Barrier(PROCESSES)
         pipes = [processes.start(race, str(folder), f"p{n}", kind, tries, together)[1] for n in range(PROCESSES)]

@@ -24,7 +24,7 @@ def stage(tmp_path, monkeypatch):
         monkeypatch.setattr(f"mnemolog.projections.vectors.{name}", value)
     folder = tmp_path / "stage"
     with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION)) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for start in range(0, TURNS, 25):
             for n in range(start, start + 25):
                 session.record("user", f"note number{n} on topic{n % 5}")

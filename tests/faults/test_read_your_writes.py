@@ -25,7 +25,7 @@ def test_recalls_under_writing_are_never_older_than_asked(folder, tries, record_
     with MemoryStore.open(
         folder, model=HashEncoder(dimension=16), background=background, synchronous="NORMAL"
     ) as store:
-        sessions = [store.start_session("s", session_id=f"s{n}") for n in range(THREADS)]
+        sessions = [store.start_session(f"s{n}") for n in range(THREADS)]
         ended, more = threading.Event(), threading.Semaphore(0)
 
         def write():

@@ -30,7 +30,7 @@ def opened(folder):
 def filled(folder, events, rng):
     """Record turns in ten sessions, a rewind here and there, and embed them as they come."""
     with opened(folder) as store:
-        sessions = [store.start_session(f"s{n}", session_id=f"s{n}", scope=f"acme/{n % 3}") for n in range(10)]
+        sessions = [store.start_session(f"s{n}", scope=f"acme/{n % 3}") for n in range(10)]
         for start in range(0, events, TOGETHER):
             texts = (f"{said(rng)} number{n}" for n in range(start, min(events, start + TOGETHER)))
             store.record_many([NewTurn(session=f"s{rng.randrange(10)}", role="user", text=text) for text in texts])

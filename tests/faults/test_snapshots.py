@@ -35,7 +35,7 @@ def open_store(folder, clock):
 def fill(store, count, *, session="s", start=0):
     """Change a session's memory `count` times, reading after each, so that snapshots are taken."""
     if session not in {summary.session for summary in store.sessions()}:
-        store.start_session(session, session_id=session)
+        store.start_session(session)
     handle = store.session(session)
     for n in range(start, start + count):
         handle.set(f"k{n % 7}", f"{session} {n}")

@@ -44,8 +44,8 @@ def store(folder):
 
 def start_two(store):
     """Two sessions; the agent is in `old`."""
-    store.start_session("other", session_id="other")
-    old = store.start_session("old", session_id="old")
+    store.start_session("other")
+    old = store.start_session("old")
     old.record("user", "before")
     store.switch("old", reason="resume")
     return old

@@ -26,7 +26,7 @@ EDITED = 7
 def witnessed(store):
     """A store of two sessions and twelve turns, with a segment that has seen all but the last two events."""
     for name in ("a", "b"):
-        store.start_session(name, session_id=name, scope=f"acme/{name}")
+        store.start_session(name, scope=f"acme/{name}")
     turns = [
         NewTurn(session="ab"[n % 2], role="user", text=f"turn {n} of the history", key=f"k{n}" if n % 3 else None)
         for n in range(12)

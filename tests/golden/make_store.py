@@ -64,7 +64,7 @@ def counted_ids() -> Iterator[None]:
 
 def live(store: MemoryStore) -> None:
     """Have something of every kind happen."""
-    trip = store.start_session("trip", session_id="trip-1", agent="ada", scope="acme/support/alice")
+    trip = store.start_session("trip-1", title="trip", agent="ada", scope="acme/support/alice")
     trip.record(
         "user", "I moved to Lisbon in March.", key="t1", speaker="Alice", said_at=datetime(2024, 1, 1, tzinfo=UTC)
     )
@@ -81,7 +81,7 @@ def live(store: MemoryStore) -> None:
     trip.set("city", "Porto")
     trip.delete("nothing")
     trip.record("user", "Forget Lisbon, take Porto.")
-    branch = store.switch("plan-1", reason="branch", session="trip-1", name="plan")
+    branch = store.switch("plan-1", reason="branch", session="trip-1", title="plan")
     branch.record("user", "Here the plan goes on in Porto.")
     branch.update_task(step=2, status="active", percent=40.0)
     branch.clear()
@@ -93,17 +93,17 @@ def live(store: MemoryStore) -> None:
     store.models.add(encoder())
     store.models.activate(encoder())
     store.recall("where does Alice live?", scope="acme/support", mode="text", receipt=True)
-    other = store.start_session("other", session_id="other-1", agent="bob", scope="acme/sales")
+    other = store.start_session("other-1", title="other", agent="bob", scope="acme/sales")
     other.record("tool", "The dog chased the postman.", key="t1")
     other.end(reason="done")
     store.switch("other-1", reason="resume", agent="bob")
     other.record("user", "x" * 3_000)
-    store.switch("other-2", reason="reset", agent="bob", name="afresh")
+    store.switch("other-2", reason="reset", agent="bob", title="afresh")
 
 
 def forget_some(store: MemoryStore) -> None:
     """Forget a turn, and a session of which nothing but its structure may be left."""
-    gone = store.start_session("to be forgotten", session_id="gone-1", agent="ada", scope="acme/support/bob")
+    gone = store.start_session("gone-1", title="to be forgotten", agent="ada", scope="acme/support/bob")
     gone.record("user", "My dog is called Nero, and this is to be forgotten.")
     gone.set("secret", "to be forgotten")
     said = store.session("trip-1").record("user", "This one turn is to be forgotten.")

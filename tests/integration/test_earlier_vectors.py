@@ -93,7 +93,7 @@ def leave_groups(folder, log):
 def left(folder):
     """The folder of a store of nine turns with vectors of its own and of groups."""
     with MemoryStore.open(folder, model=HashEncoder(dimension=DIMENSION), background=False) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(9):
             session.record("user", f"note number{n}")
         store.admin.catch_up_vectors()

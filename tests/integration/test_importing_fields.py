@@ -99,7 +99,7 @@ def test_the_default_names_fill_every_field(rows):
             "text": "hello",
             "role": "assistant",
             "session": "s",
-            "session_name": "a\tlabel",
+            "session_title": "a\tlabel",
             "scope": "acme/ada",
             "agent": "helper",
             "speaker": "Bo",
@@ -109,7 +109,7 @@ def test_the_default_names_fill_every_field(rows):
             "metadata": {"n": 1},
         },
     )
-    assert (turn.text, turn.role, turn.session, turn.session_name) == ("hello", "assistant", "s", "a label")
+    assert (turn.text, turn.role, turn.session, turn.session_title) == ("hello", "assistant", "s", "a label")
     assert (turn.scope, turn.agent, turn.speaker, turn.key) == ("acme/ada", "helper", "Bo", "k")
     assert turn.said_at == 1_709_280_000_000_000
     assert (turn.tool_calls, turn.metadata, turn.line, turn.where) == ([{"name": "x"}], {"n": 1}, 1, "line 1")

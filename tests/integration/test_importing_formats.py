@@ -127,7 +127,7 @@ def test_a_claude_code_transcript_holds_what_was_said():
     ]
     assert [turn.key for turn in turns] == ["u-1", "u-3", "u-4", "u-5", "u-5/2", "u-6", "u-8"]
     assert [turn.line for turn in turns] == [4, 6, 7, 8, 8, 9, 11]
-    assert {turn.session_name for turn in turns} == {"kettle 5e55104a"}
+    assert {turn.session_title for turn in turns} == {"kettle 5e55104a"}
 
 
 def test_a_claude_code_turn_keeps_its_calls_and_circumstances():
@@ -164,7 +164,7 @@ def test_a_chatgpt_export_gives_the_branch_that_is_shown():
     ]
     assert [turn.key for turn in turns] == ["m1", "m3", "m4", "m5", "c"]
     assert [turn.where for turn in turns] == [f"message {number}" for number in (2, 3, 4, 5, 6)]
-    assert [turn.session_name for turn in turns] == ["Packing for the ferry"] * 4 + ["conv-2"]
+    assert [turn.session_title for turn in turns] == ["Packing for the ferry"] * 4 + [""]
     assert turns[0].said_at == 1_709_370_001_250_000
     assert (turns[1].metadata, turns[3].speaker) == ({"model": "a-model"}, "browser")
 
@@ -198,7 +198,7 @@ def test_an_openai_document_is_one_session():
         ("openai", "tool", "rain"),
         ("openai", "assistant", "Yes."),
     ]
-    assert (turns[1].speaker, turns[1].session_name) == ("Ada", "Weather")
+    assert (turns[1].speaker, turns[1].session_title) == ("Ada", "Weather")
     assert turns[2].tool_calls[0]["function"]["name"] == "forecast"
     assert turns[3].metadata == {"tool_call_id": "call_1"}
 

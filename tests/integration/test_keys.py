@@ -199,7 +199,7 @@ def test_sealed_content_opens_only_where_it_was_sealed(keyring):
 def test_a_store_that_was_made_without_encryption_stays_so(folder):
     """What it is was settled when it was made; a contradiction is said, not obeyed."""
     with MemoryStore.open(folder, model=None, encrypt=False) as store:
-        store.start_session("s", session_id="s").record("user", "in the clear")
+        store.start_session("s").record("user", "in the clear")
         assert store.status().log_format == 1
     assert not (folder / "keys.db").exists()
     with MemoryStore.open(folder, model=None) as store:
@@ -214,7 +214,7 @@ def test_a_store_that_was_made_without_encryption_stays_so(folder):
 def test_a_new_store_is_encrypted_and_its_keys_are_private(folder):
     """Nothing of a turn is readable in the log; the keys are for the owner only."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("the name", session_id="s").record("user", "not in the clear", speaker="Trillian")
+        store.start_session("s", title="the name").record("user", "not in the clear", speaker="Trillian")
         with pytest.raises(InvalidInput, match="with encryption"):
             MemoryStore.open(folder, model=None, encrypt=False)
     raw = b"".join(path.read_bytes() for path in folder.glob("log.db*"))
@@ -226,7 +226,7 @@ def test_a_new_store_is_encrypted_and_its_keys_are_private(folder):
 def test_a_log_without_its_keys_opens_verifies_and_refuses_content(folder, tmp_path, how):
     """Nothing counts as forgotten, nothing is written, and with the keys back all is as it was."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s", session_id="s").record("user", "hello")
+        store.start_session("s").record("user", "hello")
         head = store.head()
     keys = folder / "keys.db"
     kept = keys.read_bytes()
@@ -299,7 +299,7 @@ def test_events_of_destroyed_keys_are_read_as_forgotten(log):
     assert [(item.position, item.key, item.recorded_at) for item in after] == [
         (item.position, item.key, item.recorded_at) for item in before
     ]
-    assert after[0].event == SessionStarted(name="", agent="assistant")
+    assert after[0].event == SessionStarted(title="", agent="assistant")
     assert after[2].event == Forgotten(was=TurnRecorded.topic)
     assert texts_of(after) == ["one", "three"]
 

@@ -47,7 +47,7 @@ def texts(store, session, **how):
 def test_an_original_comes_back_to_the_byte(data, folder):
     """Whatever it is, after the store was closed and opened again."""
     with MemoryStore.open(folder, model=None) as store:
-        store.start_session("s", session_id="s")
+        store.start_session("s")
         store.record_many([turn("s", "said", data), turn("s", "said")])
     with MemoryStore.open(folder, model=None) as store:
         first, second = sessions_of(store).seen("s")
@@ -76,7 +76,7 @@ def test_an_original_that_does_not_fit_its_turn_is_damage():
 
 def test_what_cannot_be_an_original_is_refused_and_nothing_is_written(store):
     """Not even the turns before it."""
-    store.start_session("s", session_id="s")
+    store.start_session("s")
     head = store.head()
     for original, error in (
         (Original(form="", data=b"x"), InvalidInput),
@@ -89,7 +89,7 @@ def test_what_cannot_be_an_original_is_refused_and_nothing_is_written(store):
 
 def test_a_retry_with_another_original_is_another_turn(store):
     """A key stands for all of a turn."""
-    store.start_session("s", session_id="s")
+    store.start_session("s")
     once = NewTurn(session="s", role="user", text="said", key="k", original=Original(form=FORM, data=b"1"))
     first, again = store.record_many([once, once])
     assert first == again
@@ -99,14 +99,14 @@ def test_a_retry_with_another_original_is_another_turn(store):
 
 def test_reconcile_records_originals(store):
     """Those of new turns, as it does with everything else they have."""
-    session = store.start_session("s", session_id="s")
+    session = store.start_session("s")
     assert len(reconcile(session, [turn("s", "one", b"1"), turn("s", "two", b"2")])) == 2
     assert [original_of(found.event).data for found in sessions_of(store).seen("s")] == [b"1", b"2"]
 
 
 def test_the_last_turns_are_those_that_the_session_sees(store):
     """Through branches and rewinds, any number of them, in order."""
-    root = store.start_session("root", session_id="root")
+    root = store.start_session("root")
     store.record_many([turn("root", f"r{n}") for n in range(5)])
     branch = root.branch("branch", at=store.turns("root")[2].position)
     root.record("user", "later")
@@ -125,7 +125,7 @@ def test_the_last_turns_are_those_that_the_session_sees(store):
 
 def test_forgotten_turns_are_not_seen_and_do_not_count(store):
     """Neither by who asks for the last ones nor by who takes one back."""
-    session = store.start_session("s", session_id="s")
+    session = store.start_session("s")
     made = store.record_many([turn("s", f"t{n}", b"x") for n in range(5)])
     store.forget(positions=[made[2].position, made[4].position])
     assert texts(store, "s", limit=2) == ["t1", "t3"]
@@ -135,7 +135,7 @@ def test_forgotten_turns_are_not_seen_and_do_not_count(store):
 
 def test_a_turn_is_taken_back_by_one_caller_alone(store):
     """However many ask at the same time; and it is only hidden."""
-    store.start_session("s", session_id="s")
+    store.start_session("s")
     store.record_many([turn("s", f"t{n}") for n in range(40)])
     taken, lock = [], threading.Lock()
 
@@ -156,7 +156,7 @@ def test_a_turn_is_taken_back_by_one_caller_alone(store):
 
 def test_a_rewrite_is_there_as_a_whole_or_not_at_all(store):
     """Where one turn of it is refused the session sees what it saw."""
-    session = store.start_session("s", session_id="s")
+    session = store.start_session("s")
     store.record_many([turn("s", "old"), turn("s", "older")])
     with pytest.raises(UnknownSession):
         sessions_of(store).rewrite("s", [turn("s", "new"), turn("nobody", "new")])
@@ -172,7 +172,7 @@ def test_a_rewrite_is_there_as_a_whole_or_not_at_all(store):
 
 def test_readers_see_a_rewrite_all_at_once(store):
     """Never what was there mixed with what has come."""
-    store.start_session("s", session_id="s")
+    store.start_session("s")
     store.record_many([turn("s", "0") for _ in range(3)])
     done = threading.Event()
 

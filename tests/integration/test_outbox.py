@@ -23,7 +23,7 @@ def reported():
 def box(folder, reported):
     """One for a store of its own."""
     box = Outbox(lambda: MemoryStore.open(folder, model=None, background=False), reported.append)
-    box.put(lambda store: store.start_session("trip", session_id="trip"))
+    box.put(lambda store: store.start_session("trip"))
     yield box
     box.close()
 
@@ -89,7 +89,7 @@ def test_a_store_that_cannot_be_opened_is_tried_again_with_every_call(folder, re
     box = Outbox(lambda: MemoryStore.open(folder, model=None, background=False), reported.append)
     for name in ("one", "two"):
         with pytest.raises(NotAStore):
-            box.put(lambda store, name=name: store.start_session(name, session_id=name))
+            box.put(lambda store, name=name: store.start_session(name))
     with pytest.raises(NotAStore):
         box.ask(MemoryStore.head)
     assert len(reported) == 1

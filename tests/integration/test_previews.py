@@ -50,7 +50,7 @@ def test_a_rehearsal_within_a_group_undoes_itself_alone(log):
 
 def test_previews_write_nothing_and_say_what_follows(store):
     """The same numbers, events and changes."""
-    session = store.switch("s", reason="new", name="trip")
+    session = store.switch("s", reason="new", title="trip")
     session.set("k", 1, ttl=10)
     session.note("one")
     checkpoint = session.checkpoint("c")
@@ -96,7 +96,7 @@ def test_a_value_that_has_expired_does_not_come_back_in_a_preview_either(store, 
 
 def test_a_preview_refuses_what_the_change_would(store):
     """With the same errors."""
-    session = store.start_session("trip", session_id="s")
+    session = store.start_session("s", title="trip")
     with pytest.raises(UnknownCheckpoint):
         session.restore("c", dry_run=True)
     with pytest.raises(UnknownSession):

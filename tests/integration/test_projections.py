@@ -30,7 +30,7 @@ def fill(store, count=40, *, start=0):
     try:
         session = store.session("s")
     except Exception:
-        session = store.start_session("s", scope="acme", session_id="s")
+        session = store.start_session("s", scope="acme")
     return [session.record("user", f"note number{n} on topic{n % 5}") for n in range(start, start + count)]
 
 
@@ -175,7 +175,7 @@ def test_segments_and_tail_together_answer_like_brute_force(store, encoder, fold
 def test_a_filter_restricts_before_the_best_are_taken(store, encoder):
     """A rare session is found among many better matches elsewhere."""
     fill(store, 50)
-    rare = store.start_session("rare", session_id="rare").record("user", "note number1 elsewhere")
+    rare = store.start_session("rare").record("user", "note number1 elsewhere")
     answer = store.recall("note number1 on topic1", session="rare", mode="vector", k=3)
     assert [hit.position for hit in answer.hits] == [rare.position]
 
@@ -231,7 +231,7 @@ def test_vectors_ahead_of_the_log_are_never_served(store, folder, tmp_path, enco
     store.admin.catch_up_vectors()
     store.close()
     with MemoryStore.open(tmp_path / "older", model=encoder, background=False) as older:
-        older.start_session("s", session_id="s").record("user", "another history")
+        older.start_session("s").record("user", "another history")
     shutil.copytree(folder / "projections" / "vectors", tmp_path / "older" / "projections" / "vectors")
     with MemoryStore.open(tmp_path / "older", model=encoder, background=False) as older:
         assert [item.state for item in older.status().vectors] == ["other-log"]

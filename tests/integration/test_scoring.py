@@ -24,7 +24,7 @@ def texts(store, query, **options):
 
 @pytest.fixture
 def session(store):
-    return store.start_session("s", session_id="s")
+    return store.start_session("s")
 
 
 def test_an_answer_is_found_by_the_words_of_its_question(store, session):
@@ -41,7 +41,7 @@ def test_an_answer_is_found_by_the_words_of_its_question(store, session):
 def test_no_neighbour_is_of_another_session(store, session):
     """Turns recorded one behind the other lend one another nothing across sessions."""
     session.record("user", "When does the ferry leave?")
-    store.start_session("t", session_id="t").record("user", "At nine.")
+    store.start_session("t").record("user", "At nine.")
     session.record("user", "At ten.")
     hits = {
         hit.text: hit.score_parts["words"] for hit in store.recall("ferry leave", weights=only(neighbours=1.0)).hits
@@ -64,8 +64,8 @@ def test_who_is_named_has_said_it(store, session):
 
 def test_a_speaker_of_another_scope_is_only_a_word(store):
     """And so is one who speaks later than the offset that is asked about."""
-    store.start_session("a", session_id="a", scope="acme/a").record("user", "tea", speaker="Rose")
-    other = store.start_session("b", session_id="b", scope="acme/b")
+    store.start_session("a", scope="acme/a").record("user", "tea", speaker="Rose")
+    other = store.start_session("b", scope="acme/b")
     other.record("user", "a rose and tea")
     assert store.recall("rose tea", scope="acme/b").hits[0].score_parts["words"] == 1.0
     assert "speaker" not in store.recall("rose tea", scope="acme/b").hits[0].score_parts
@@ -90,7 +90,7 @@ def test_what_asks_counts_less_and_what_is_of_a_good_session_more(store, session
     session.record("user", "tea!")
     assert texts(store, "tea", weights=only()) == ["tea?", "tea!"]
     assert texts(store, "tea", weights=only(question=0.2)) == ["tea!", "tea?"]
-    other = store.start_session("t", session_id="t")
+    other = store.start_session("t")
     other.record("user", "green tea and a long walk to the harbour with friends")
     other.record("user", "green tea")
     found = store.recall("green tea", weights=only(session=0.2)).hits
@@ -173,7 +173,7 @@ def test_a_reranker_has_a_second_look_at_the_best_turns(folder, encoder):
     """At so many and no more; what it says is one more part, and the same on every page."""
     reranker = ByLength()
     with MemoryStore.open(folder, model=encoder, reranker=reranker, background=False) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for n in range(80):
             session.record("user", "tea " + "x" * (n % 60))
         store.admin.catch_up_vectors()
@@ -210,7 +210,7 @@ def test_a_reranker_that_fails_leaves_the_order_with_its_reason(folder, encoder,
             return scores
 
     with MemoryStore.open(folder, model=encoder, reranker=Broken(), background=False) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for text in ("tea", "green tea", "no"):
             session.record("user", text)
         answer = store.recall("tea")
@@ -237,7 +237,7 @@ def test_a_cross_encoder_is_loaded_from_a_folder_when_it_is_needed(folder, tmp_p
     BertTokenizerFast(vocab_file=str(words)).save_pretrained(tmp_path / "cross")
     expected = CrossEncoder(str(tmp_path / "cross")).predict([("tea", "green tea"), ("tea", "no tea")])
     with MemoryStore.open(folder, model=encoder, reranker=tmp_path / "cross", background=False) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         for text in ("green tea", "no tea"):
             session.record("user", text)
         hits = {hit.text: hit.score_parts["reranker"] for hit in store.recall("tea").hits}

@@ -20,7 +20,7 @@ FLIPS = 300
 def closed(tmp_path):
     """The folder of a store with a few hundred turns, closed; and what it answers."""
     with MemoryStore.open(tmp_path / "memory", model=HashEncoder(), background=False) as store:
-        session = store.start_session("s", session_id="s", scope="acme")
+        session = store.start_session("s", scope="acme")
         for n in range(300):
             session.record("user", f"the ferry number{n} leaves at {n % 24} o'clock")
         store.admin.catch_up_vectors()

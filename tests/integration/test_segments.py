@@ -152,7 +152,7 @@ def test_segments_stay_few_and_little_is_rewritten(batch, seed):
 def test_appends_in_small_batches_leave_few_segments(folder):
     """10,000 turns, 100 at a time, each batch written: under twelve segments, all turns once."""
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
-        session = store.start_session("s", session_id="s")
+        session = store.start_session("s")
         home = folder / "projections" / "vectors" / f"{store.parts.projections.vectors().fingerprint[:16]}-0001"
         before, share = set(), 0.0
         for n in range(0, 10_000, 100):
@@ -194,7 +194,7 @@ def test_what_was_embedded_at_once_is_one_segment_and_what_was_there_is_left_alo
     """Written in pieces, so that a kill costs little; what comes behind much that is old does not rewrite that."""
     monkeypatch.setattr("mnemolog.projections.vectors.projection.TAIL_ROWS_MAX", 512)
     with MemoryStore.open(folder, model=HashEncoder(dimension=8), synchronous="NORMAL", background=False) as store:
-        store.start_session("s", session_id="s")
+        store.start_session("s")
         home = folder / "projections" / "vectors" / f"{store.parts.projections.vectors().fingerprint[:16]}-0001"
         for start, count in ((0, 6_000), (6_000, 3_000)):
             texts = [f"note {n}" for n in range(start, start + count)]
@@ -308,7 +308,7 @@ def test_a_held_lock_names_its_holder_and_frees_itself(tmp_path):
 
 
 def record(store, *texts):
-    session = store.start_session("s", session_id="s")
+    session = store.start_session("s")
     return [session.record("user", text).position for text in texts]
 
 

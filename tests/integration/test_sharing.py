@@ -90,7 +90,7 @@ def test_a_forked_child_has_none_of_them(folder):
         status = 1
         try:
             own = acquire(folder, model=None, background=False)
-            own.start_session("child", session_id="child")
+            own.start_session("child")
             release(own)
             status = shared_stores()
         finally:

@@ -150,7 +150,7 @@ def spoken(tmp_path_factory):
     """A store with a model, half of its vectors in a segment, and every turn."""
     with MemoryStore.open(tmp_path_factory.mktemp("spans") / "memory", model=HashEncoder()) as store:
         for session in SESSIONS:
-            store.start_session(session, session_id=session)
+            store.start_session(session)
         turns = []
         for n in range(44):
             turns.append(store.record(SESSIONS[n * n % 4 or n % 3], "user", f"{WORDS[n % 3]} number{n}"))

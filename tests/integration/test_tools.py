@@ -40,7 +40,7 @@ def test_a_tool_says_when_to_use_it_and_what_it_takes_and_gives(tool):
 def test_an_answer_has_its_position(asked):
     """Where the log ended: for what reads before that, for what writes behind it."""
     started, said, found = asked(
-        ("session_start", {"name": "trip", "session_id": "trip"}),
+        ("session_start", {"id": "trip"}),
         ("record", {"session": "trip", "role": "user", "text": "To Lisbon."}),
         ("recall", {"query": "Lisbon"}),
     )
@@ -89,8 +89,8 @@ def test_a_memory_that_is_read_only_offers_what_reads():
 def conversing(folder):
     """The two tools of a framework that records by itself, bounded to a scope."""
     with MemoryStore.open(folder, model=None, background=False) as store:
-        session = store.start_session("now", session_id="now", scope="acme/alice")
-        store.start_session("other", session_id="other", scope="acme/bob").record("user", "Bob has a boat.")
+        session = store.start_session("now", scope="acme/alice")
+        store.start_session("other", scope="acme/bob").record("user", "Bob has a boat.")
 
         def recall(query):
             return context_for(session, query, scope="acme/alice", fresh=True)

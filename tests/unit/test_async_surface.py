@@ -36,7 +36,7 @@ SIDES = {
 }
 ATTRIBUTES = {
     MemoryStore: {"path"},
-    Session: {"id", "name", "agent", "scope"},
+    Session: {"id", "title", "agent", "scope"},
     SessionAt: {"id", "position"},
     Ticket: {"stamp", "request", "outcome"},
     Quarantine: {"folder"},

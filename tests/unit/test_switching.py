@@ -56,30 +56,30 @@ def switched(from_, to, reason):
 
 
 def started(name, *, reason, parent=None, at=None, scope=""):
-    return SessionStarted(name=name, agent="assistant", scope=scope, reason=reason, parent=parent, branched_at=at)
+    return SessionStarted(title=name, agent="assistant", scope=scope, reason=reason, parent=parent, branched_at=at)
 
 
 @pytest.fixture
 def log():
     """An agent in session `s`, which holds two turns at 3 and 4."""
     log = AgentLog()
-    log.switch(NEW, "s", name="trip", scope="acme/alice")
+    log.switch(NEW, "s", title="trip", scope="acme/alice")
     log.say("s")
     log.say("s")
     return log
 
 
 def test_the_first_switch_of_an_agent_comes_from_nowhere():
-    """No session is left; the name of the new one is its id."""
+    """No session is left; the new one has no title."""
     log = AgentLog()
     assert log.agent() is None
-    assert log.switch(NEW, "s") == [("session/s", started("s", reason="new")), switched(None, "s", "new")]
+    assert log.switch(NEW, "s") == [("session/s", started("", reason="new")), switched(None, "s", "new")]
     assert (log.agent().current, log.agent().generation) == ("s", 1)
 
 
 def test_new_starts_a_session_and_leaves_the_old_as_it_is(log):
     """Nothing is inherited but name and scope, where they are not given."""
-    assert log.switch(NEW, "t", name="other") == [
+    assert log.switch(NEW, "t", title="other") == [
         ("session/t", started("other", reason="new", scope="acme/alice")),
         switched("s", "t", "new"),
     ]
@@ -262,14 +262,14 @@ def test_an_exact_retry_counts_as_done(log, reason):
     if reason in (NEW, RESET, BRANCH):
         assert log.switch(reason, "t") == []
     with pytest.raises(errors.SessionExists):
-        log.switch(reason, "t", from_="s", at=at, name="else")
+        log.switch(reason, "t", from_="s", at=at, title="else")
     log.switch(RESUME, "s")
     with pytest.raises(errors.SessionExists):
         log.switch(reason, "t", from_="s", at=at)
 
 
 @pytest.mark.parametrize(
-    "fields", [{"to": ""}, {"to": "a\nb"}, {"to": 5}, {"name": "a\nb"}, {"scope": "/x"}, {"name": "x" * 257}]
+    "fields", [{"to": ""}, {"to": "a\nb"}, {"to": 5}, {"title": "a\nb"}, {"scope": "/x"}, {"title": "x" * 257}]
 )
 def test_ids_names_and_scopes_are_checked(log, fields):
     """Like those of `start_session`."""

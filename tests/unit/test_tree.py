@@ -16,7 +16,7 @@ from mnemolog.projections.read_models import SessionSummary
 def summary(session, position, parent=None):
     return SessionSummary(
         session=session,
-        name=session,
+        title=session,
         agent="ada",
         scope="acme",
         parent=parent,

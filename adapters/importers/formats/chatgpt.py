@@ -134,7 +134,7 @@ def _turn(
         line=ordinal,
         where=f"message {ordinal}",
         session=session,
-        session_name=title,
+        session_title=title,
         role=role,
         speaker=as_label(name) if isinstance(name, str) else None,
         text=text,

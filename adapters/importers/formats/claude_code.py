@@ -85,7 +85,7 @@ class ClaudeCodeReader:
                     line=line,
                     where=f"line {line}",
                     session=session,
-                    session_name=name,
+                    session_title=name,
                     role=role,
                     text=text,
                     key=key if uuid and key else self._keys.key(session=session, role=role, speaker=None, text=text),

@@ -103,7 +103,7 @@ class CodexReader:
             line=line,
             where=f"line {line}",
             session=session,
-            session_name=name_of(session, meta.get("cwd", "")),
+            session_title=name_of(session, meta.get("cwd", "")),
             role=role,
             text=text,
             key=key,

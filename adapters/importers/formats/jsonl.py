@@ -56,7 +56,7 @@ class LineReader:
                 line=line,
                 where=f"line {line}",
                 session=session,
-                session_name=_joined(found.get("session_name"), _WORDS),
+                session_title=_joined(found.get("session_title"), _WORDS),
                 scope=_joined(found.get("scope"), _PATH) or "",
                 agent=_joined(found.get("agent"), _WORDS),
                 role=role,

@@ -154,7 +154,7 @@ class _ConversationReader:
             line=line,
             where=where,
             session=session,
-            session_name=as_label(title),
+            session_title=as_label(title),
             role=role,
             speaker=speaker,
             text=text,

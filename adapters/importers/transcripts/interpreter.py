@@ -144,23 +144,23 @@ class TranscriptInterpreter:
 
     def _begin(self, entry: Entry, anchor: Anchor | None) -> Generator[Step, None, str]:
         """Start the session of a line: a continuation of another session, or a new one."""
-        name = entry.turns[0].session_name
+        title = entry.turns[0].session_title
         at = None if anchor is None else self._lookup.end_of_line(anchor)
         if anchor is not None and not anchor.key and not anchor.at:
             at = self._lookup.head()
         if entry.works_for is not None and (at is None or not entry.recounted):
             yield from self._start_for(entry, entry.works_for)
         elif anchor is None or at is None:
-            yield Switch(reason="new", to=entry.session, name=name, scope=self._scope_of(entry))
+            yield Switch(reason="new", to=entry.session, title=title, scope=self._scope_of(entry))
         elif entry.works_for is not None:
-            yield Branch(session=entry.session, name=name, left=anchor.session, at=at)
+            yield Branch(session=entry.session, title=title, left=anchor.session, at=at)
         elif anchor.session in self._place.compacted and self._lookup.is_end(anchor.session, at):
             *earlier, key = self._place.compacted.pop(anchor.session)
             yield from self._compress(anchor.session, earlier)
-            yield Switch(reason="compress", to=entry.session, left=anchor.session, name=name, key=key)
+            yield Switch(reason="compress", to=entry.session, left=anchor.session, title=title, key=key)
         else:
             self._place.compacted.pop(anchor.session, None)
-            yield Switch(reason="branch", to=entry.session, left=anchor.session, at=at, name=name)
+            yield Switch(reason="branch", to=entry.session, left=anchor.session, at=at, title=title)
         return entry.session
 
     def _copy(self, entry: Entry, anchor: Anchor | None, cursor: LineCursor | None, own: list[str]) -> Anchor | None:
@@ -274,10 +274,10 @@ class TranscriptInterpreter:
         return None if first is None else Anchor(other, "", first - 1)
 
     def _start_for(self, entry: Entry, other: str) -> Steps:
-        name, scope = entry.turns[0].session_name, self._scope_of(entry)
+        title, scope = entry.turns[0].session_title, self._scope_of(entry)
         if not self._lookup.of(other):
-            yield Start(session=other, name=name, scope=scope)
-        yield Start(session=entry.session, name=name, scope=scope, parent=other)
+            yield Start(session=other, title=title, scope=scope)
+        yield Start(session=entry.session, title=title, scope=scope, parent=other)
 
     def _compress(self, name: str, keys: list[str]) -> Steps:
         for key in keys:

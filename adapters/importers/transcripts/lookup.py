@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mnemolog.adapters.importers.transcripts.place import SIDE, Anchor
-from mnemolog.adapters.support.store_access import log_of, sessions_of
+from mnemolog.adapters.support.store_access import known_session, log_of, sessions_of
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.position import ORIGIN, Position
@@ -97,7 +97,7 @@ class StoreLookup:
 
     def user_spoke_after(self, session: str, position: Position) -> bool:
         """Whether the session sees a turn of a user after a position."""
-        handle = self.store.session(session)
+        handle = known_session(self.store, session)
         while page := handle.turns(after=position, limit=_PAGE):
             if any(turn.role is Role.USER for turn in page):
                 return True
@@ -106,11 +106,11 @@ class StoreLookup:
 
     def is_end(self, session: str, position: Position) -> bool:
         """Whether a session sees nothing after a position."""
-        return not self.store.session(session).turns(after=position, limit=1)
+        return not known_session(self.store, session).turns(after=position, limit=1)
 
     def turns(self, session: str, after: Position) -> Iterator[Turn]:
         """Yield the turns of a session and of its ancestors, hidden ones included."""
-        handle = self.store.session(session)
+        handle = known_session(self.store, session)
         while page := handle.turns(after=after, limit=_COPIES_PAGE, hidden=True):
             yield from page
             after = page[-1].position

@@ -8,7 +8,7 @@ from mnemolog.adapters.importers.transcripts.interpreter import TranscriptInterp
 from mnemolog.adapters.importers.transcripts.report import Report
 from mnemolog.adapters.importers.transcripts.steps import AlreadyThere, Branch, Say, Settle, Start, Step, Switch
 from mnemolog.adapters.importers.turn import ImportedTurn, event_of
-from mnemolog.adapters.support.store_access import sessions_of
+from mnemolog.adapters.support.store_access import known_session, sessions_of
 from mnemolog.application.commands import state_in
 from mnemolog.domain import errors, session
 from mnemolog.infra.log.transaction import Transaction
@@ -56,12 +56,12 @@ class Recorder:
             case Settle():
                 self.flush()
             case Start():
-                self._store.start_session(
-                    step.name, agent=self._agent, scope=step.scope, session_id=step.session, parent=step.parent
+                self._store.session(
+                    step.session, title=step.title, agent=self._agent, scope=step.scope, parent=step.parent
                 )
                 self._report.sessions += 1
             case Branch():
-                self._store.session(step.left).branch(step.session, at=step.at, name=step.name)
+                known_session(self._store, step.left).branch(step.session, at=step.at, title=step.title)
                 self._report.sessions += 1
             case Switch():
                 self._switch(step)
@@ -76,7 +76,7 @@ class Recorder:
             session=step.left,
             agent=self._agent,
             at=step.at,
-            name=step.name,
+            title=step.title,
             scope=step.scope,
             key=step.key,
         )

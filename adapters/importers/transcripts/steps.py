@@ -29,7 +29,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Start a session; the agent stays in its current one."""
 
     session: str
-    name: str
+    title: str
     scope: str
     parent: str | None = None
     """The session that started it as a subagent. It sees no turns of that session."""
@@ -39,7 +39,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """Branch a session from another; the agent stays in its current one."""
 
     session: str
-    name: str
+    title: str
     left: str
     at: Position
 
@@ -53,7 +53,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     """The session to start; None if the session in `left` continues."""
     left: str | None = None
     at: Position | None = None
-    name: str | None = None
+    title: str | None = None
     scope: str | None = None
     key: str | None = None
 

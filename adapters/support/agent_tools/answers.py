@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import Memory
+from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.position import Position
@@ -28,7 +29,7 @@ class SessionNow(msgspec.Struct, frozen=True, kw_only=True):
     """A session with its ancestors: `lineage` is root first, and ends with the session itself."""
 
     session: str
-    name: str
+    title: str
     agent: str
     scope: str
     lineage: list[str]
@@ -89,7 +90,7 @@ async def session_current(memory: Memory, *, agent: str) -> SessionNow | None:
 
 async def memory_read(memory: Memory, *, session: str, as_of: int | None = None) -> Mind:
     """Return values, task, notes and checkpoints of a session."""
-    opened = await memory.store.session(session)
+    opened = await known_async_session(memory.store, session)
     view = opened if as_of is None else await opened.at(as_of)
     return Mind(
         values=await view.all(),
@@ -109,7 +110,7 @@ async def timeline(
     """Return events of the log, with long texts cut."""
     head = (await memory.store.head()).position
     if session is not None:
-        await memory.store.session(session)
+        await known_async_session(memory.store, session)
     start = max(0, head - SCANNED_MAX) if after is None else after
     upto, events = min(head, start + SCANNED_MAX), list[dict[str, Any]]()
     async for event in memory.store.events(after=Position(start), upto=Position(upto)):
@@ -142,13 +143,15 @@ async def status(memory: Memory) -> StatusNow:
 async def session_now(session: AsyncSession) -> SessionNow:
     """Return a session as an answer."""
     lineage = await session.lineage()
-    return SessionNow(session=session.id, name=session.name, agent=session.agent, scope=session.scope, lineage=lineage)
+    return SessionNow(
+        session=session.id, title=session.title, agent=session.agent, scope=session.scope, lineage=lineage
+    )
 
 
 async def session_whole(memory: Memory, session_id: str, as_of: int | None) -> dict[str, Any]:
     """Return a session with its working memory and the newest turns that it sees, now or as of a position."""
     position = (await memory.store.head()).position
-    session = await memory.store.session(session_id)
+    session = await known_async_session(memory.store, session_id)
     view = session if as_of is None else await session.at(as_of)
     turns = await view.turns(newest_first=True, limit=TURNS_MAX)
     mind = await memory_read(memory, session=session.id, as_of=as_of)

@@ -10,6 +10,7 @@ from msgspec import Meta
 from mnemolog.adapters.support.agent_tools import answers
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.adapters.support.agent_tools.tool import PARAMETERS, Effect, Tool, made
+from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.results import Checkpoint
@@ -26,7 +27,9 @@ def _of_store(name: str, effect: Effect, method: Callable[..., Any], description
 
 def _of_session(name: str, effect: Effect, method: Callable[..., Any], description: str, **how: Any) -> Tool:
     async def call(memory: Memory, *, session: str, **given: Any) -> Any:
-        return await _answer_of(await getattr(await memory.store.session(session), method.__name__)(**given))
+        return await _answer_of(
+            await getattr(await known_async_session(memory.store, session), method.__name__)(**given)
+        )
 
     return made(name, effect, call, description, like=method, **{"session": PARAMETERS["session"], **how})
 
@@ -84,10 +87,12 @@ TOOLS: Final[dict[str, Tool]] = {
         _of_store(
             "session_start",
             "adds",
-            MemoryStore.start_session,
-            """Start a session: a conversation with turns and a working memory of its own. Use it when a conversation
-            begins, before the first record. To leave another session for it, use session_switch.""",
+            MemoryStore.session,
+            """Start a session: a conversation with turns and a working memory of its own; if there is one with that id,
+            return it. Use it when a conversation begins, before the first record. To leave another session for it, use
+            session_switch.""",
             result=answers.SessionNow,
+            scope=str | None,
         ),
         _of_store(
             "session_switch",

@@ -27,10 +27,11 @@ LOOK_UP: Final = "timeline shows what was written; the server's log has more"
 
 Moment = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a time zone.")]
 PARAMETERS: Final[dict[str, Any]] = {
-    "session": Annotated[str, Meta(description="Id of a session, from session_start or session_list.")],
-    "session_id": Annotated[
-        str | None, Meta(description="Id of the new session, which makes a retry safe. Null: generated.")
+    "session": Annotated[
+        str, Meta(description="Id of a session, as given to session_start or listed by session_list.")
     ],
+    "id": Annotated[str | None, Meta(description="Id of the session; started if there is none. Null: generated.")],
+    "title": Annotated[str | None, Meta(description="A title for people.")],
     "agent": Annotated[str | None, Meta(description="Agent of the session. Null: the default agent of this server.")],
     "scope": Annotated[str, Meta(description="A path like acme/support/alice; a scope includes everything below it.")],
     "role": Role,

@@ -23,4 +23,4 @@ def test_the_example_of_a_client_runs(capfd):
     assert "recalled: [('I moved to Lisbon in March.', 2)] ['text']" in printed
     assert "before it was said: []" in printed
     assert "budget: 900" in printed
-    assert "refused: UnknownSession: no session has the id 'trap'\nhint: nothing was written" in printed
+    assert "refused: UnknownSession: there is no session 'trap'\nhint: nothing was written" in printed

@@ -77,7 +77,7 @@ def test_a_conversation_from_start_to_restore(folder, mode):
             await answer(client, "session_end", session="by-train")
             sessions = await answer(client, "session_list", scope="acme")
             state = await answer(client, "status")
-            fresh = await answer(client, "session_start", name="other", session_id="other")
+            fresh = await answer(client, "session_start", id="other")
         assert before is None
         assert started["result"] == now
         assert now == {
@@ -116,7 +116,7 @@ def test_an_error_is_an_answer_with_a_hint_and_nothing_is_written(folder):
 
     async def main():
         async with in_process(folder) as (client, store):
-            await answer(client, "session_start", name="trip", session_id="trip")
+            await answer(client, "session_start", id="trip")
             before = await store.head()
             unknown = await refusal(client, "record", session="tripp", role="user", text="hello")
             empty = await refusal(client, "record", session="trip", role="user", text=" ")
@@ -130,7 +130,7 @@ def test_an_error_is_an_answer_with_a_hint_and_nothing_is_written(folder):
             with pytest.raises(MCPError, match="there is no such tool"):
                 await client.call_tool("remember", {})
         assert unknown == (
-            "UnknownSession: no session has the id 'tripp'\n"
+            "UnknownSession: there is no session 'tripp'\n"
             "hint: nothing was written; session_list lists the ids; session_start, where offered, starts one"
         )
         assert empty.startswith("InvalidInput: text")
@@ -195,7 +195,7 @@ def test_a_server_that_only_reads_offers_nothing_that_writes(folder, mode):
 
     async def main():
         async with in_process(folder) as (client, _):
-            await answer(client, "session_start", name="trip", session_id="trip")
+            await answer(client, "session_start", id="trip")
         async with in_process(folder, read_only=True, mode=mode) as (client, store):
             assert {tool.name for tool in (await client.list_tools()).tools} == READING
             before = await store.head()
@@ -215,7 +215,7 @@ def test_a_timeline_is_read_page_by_page_and_begins_with_the_newest(folder, monk
     async def main():
         async with in_process(folder) as (client, store):
             for session in ("a", "b"):
-                await answer(client, "session_start", name=session, session_id=session)
+                await answer(client, "session_start", id=session)
             for number in range(20):
                 await answer(client, "record", session="ab"[number % 2], role="user", text=f"{number} " + "x" * 500)
             whole = [event.position async for event in store.events()]
@@ -244,8 +244,8 @@ def test_sessions_are_resources_now_and_as_of_a_position(folder, mode):
     async def main():
         async with in_process(folder, mode=mode) as (client, store):
             for number in range(150):
-                await store.start_session(f"s{number}", session_id=f"s{number}")
-            session = await store.start_session("odd", session_id=odd)
+                await store.start_session(f"s{number}")
+            session = await store.start_session(odd, title="odd")
             first = await session.record("user", "I moved to Lisbon.")
             await session.set("budget", 900)
             listed, cursor = [], None
@@ -290,7 +290,7 @@ def test_until_the_model_is_loaded_words_are_looked_for_and_the_answer_says_so(f
 
     async def main():
         async with in_process(folder, model=model) as (client, _):
-            await answer(client, "session_start", name="trip", session_id="trip")
+            await answer(client, "session_start", id="trip")
             for number in range(4):
                 await answer(client, "record", session="trip", role="user", text=f"I moved to Lisbon in {number}.")
             early = await answer(client, "recall", query="Lisbon", k=2, session="trip")
@@ -328,7 +328,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_words_and_says_why(folder):
 
     async def main():
         async with in_process(folder, model=Broken()) as (client, _):
-            await answer(client, "session_start", name="trip", session_id="trip")
+            await answer(client, "session_start", id="trip")
             await answer(client, "record", session="trip", role="user", text="I moved to Lisbon.")
             async with asyncio.timeout(WAIT_S):
                 while (state := (await answer(client, "status"))["result"]["model"]) == "loading":

@@ -51,10 +51,10 @@ def test_a_conversation_over_a_transport(folder, transport, mode):
 
     async def main(connect):
         async with connect(mode) as client:
-            await answer(client, "session_start", name="trip", session_id="trip")
+            await answer(client, "session_start", id="trip")
             said = await answer(client, "record", session="trip", role="user", text="I moved to Lisbon. 🎒\u2028é")
             found = await answer(client, "recall", query="Lisbon")
-            assert "no session has the id" in await refusal(client, "memory_read", session="nobody")
+            assert "there is no session" in await refusal(client, "memory_read", session="nobody")
             assert len((await client.list_resources()).resources) == 1
         assert found["result"]["hits"][0]["text"] == "I moved to Lisbon. 🎒\u2028é"
         assert found["result"]["hits"][0]["position"] == said["position"]
@@ -71,7 +71,7 @@ def test_several_clients_at_once_lose_nothing_to_one_another(folder, transport):
     async def one(connect, number):
         async with connect() as client:
             session = f"s{number}"
-            await answer(client, "session_start", name=session, session_id=session)
+            await answer(client, "session_start", id=session)
             calls = (
                 answer(client, "record", session=session, role="user", text=f"{number}/{turn}") for turn in range(turns)
             )
@@ -112,7 +112,7 @@ def test_a_client_that_is_killed_has_lost_nothing_that_it_was_told_and_hinders_n
 
     async def others(connect, where):
         async with connect() as client:
-            await answer(client, "session_start", name="other", session_id="other")
+            await answer(client, "session_start", id="other")
             dying = asyncio.create_task(asyncio.to_thread(recording_client, where, "dying", acknowledged=20))
             while not dying.done():
                 await answer(client, "record", session="other", role="user", text="still here")

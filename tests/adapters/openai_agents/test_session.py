@@ -137,7 +137,7 @@ def test_going_back_in_the_store_goes_back_in_the_session(ours, run):
 
 def test_what_others_have_recorded_is_there_as_messages(ours, run):
     """The output of a tool becomes a message of the assistant, the role with the least authority."""
-    handle = ours.store.start_session("s", session_id="s", agent="somebody")
+    handle = ours.store.start_session("s", agent="somebody")
     for role in ("user", "assistant", "system", "tool"):
         handle.record(role, f"of {role}")
     expected = [{"role": role, "content": f"of {role}"} for role in ("user", "assistant", "system")]
@@ -301,7 +301,7 @@ def test_all_tools_of_a_memory_are_the_agents(folder, run):
             tools = {tool.name: tool for tool in memory_tools(memory)}
             assert tools.keys() == TOOLS.keys()
             steps = [
-                calls("session_start", "c1", name="trip", session_id="trip"),
+                calls("session_start", "c1", id="trip"),
                 calls("memory_set", "c2", session="trip", key="budget", value={"eur": 900}),
                 calls("memory_read", "c3", session="nowhere"),
                 calls("memory_read", "c4", session="trip", as_off=1),
@@ -312,7 +312,7 @@ def test_all_tools_of_a_memory_are_the_agents(folder, run):
             await Runner.run(made, "Plan a trip.", session=MnemologSession("s", store))
             outputs = [item["output"] for item in await MnemologSession("s", store).get_items() if "output" in item]
             assert json.loads(outputs[0])["result"]["agent"] == "helper"
-            assert outputs[2].startswith("UnknownSession: no session has the id 'nowhere'\nhint: ")
+            assert outputs[2].startswith("UnknownSession: there is no session 'nowhere'\nhint: ")
             assert outputs[3].startswith("InvalidArguments: ")
             assert json.loads(outputs[4])["result"]["values"] == {"budget": {"eur": 900}}
             for bad in ("{", "[]", "1"):

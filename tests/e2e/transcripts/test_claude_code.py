@@ -6,6 +6,7 @@ import pytest
 
 from mnemolog.adapters.importers import import_files
 from tests.e2e.transcripts.written import Claude
+from tests.support import summary
 
 A, B, C = (f"{letter * 8}-0000-4000-8000-00000000000{number}" for number, letter in enumerate("abc", start=1))
 
@@ -32,7 +33,7 @@ def test_a_transcript_is_a_session(talk, memory, read, said):
     assert (report.recorded, report.sessions, report.refused) == (4, 1, 0)
     assert said(A) == TALK
     session = memory.session(A)
-    assert (session.agent, session.scope, session.name) == ("claude-code", "home/ada/kettle", "kettle aaaaaaaa")
+    assert (session.agent, session.scope, session.title) == ("claude-code", "home/ada/kettle", "kettle aaaaaaaa")
     assert [turn.key for turn in session.turns()] == ["aaaaaa-0002", "aaaaaa-0003", "aaaaaa-0004", "aaaaaa-0006"]
     assert memory.current("claude-code").id == A
 
@@ -230,7 +231,7 @@ def test_a_compaction_into_a_new_file_ends_the_old_session(talk, projects, memor
     new.say("And now?")
     assert read().switches == {"compress": 1}
     assert said(B) == [*TALK, "And now?"]
-    assert memory.find_session(A).ended_at is not None
+    assert summary(memory, A).ended_at is not None
     head = memory.head().position
     assert read_anew().recorded == 0
     assert memory.head().position == head
@@ -261,7 +262,7 @@ def test_a_subagent_is_a_session_below_its_user_s(talk, projects, memory, read, 
     report = read()
     assert (report.sessions, report.switches) == (2, {"new": 1})
     assert said(f"{A}/7f") == ["Look up the lid sensor.", "It is a reed switch."]
-    assert memory.find_session(f"{A}/7f").parent == A
+    assert summary(memory, f"{A}/7f").parent == A
     assert memory.session(f"{A}/7f").lineage() == [f"{A}/7f"]
     assert said(A) == TALK
 

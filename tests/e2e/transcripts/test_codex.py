@@ -6,6 +6,7 @@ import pytest
 
 from mnemolog.adapters.importers import detect_format, read_turns
 from tests.e2e.transcripts.written import Codex
+from tests.support import summary
 
 A, B, C = (f"019a0000-0000-7000-8000-00000000000{number}" for number in (1, 2, 3))
 TALK = ["Why does the kettle test fail?", "[tool call: shell]", "lid open", "The lid is open.", "Close it.", "Closed."]
@@ -36,7 +37,7 @@ def test_a_rollout_is_read_by_import_as_well(talk):
     assert [turn.text for turn in turns] == TALK
     assert [turn.role for turn in turns] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert {turn.session for turn in turns} == {A}
-    assert turns[0].session_name == "kettle 019a0000"
+    assert turns[0].session_title == "kettle 019a0000"
     where = {"cwd": "/home/ada/kettle", "gitBranch": "main", "version": "0.98.0", "model": "a-model"}
     assert turns[0].metadata == where
     assert turns[1].tool_calls == [{"id": "call_1", "name": "shell", "arguments": '{"cmd":["ls"]}'}]
@@ -231,7 +232,7 @@ def test_a_subagent_is_a_session_below_its_user_s(talk, rollouts, memory, read, 
     forked = talk.fork(rollouts, C, **spawned)
     forked.say("Look up the lid.")
     assert read().switches == {"new": 1}
-    assert memory.find_session(B).parent == A
+    assert summary(memory, B).parent == A
     assert said(B) == ["Look up the lid sensor."]
     assert said(C) == [*TALK, "Look up the lid."]
     assert memory.current("codex").id == A

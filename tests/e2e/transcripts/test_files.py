@@ -13,7 +13,7 @@ from mnemolog import InvalidInput, MemoryStore, restore_backup
 from mnemolog.adapters.importers.transcripts import Transcripts
 from tests.e2e.transcripts.conftest import files_in
 from tests.e2e.transcripts.written import Claude, Codex, Transcript
-from tests.support import in_thread
+from tests.support import in_thread, summary
 
 A, B = (f"{letter * 8}-0000-4000-8000-000000000001" for letter in "ab")
 
@@ -113,7 +113,7 @@ def test_a_file_that_vanishes_is_fine(projects, memory, read, monkeypatch):
     looked = Transcripts._changed
     monkeypatch.setattr(Transcripts, "_changed", lambda *args: [looked(*args), talk.path.unlink()][0])
     assert read().recorded == 1
-    assert memory.find_session(B).turns == 1
+    assert summary(memory, B).turns == 1
 
 
 def test_other_files_are_passed_over_unless_they_are_asked_for(projects, memory, read, said):

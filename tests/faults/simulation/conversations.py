@@ -30,7 +30,7 @@ class Conversations(World):
             return None
         name, scope = self.new_name("s"), SCOPES[which % len(SCOPES)]
         self.append(
-            lambda: self.store.start_session(name, session_id=name, scope=scope),
+            lambda: self.store.session(name, scope=scope, title=name),
             do(self.model.started, name, scope=scope),
         )
         return name
@@ -200,7 +200,7 @@ class Conversations(World):
         if at % 3 == 0 and then.checkpoints:
             called, position, _memory = then.checkpoints[where % len(then.checkpoints)]
             if position < then.started:
-                self.refused(errors.OutsideSession, lambda: session.branch(name, at=called))
+                self.refused(errors.OutsideSession, lambda: session.branch(name, at=called, title=name))
                 return then.name
             asked: str | int | None = called
         elif at % 3 == 1:
@@ -208,7 +208,7 @@ class Conversations(World):
         else:
             asked, position = None, head
         fact = do(self.model.branched, name, parent=then.name, at=position)
-        self.append(lambda: session.branch(name, at=asked), fact)
+        self.append(lambda: session.branch(name, at=asked, title=name), fact)
         return name if name in self.model.sessions else then.name
 
     # What the agent does.
@@ -229,7 +229,7 @@ class Conversations(World):
         why = ("new", "reset", "branch", "compress")[reason % 4]
 
         def call() -> Any:
-            return self.store.switch(name, reason=why)
+            return self.store.switch(name, reason=why, title=name)
 
         if old is None and why != "new":
             self.refused(errors.SwitchRefused, call)
@@ -268,7 +268,7 @@ class Conversations(World):
         at = self._before(then, count)
 
         def call() -> Any:
-            return self.store.switch(name, reason="rewind", turns=count)
+            return self.store.switch(name, reason="rewind", turns=count, title=name)
 
         if at < then.started:
             self.refused(errors.OutsideSession, call)
