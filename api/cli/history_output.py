@@ -15,12 +15,11 @@ from mnemolog.audit.results import Diff, LogExport, LogImport, SessionDiff, Stor
 from mnemolog.cli.output import console, dated
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, one_line, visible_json
 from mnemolog.projections.history.event_descriptions import describe
-from mnemolog.projections.history.replay import Replay, SessionReplay
+from mnemolog.projections.history.replay import Replay, descent, named
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.results import Task
 
 LINES_PER_WRITE: Final = 500
-_WHO_CHARACTERS: Final = 16
 _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
 
 
@@ -35,37 +34,19 @@ def show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
     """Print each event on a line: position, time, session, what happened. Long texts are cut, unless `full`."""
     out = console()
     for item in moments:
-        who = one_line(item.who, characters_max=_WHO_CHARACTERS)
-        what = describe(item.event, characters_max=None) if full else item.what
-        place = (f"@{item.position:<6}", "cyan"), " ", (f"{item.at:%Y-%m-%d %H:%M:%S}", "dim"), " "
-        out.line(*place, (f"{who:<{_WHO_CHARACTERS}}", "bold"), f" {what}")
+        position, at, who, what = item.columns()
+        what = describe(item.event, characters_max=None) if full else what
+        out.line((position, "cyan"), " ", (at, "dim"), " ", (who, "bold"), f" {what}")
 
 
 def show_held(answer: Replay) -> None:
     """Print the final state of the sessions; their turns are in the timeline."""
     out = console()
-    out.line(f"held at position {answer.position}:", style="bold")
-    for item in answer.sessions:
-        out.line(f"  {_session_then(item)}")
-    events = counted(answer.events, "event")
-    out.line(f"{events} up to position {answer.position}, digest {answer.digest}", style="dim")
-
-
-def _session_then(item: SessionReplay) -> str:
-    branched = f", {_descent(item)}" if item.parent else ""
-    ended = f", ended {dated(item.ended_at)}" if item.ended_at else ""
-    turns = counted(len(item.turns), "turn")
-    forgotten = f", {len(item.forgotten):,} forgotten" if item.forgotten else ""
-    return f"{_named(item)} in {item.scope or '/'}{branched}{ended}, {turns}{forgotten}"
-
-
-def _named(item: SessionReplay | SessionDiff) -> str:
-    return f"{item.session} ({item.title})" if item.title else item.session
-
-
-def _descent(item: SessionReplay | SessionDiff) -> str:
-    """Return how a session descends from its parent."""
-    return f"for {item.parent}" if item.branched_at is None else f"branched at {item.branched_at} of {item.parent}"
+    heading, *sessions, digest = answer.held()
+    out.line(heading, style="bold")
+    for line in sessions:
+        out.line(line)
+    out.line(digest, style="dim")
 
 
 def show_event(item: StoredEvent, *, full: bool) -> None:
@@ -121,10 +102,10 @@ def show_diff(answer: Diff, *, full: bool) -> None:
 def _title(item: SessionDiff) -> str:
     facts = []
     if item.started:
-        facts.append(_descent(item) if item.parent else "started")
+        facts.append(descent(item.parent, item.branched_at) if item.parent else "started")
     if item.ended_before != item.ended_after:
         facts.append("ended" if item.ended_after else "resumed")
-    return f"{_named(item)} in {item.scope or '/'}{(facts and ': ') or ''}{', '.join(facts)}"
+    return f"{named(item.session, item.title)} in {item.scope or '/'}{(facts and ': ') or ''}{', '.join(facts)}"
 
 
 def _lines(item: SessionDiff, most: int | None) -> Iterable[tuple[str, str]]:

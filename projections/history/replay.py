@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import counted
+from mnemolog.domain.display import counted, visible
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.domain.result import Result, brief
+from mnemolog.domain.result import Result, Results, brief
 from mnemolog.domain.session import session_of
+from mnemolog.projections.history.timeline import Moment, moments_of
 from mnemolog.projections.ports import Log, Progress
 from mnemolog.projections.read_models import Turn, turn_of
 
-BATCH_MAX = 1_000
+BATCH_MAX: Final = 1_000
+_RECORDED: Final = "_recorded"
+"""The events of a replay, which its timeline describes: no field, because JSON has the sessions and turns already."""
 
 
 class SessionReplay(Result, frozen=True, kw_only=True):
@@ -36,17 +40,46 @@ class SessionReplay(Result, frozen=True, kw_only=True):
     forgotten: tuple[Position, ...] = ()
     """Where turns were whose content is forgotten."""
 
+    def __str__(self) -> str:
+        branched = f", {descent(self.parent, self.branched_at)}" if self.parent else ""
+        ended = f", ended {self.ended_at:%Y-%m-%d %H:%M}" if self.ended_at else ""
+        forgotten = f", {len(self.forgotten):,} forgotten" if self.forgotten else ""
+        turns = counted(len(self.turns), "turn")
+        return f"{named(self.session, self.title)} in {self.scope or '/'}{branched}{ended}, {turns}{forgotten}"
+
     def _shown(self) -> Iterable[str]:
         return (brief(self.session), counted(len(self.turns), "turn"), f"scope={brief(self.scope)}")
 
 
-class Replay(Result, frozen=True, kw_only=True):
-    """The store as it was at `position`, and the digest that pins exactly this history."""
+class Replay(Result, frozen=True, kw_only=True, dict=True):
+    """The store as it was at `position`, and the digest that pins exactly this history.
+
+    Printed, it is the timeline up to there and what the sessions held then, as `mnemolog replay` prints them.
+    """
 
     position: Position
     digest: str
     events: int
     sessions: tuple[SessionReplay, ...]
+
+    def __str__(self) -> str:
+        return "\n".join((*map(str, self.timeline()), *self.held()))
+
+    def timeline(self) -> Results[Moment]:
+        """Return what happened up to the position, event by event, in words."""
+        return Results(moments_of(self.__dict__.get(_RECORDED, ())))
+
+    def held(self) -> list[str]:
+        """Return what was held at the position in words: a heading, a line for each session, the position's digest."""
+        events = counted(self.events, "event")
+        return [
+            f"held at position {self.position}:",
+            *(f"  {item}" for item in self.sessions),
+            f"{events} up to position {self.position}, digest {self.digest}",
+        ]
+
+    def _rows(self) -> Sequence[Moment]:
+        return self.timeline()
 
     def _shown(self) -> Iterable[str]:
         turns = sum(len(item.turns) for item in self.sessions)
@@ -84,22 +117,34 @@ def replay(log: Log, *, to: Position, session: str | None = None, progress: Prog
     The state is that at the last event at or before `to`, and `Replay.position` is where that is.
     """
     sessions: dict[str, _Session] = {}
-    position, events = ORIGIN, 0
+    position, events = ORIGIN, list[RecordedEvent]()
     for batch in log.read(after=ORIGIN, upto=to, batch_max=BATCH_MAX):
         for recorded in batch:
             if session is None or session_of(recorded.stream) == session:
                 _apply(sessions, recorded)
-                events += 1
+                events.append(recorded)
         position = batch[-1].position
         if progress is not None:
             progress(position, to)
     digest = log.digest_at(position) or b""
-    return Replay(
+    answer = Replay(
         position=position,
         digest=digest.hex(),
-        events=events,
+        events=len(events),
         sessions=tuple(found.frozen() for found in sessions.values()),
     )
+    answer.__dict__[_RECORDED] = events
+    return answer
+
+
+def named(session: str, title: str) -> str:
+    """Return a session's id, with its title if it has one."""
+    return f"{session} ({visible(title)})" if title else session
+
+
+def descent(parent: str | None, branched_at: int | None) -> str:
+    """Return how a session descends from its parent, in words."""
+    return f"for {parent}" if branched_at is None else f"branched at {branched_at} of {parent}"
 
 
 def _apply(sessions: dict[str, _Session], recorded: RecordedEvent) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.display import one_line
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
@@ -17,6 +18,7 @@ from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.ports import Progress, StreamLog
 
 BATCH_MAX: Final = 1_000
+_WHO_CHARACTERS: Final = 16
 
 
 class Moment(Result, frozen=True, kw_only=True):
@@ -39,6 +41,14 @@ class Moment(Result, frozen=True, kw_only=True):
     key: str | None
     event: Event
     """All of it."""
+
+    def __str__(self) -> str:
+        return " ".join(self.columns())
+
+    def columns(self) -> tuple[str, str, str, str]:
+        """Return position, time, session and what happened, as columns of a line of the timeline."""
+        who = one_line(self.who, characters_max=_WHO_CHARACTERS)
+        return f"@{self.position:<6}", f"{self.at:%Y-%m-%d %H:%M:%S}", f"{who:<{_WHO_CHARACTERS}}", self.what
 
     def _shown(self) -> Iterable[str]:
         return (f"@{self.position}", brief(self.who), brief(self.what))
@@ -67,6 +77,16 @@ def timeline(
                 yield _moment(recorded, who=_who(log, titles, recorded))
         if progress is not None:
             progress(batch[-1].position - after, upto - after)
+
+
+def moments_of(events: Iterable[RecordedEvent]) -> Iterator[Moment]:
+    """Yield descriptions of events, in which every session that they belong to starts."""
+    titles: dict[str, str] = {}
+    for recorded in events:
+        if isinstance(recorded.event, SessionStarted):
+            titles[recorded.stream] = recorded.event.title
+        stream = recorded.stream
+        yield _moment(recorded, who=titles.get(stream) or session_of(stream) or agent_of(stream) or stream)
 
 
 def _is_asked(recorded: RecordedEvent, *, session: str | None, since: Micros | None, until: Micros | None) -> bool:

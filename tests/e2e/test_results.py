@@ -162,6 +162,23 @@ def test_a_long_list_is_cut_in_a_notebook(store):
     assert len(repr(turns)) < 300
 
 
+def test_a_printed_replay_is_the_timeline_that_the_command_line_prints(filled, folder, run):
+    """Every event, and what was held at the end; also after the store is closed."""
+    trip = filled.session(filled.sessions()[0].session)
+    trip.set("city", "Porto")
+    branch = trip.branch(title="side trip")
+    branch.record("user", "A long \n \x1b[2J story. " * 50)
+    trip.rewind(turns=1)
+    branch.end()
+    whole, part = filled.replay(), filled.replay(to=3)
+    filled.close()
+    assert str(whole) + "\n" == run("replay", folder).stdout
+    assert str(part) + "\n" == run("replay", folder, "--to", "3").stdout
+    assert [moment.position for moment in part.timeline()] == [1, 2, 3]
+    assert "timeline" not in part.to_dict()
+    assert "\x1b" not in str(whole)
+
+
 def test_the_version_is_that_of_the_installed_package():
     """Without reading it before it is asked for."""
     assert mnemolog.__version__ == version("mnemolog")
