@@ -66,7 +66,7 @@ NOT_RUN = ("pip install", "python3 -m venv", ". .venv/", "git clone", "cd ", "ma
 """Commands that change the environment, need the network, or run this suite."""
 
 
-@pytest.mark.parametrize("page", ["README.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
 def test_the_commands_of_a_page_run_as_they_are_written_one_after_the_other(page, tmp_path):
     """In a shell, with the files that the page asks to save. Where output is shown, it is the output."""
     for name, source in files(page).items():
