@@ -26,6 +26,11 @@ def counted(number: int, thing: str, things: str = "") -> str:
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
+def named(session: str, title: str) -> str:
+    """Return the id of a session, with its title if it has one."""
+    return f"{session} ({visible(title)})" if title else session
+
+
 def visible(text: str) -> str:
     r"""Return a text on one line, with what would steer a terminal as escapes such as `\x1b`, `\n` or `\u202e`."""
     return text if text.isprintable() else _STEERING.sub(_escape, text)

@@ -13,9 +13,9 @@ import msgspec
 
 from mnemolog.audit.results import Diff, LogExport, LogImport, SessionDiff, StoredEvent
 from mnemolog.cli.output import console, dated
-from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, one_line, visible_json
+from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, named, one_line, visible_json
 from mnemolog.projections.history.event_descriptions import describe
-from mnemolog.projections.history.replay import Replay, descent, named
+from mnemolog.projections.history.replay import Replay, descent
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.results import Task
 

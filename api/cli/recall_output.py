@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.cli.output import console, dated, note
-from mnemolog.domain.display import counted, one_line
+from mnemolog.domain.display import counted, named, one_line
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 
@@ -29,7 +29,7 @@ def show_recall(answer: Recall, *, full: bool) -> None:
         who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
         legs = " ".join(f"{leg} #{rank}" for leg, rank in hit.ranks.items())
         place = (f"{number}.", "bold"), " ", (f"@{hit.position}", "cyan"), f" {dated(hit.said_at)} "
-        source = " ".join(filter(None, (hit.scope, hit.session, who)))
+        source = " ".join(filter(None, (hit.scope, named(hit.session, hit.session_title), who)))
         out.line(*place, (source, "dim"), "  ", (f"{hit.score:.4f}", "green"), f" ({legs})")
         _show_neighbours(out, hit.before, full=full)
         out.text(TEXT_INDENT, text=hit.text, full=full, margin=TEXT_INDENT)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import counted, visible
+from mnemolog.domain.display import counted, named
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
@@ -135,11 +135,6 @@ def replay(log: Log, *, to: Position, session: str | None = None, progress: Prog
     )
     answer.__dict__[_RECORDED] = events
     return answer
-
-
-def named(session: str, title: str) -> str:
-    """Return a session's id, with its title if it has one."""
-    return f"{session} ({visible(title)})" if title else session
 
 
 def descent(parent: str | None, branched_at: int | None) -> str:

@@ -25,7 +25,7 @@ class Hit(Result, frozen=True, kw_only=True):
     """One turn of the answer, with its source."""
 
     _columns: ClassVar[tuple[str, ...]] = (
-        *("position", "text", "score", "role", "speaker", "said_at", "session", "scope", "similarity"),
+        *("position", "text", "score", "role", "speaker", "said_at", "session", "session_title", "scope", "similarity"),
     )
 
     text: str
@@ -33,6 +33,8 @@ class Hit(Result, frozen=True, kw_only=True):
     """Higher is better. Comparable only within one result: its parts are relative to the best turn found."""
     position: Position
     session: str
+    session_title: str
+    """Empty if the session has none, or if it was forgotten."""
     role: Role
     speaker: str | None
     said_at: datetime
@@ -152,6 +154,7 @@ def hits_of(
     ranking is left out.
     """
     turns = queries.turns_at(connection, [turn.position for turn in ranked])
+    titles = queries.titles_of(connection, {turn.session for turn in turns.values()})
     hits = []
     for place in ranked:
         if (turn := turns.get(place.position)) is None:
@@ -163,6 +166,7 @@ def hits_of(
                 score=place.score,
                 position=place.position,
                 session=turn.session,
+                session_title=titles.get(turn.session, ""),
                 role=turn.role,
                 speaker=turn.speaker,
                 said_at=turn.said_at,

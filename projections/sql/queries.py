@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -107,6 +107,12 @@ _SELECT_TURNS: Final = (
     "SELECT position, session, scope, version, role, text, speaker, key, said_at, recorded_at, extra FROM turns "
     "WHERE position IN (SELECT value FROM json_each(?))"
 )
+
+
+def titles_of(connection: sa.Connection, sessions: Collection[str]) -> dict[str, str]:
+    """Return the titles of sessions by id; empty titles for sessions without one."""
+    query = "SELECT session, title FROM sessions WHERE session IN (SELECT value FROM json_each(?))"
+    return dict(fetch(connection, query, listed(list(sessions))))
 
 
 def texts_at(connection: sa.Connection, positions: Sequence[Position]) -> Iterator[tuple[Position, str]]:

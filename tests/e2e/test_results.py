@@ -126,6 +126,18 @@ def test_a_hit_reads_as_its_position_its_text_and_its_score(filled):
     assert repr(filled.recall("zebra", mode="text")) == "Recall('zebra', 0 hits, head=10)"
 
 
+def test_a_hit_names_its_session_by_id_and_title(folder, run):
+    """Also on the command line. A session without a title has an empty one."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("trip-1", title="Trip to Lisbon").record("user", "the ferry")
+        store.session("plain").record("user", "the train")
+        (hit,), (plain,) = store.recall("ferry"), store.recall("train")
+        assert (hit.session, hit.session_title) == ("trip-1", "Trip to Lisbon")
+        assert (plain.session, plain.session_title) == ("plain", "")
+    assert "trip-1 (Trip to Lisbon) user" in run("recall", folder, "ferry", "--model", "none").stdout
+    assert "plain user" in run("recall", folder, "train", "--model", "none").stdout
+
+
 def test_a_store_reads_as_its_folder_and_its_head(folder):
     """A closed one does not touch the disk."""
     with MemoryStore.open(folder, model=None) as store:
