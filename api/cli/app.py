@@ -1,22 +1,23 @@
-"""The command line application: its commands, error output and exit codes.
+"""The command line application: its commands, their order, and exit codes.
 
-0 done, 1 refused or failed, 2 wrong usage, 3 the log is damaged.
+0 done, 1 refused or failed, 2 wrong usage, 3 the log is damaged, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import copy
-import gc
+import difflib
 import os
+import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, cast
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from mnemolog.domain import errors
+from mnemolog.cli import completion_values
 from mnemolog.domain.display import visible
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
@@ -24,91 +25,244 @@ RECEIPTS_VARIABLE: Final = "MNEMOLOG_RECEIPTS"
 """`1`: every `recall` and every server of tools records query and answer in the log."""
 LOG_VARIABLE: Final = "MNEMOLOG_LOG"
 """`debug`, `info`, `warning` or `error`; append `:json` for JSON lines."""
-GARBAGE_MIN: Final = 50_000
-"""Number of new objects that starts a garbage collection (Python's default: 700 or 2,000)."""
-EXIT_FAILED, EXIT_DAMAGED = 1, 3
+EXIT_FAILED, EXIT_USAGE, EXIT_DAMAGED, EXIT_INTERRUPTED = 1, 2, 3, 130
 
-# The module of each command; only that module is imported. Help lists the commands in this order.
-MODULES: Final = {
-    "rebuild": "verify",
-    "verify": "verify",
-    "backup": "backup",
-    "restore": "backup",
-    "checkpoint": "checkpoints",
-    "doctor": "doctor",
-    "quarantine": "doctor",
-    "replay": "history",
-    "diff": "history",
-    "export": "history",
-    "memory": "memory",
-    "task": "memory",
-    "notes": "memory",
-    "project": "project",
-    "mcp": "mcp",
-    "hermes": "hermes",
-    "watch": "watch",
-    "recall": "recall",
-    "find": "recall",
-    "audit": "recall",
-    "sessions": "sessions",
-    "status": "sessions",
-    "head": "sessions",
-    "model": "models",
-    "show": "show",
-    "reconcile": "show",
-    "switch": "switch",
-    "current": "switch",
-    "branch": "switch",
-    "rewind": "switch",
-    "forget": "forgetting",
-    "forgotten": "forgetting",
-    "init": "record",
-    "record": "record",
-    "import": "record",
+UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+"""What Typer raises for wrong usage. Typer exports only this subclass of it."""
+
+COMMANDS: Final = {
+    "Start": {
+        "init": ("record", "Create a store."),
+        "record": ("record", "Record one turn of a conversation."),
+        "import": ("record", "Import conversations from files, or an exported log."),
+        "recall": ("recall", "Find the turns that answer a question."),
+        "find": ("recall", "Find the turns that hold a phrase, in order of time."),
+        "sessions": ("sessions", "List the sessions."),
+        "show": ("show", "Print the turns of a session, or one event of the log."),
+        "status": ("sessions", "Print what the store holds and whether it is up to date."),
+    },
+    "Sessions": {
+        "switch": ("switch", "Switch an agent to another session."),
+        "current": ("switch", "Print the session that an agent is in."),
+        "branch": ("switch", "Start a session that continues another."),
+        "rewind": ("switch", "Hide the last turns of a session."),
+        "reconcile": ("show", "Record the messages of a transcript that are missing."),
+        "forget": ("forgetting", "Erase what was said, permanently."),
+        "forgotten": ("forgetting", "List what was erased."),
+    },
+    "Working memory": {
+        "memory": ("memory", "Get, set, list and delete values."),
+        "task": ("memory", "Print or change the task."),
+        "notes": ("memory", "Print, add or clear notes."),
+        "checkpoint": ("checkpoints", "Create and restore checkpoints."),
+    },
+    "History and audit": {
+        "replay": ("history", "Print the events, and the state at a position."),
+        "diff": ("history", "Print what changed between two positions."),
+        "verify": ("verify", "Check that the log was not changed."),
+        "head": ("sessions", "Print position and digest of the last event."),
+        "audit": ("recall", "Repeat earlier recalls and compare the answers."),
+        "export": ("history", "Write the log as JSON Lines."),
+    },
+    "Projections and models": {
+        "project": ("project", "Embed the turns that have no vector yet."),
+        "rebuild": ("verify", "Rebuild projections from the log."),
+        "model": ("models", "Add, activate and drop embedding models."),
+    },
+    "Maintenance": {
+        "doctor": ("doctor", "Find problems and fix them."),
+        "backup": ("backup", "Copy a store while it is in use."),
+        "restore": ("backup", "Restore a backup into a new folder."),
+        "quarantine": ("doctor", "List and purge unusable files."),
+    },
+    "Integrations": {
+        "mcp": ("mcp", "Serve the store to agents over MCP."),
+        "watch": ("watch", "Record transcripts of coding agents as they are written."),
+        "hermes": ("hermes", "Install mnemolog as the memory of Hermes."),
+        "completion": ("completion", "Print the completion script of your shell."),
+    },
 }
+"""The commands as help lists them: the module of each, and one line. Only the module of the command is imported."""
 
-app = typer.Typer(
-    name="mnemolog",
-    help="An event-sourced memory store for AI agents. Every index can be rebuilt from its append-only log.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    epilog=f"The first argument of every command is the store's folder; without it, {STORE_VARIABLE} is used.",
-)
+MODULES: Final = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
+
+SAME_AS: Final = {
+    "search": "recall",
+    "query": "recall",
+    "grep": "find",
+    "list": "sessions",
+    "ls": "sessions",
+    "stats": "status",
+    "info": "status",
+    "timeline": "replay",
+    "history": "replay",
+    "log": "replay",
+}
+"""Other words for commands that only read."""
+
+DONE_BY: Final = {
+    "add": "`mnemolog record` records a turn",
+    "append": "`mnemolog record` records a turn",
+    "remember": "`mnemolog record` records a turn",
+    "create": "`mnemolog init` creates a store; `mnemolog record --start` starts a session",
+    "new": "`mnemolog init` creates a store; `mnemolog record --start` starts a session",
+    "start": "`mnemolog record --start` starts a session with its first turn",
+    "delete": "`mnemolog forget` erases what was said, permanently; `mnemolog memory delete` deletes one value",
+    "remove": "`mnemolog forget` erases what was said, permanently; `mnemolog memory delete` deletes one value",
+    "rm": "`mnemolog forget` erases what was said, permanently; `mnemolog memory delete` deletes one value",
+    "update": "recorded turns never change: record a correction with `mnemolog record`",
+    "edit": "recorded turns never change: record a correction with `mnemolog record`",
+    "undo": "`mnemolog rewind` hides the last turns of a session",
+    "get": "`mnemolog memory get` prints a value; `mnemolog show` prints turns",
+    "set": "`mnemolog memory set` sets a value of working memory",
+    "serve": "`mnemolog mcp` serves the store to agents over MCP",
+    "load": "`mnemolog import` reads conversations and exported logs",
+    "dump": "`mnemolog export` writes the log; `mnemolog backup` copies the store",
+    "fork": "`mnemolog branch` starts a session that continues another",
+    "check": "`mnemolog verify` checks the log; `mnemolog doctor` looks for problems",
+    "repair": "`mnemolog doctor --fix` repairs what can be repaired",
+    "models": "`mnemolog model list` lists the models",
+    "checkpoints": "`mnemolog checkpoint list` lists the checkpoints of a session",
+}
+"""Words for which the command that does it is named, but not run: it writes, or takes other arguments."""
 
 
-class StoreCommand(TyperCommand):
+class Refused(Exception):
+    """A command that cannot be done as given: why, what to do, and the exit status."""
+
+    def __init__(self, why: str, *, hint: str, status: int = EXIT_FAILED) -> None:
+        super().__init__(why)
+        self.hint, self.status = hint, status
+
+
+class Command(TyperCommand):
+    """A command with the help of this project."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, and keep the context for the hints of errors."""
+        ctx.meta["command"] = ctx
+        if ctx.resilient_parsing and args and self._awaits_value(args[-1]):
+            args = args[:-1]  # To complete its value, the arguments before it are needed.
+        return super().parse_args(ctx, args)
+
+    def _awaits_value(self, option: str) -> bool:
+        return any(option in item.opts and not getattr(item, "is_flag", True) for item in self.params)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print help as plain text."""
+        from mnemolog.cli.help import command_help
+
+        formatter.write(command_help(self, ctx))
+
+
+class StoreCommand(Command):
     """A command whose first argument is the store's folder; the environment variable is the default."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the folder from the environment if the first argument is not a folder."""
+        """Insert the folder from the environment unless the first argument is the folder."""
         store = os.environ.get(STORE_VARIABLE)
-        if store and not ctx.resilient_parsing and not {"--help", "-h"} & set(args):
-            given = _first_positional(self, ctx, args)
-            if given is None or not Path(given).is_dir():
-                args = [store, *args]
+        if store and not set(ctx.help_option_names) & set(args) and self._needs_store(ctx, args):
+            ctx.meta["store from"] = STORE_VARIABLE
+            args = [store, *args]
         return super().parse_args(ctx, args)
 
-
-def _first_positional(command: TyperCommand, ctx: Any, args: list[str]) -> str | None:
-    values, rest, order = command.make_parser(ctx).parse_args(list(args))
-    for parameter in order:
-        if parameter.param_type_name == "argument":
-            value = values.get(parameter.name or "")
-            if isinstance(value, str):
-                return value
-    return rest[0] if rest else None
+    def _needs_store(self, ctx: Any, args: list[str]) -> bool:
+        values, rest, order = self.make_parser(ctx).parse_args(list(args))
+        arguments = [parameter for parameter in order if parameter.param_type_name == "argument"]
+        given = [value for item in arguments if (value := values.get(str(item.name))) not in (None, ())]
+        # With all arguments given, the first is the folder, whether it exists or not.
+        full = len(given) == len(arguments) and not rest and all(item.nargs == 1 for item in arguments)
+        return not given or not (Path(str(given[0])).is_dir() or full)
 
 
-Store = Annotated[Path, typer.Argument(metavar="DIR", help=f"The store's folder. [dim]{STORE_VARIABLE}[/dim]")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+class Group(TyperGroup):
+    """A command with subcommands. Without one, its help is printed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read no arguments as a request for help."""
+        if not args and not ctx.resilient_parsing:
+            args = [ctx.help_option_names[0]]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the subcommand, or suggest close ones."""
+        name, rest = args[0], args[1:]
+        if name in self.commands or ctx.resilient_parsing:
+            return name, self.commands.get(name), rest
+        raise Refused(
+            f"`{ctx.command_path}` has no command {name!r}",
+            hint=suggestion(name, list(self.commands), f"{ctx.command_path} --help"),
+            status=EXIT_USAGE,
+        )
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print help as plain text."""
+        from mnemolog.cli.help import group_help
+
+        formatter.write(group_help(self, ctx))
+
+
+class Commands(Group):
+    """All commands. A command's module is imported when the command is used."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": {}})
+        for panel, commands in COMMANDS.items():
+            for name, (_, line) in commands.items():
+                self.add_command(TyperCommand(name, help=line, rich_help_panel=panel))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read `help COMMAND` as `COMMAND --help`, and `version` as `--version`."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command, which may be given by another word for it."""
+        name = SAME_AS.get(args[0], args[0])
+        if name in self.commands:
+            self.add_command(loaded(name))
+        elif name in DONE_BY and not ctx.resilient_parsing:
+            raise Refused(f"there is no command {name!r}", hint=DONE_BY[name], status=EXIT_USAGE)
+        return super().resolve_command(ctx, [name, *args[1:]])
+
+
+def typed(command: str, *arguments: object) -> str:
+    """Return a command line in backticks, such as `mnemolog sessions memory`, quoted for a shell."""
+    return f"`{shlex.join(['mnemolog', *command.split(), *map(str, arguments)])}`"
+
+
+def suggestion(name: str, known: list[str], help_command: str) -> str:
+    """Return a hint that names the commands that are spelled almost like `name`."""
+    close = difflib.get_close_matches(name, known, n=2, cutoff=0.7)
+    close += [command for command in known if len(name) > 1 and command.startswith(name) and command not in close]
+    listing = f"`{help_command}` lists the commands"
+    return f"did you mean {' or '.join(map(repr, close))}? {listing}" if close else listing
+
+
+app = typer.Typer(
+    name="mnemolog",
+    cls=Commands,
+    help="A memory for AI agents: every turn is kept in an append-only log, and found again by words and by meaning.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+    epilog=f"DIR, the folder of the store, may be left out if {STORE_VARIABLE} is set.",
+)
+"""The application. The modules of the commands add them to it."""
+
+Store = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the store.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer, or the error, as JSON.")]
 ModelName = Annotated[
     str,
     typer.Option(
         "--model",
         envvar="MNEMOLOG_MODEL",
-        help="Name or folder of a SentenceTransformer model, or 'none' for text only.",
+        metavar="MODEL",
+        autocompletion=completion_values.models,
+        help="Name or folder of a SentenceTransformer model, or 'none' to search by words only.",
     ),
 ]
 
@@ -118,8 +272,19 @@ def chosen_model(value: str) -> str | None:
     return None if value.lower() == "none" else value
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from mnemolog.infra.version import this_version
+
+        typer.echo(f"mnemolog {this_version()}")
+        raise typer.Exit
+
+
 @app.callback()
-def _commands(  # With a callback, Typer expects a command name even if there is only one command.
+def _commands(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log to stderr what is done: names and numbers, no content.")
     ] = False,
@@ -131,51 +296,32 @@ def _commands(  # With a callback, Typer expects a command name even if there is
         log_to_stderr(asked)
 
 
-def application(asked: str | None = None) -> typer.Typer:
-    """Return the application with only the command of that name, or with all commands if there is none."""
-    for module in [MODULES[asked]] if asked in MODULES else dict.fromkeys(MODULES.values()):
-        import_module(f"mnemolog.cli.{module}")
-    if asked not in MODULES:
-        return app
+def loaded(name: str) -> Any:
+    """Import the module of a command and return the command."""
+    import_module(f"mnemolog.cli.{MODULES[name]}")
     # Typer prepares every parameter of every registered command before it runs one.
+    one = _copy_with(
+        commands=[command for command in app.registered_commands if command.name == name],
+        groups=[group for group in app.registered_groups if group.name == name],
+    )
+    one.info = copy.copy(app.info)
+    one.info.cls = Group
+    return cast(TyperGroup, typer.main.get_command(one)).commands[name]
+
+
+def application() -> Commands:
+    """Return the application as a command of Typer."""
+    return cast(Commands, typer.main.get_command(_copy_with(commands=[], groups=[])))
+
+
+def _copy_with(*, commands: list[Any], groups: list[Any]) -> typer.Typer:
     one = copy.copy(app)
-    one.registered_commands = [command for command in app.registered_commands if command.name == asked]
-    one.registered_groups = [group for group in app.registered_groups if group.name == asked]
+    one.registered_commands, one.registered_groups = commands, groups
     return one
 
 
-def main() -> NoReturn:
-    """Run the command line. A `MnemologError` is printed as one line and a hint, and sets the exit code."""
-    # Imported modules are never garbage: collecting them repeatedly takes a tenth of a command's start-up time.
-    gc.set_threshold(GARBAGE_MIN)
-    try:
-        application(*sys.argv[1:2])(standalone_mode=True)
-    except errors.LogDamaged as error:
-        _complain(error)
-        sys.exit(EXIT_DAMAGED)
-    except errors.MnemologError as error:
-        _complain(error)
-        sys.exit(EXIT_FAILED)
-    except BrokenPipeError:  # `mnemolog replay | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
-    sys.exit(0)
-
-
-def refuse(why: str, *, hint: str) -> None:
-    """Print to stderr why a command fails and what to do about it."""
+def remark(why: str, *, hint: str) -> None:
+    """Print to stderr, after an answer, why nothing was done and what to do about it."""
     print(f"error: {visible(why)}", file=sys.stderr)
     if hint:
         print(f"hint: {visible(hint)}", file=sys.stderr)
-
-
-_HINTS: Final[dict[type[errors.MnemologError], str]] = {
-    errors.UnknownSession: "`mnemolog sessions` lists the sessions; `mnemolog record` with --start starts one",
-    errors.SessionExists: "nothing was written; choose another id, or continue that session: "
-    "`mnemolog switch DIR --reason resume --to ID`",
-}
-"""Hints that name commands, where those of the errors name methods."""
-
-
-def _complain(error: errors.MnemologError) -> None:
-    refuse(str(error), hint=_HINTS.get(type(error), error.hint))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
+from mnemolog.cli import completion_values as known
 from mnemolog.cli.app import chosen_model
 from mnemolog.domain import errors
 from mnemolog.domain.limits import INTEGER_MAX
@@ -16,10 +17,10 @@ from mnemolog.domain.session import checked_session_id
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 
-SESSIONS_PANEL: Final = "Sessions"
-MEMORY_PANEL: Final = "Working memory"
-
-Named = Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session, or the beginning of it.")]
+Named = Annotated[
+    str,
+    typer.Argument(metavar="SESSION", autocompletion=known.sessions, help="Id of the session, or the beginning of it."),
+]
 
 
 def log_position(value: str) -> int:

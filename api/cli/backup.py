@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, app
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
 from mnemolog.domain.display import counted
@@ -40,7 +40,7 @@ def backup(
     answer(report, _show_backup, as_json=as_json)
 
 
-@app.command("restore")
+@app.command("restore", cls=Command)
 def restore(
     backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")],
     store: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to restore to: new or empty.")],

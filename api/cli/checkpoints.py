@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from mnemolog.cli import memory_output as show
-from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import MEMORY_PANEL, At, DryRun, Named, as_of, opened_session
+from mnemolog.cli.app import AsJson, Group, Store, StoreCommand, app
+from mnemolog.cli.arguments import At, DryRun, Named, as_of, opened_session
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 
-checkpoints = typer.Typer(no_args_is_help=True, help="Create checkpoints of a session and restore them.")
-app.add_typer(checkpoints, name="checkpoint", rich_help_panel=MEMORY_PANEL)
+checkpoints = typer.Typer(cls=Group, help="Create checkpoints of a session and restore them.")
+app.add_typer(checkpoints, name="checkpoint")
 
 CheckpointName = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the checkpoint.")]
 

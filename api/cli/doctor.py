@@ -12,18 +12,19 @@ from mnemolog.cli.app import (
     EXIT_DAMAGED,
     EXIT_FAILED,
     AsJson,
+    Group,
     Store,
     StoreCommand,
     app,
     chosen_model,
-    refuse,
+    remark,
 )
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
 
-quarantine = typer.Typer(no_args_is_help=True, help="Inspect and purge unusable files, which are kept with the reason.")
+quarantine = typer.Typer(cls=Group, help="Inspect and purge unusable files, which are kept with the reason.")
 app.add_typer(quarantine, name="quarantine")
 
 DAYS_MAX: Final = 36_500
@@ -83,5 +84,5 @@ def purge(
         chosen = opened.admin.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
     answer(show.Purged(dry_run=looking, items=tuple(chosen)), show.show_purged, as_json=as_json)
     if not yes and not dry_run:
-        refuse("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")
+        remark("nothing was deleted", hint="add --yes to delete, or --dry-run to only list")
         raise typer.Exit(EXIT_FAILED)

@@ -6,17 +6,24 @@ from typing import Annotated
 
 import typer
 
+from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, remark, typed
 from mnemolog.cli.arguments import session_called
 from mnemolog.cli.forgetting_output import show_forget, show_forgotten
 from mnemolog.cli.progress import bar
 from mnemolog.store import MemoryStore
 
-Sessions = Annotated[list[str] | None, typer.Option("--session", metavar="S", help="A session. May be repeated.")]
+Sessions = Annotated[
+    list[str] | None,
+    typer.Option("--session", metavar="SESSION", autocompletion=known.sessions, help="A session. May be repeated."),
+]
 Positions = Annotated[list[int] | None, typer.Option("--position", metavar="N", help="One event. May be repeated.")]
 Scopes = Annotated[
-    list[str] | None, typer.Option("--scope", metavar="P", help="All sessions in a scope. May be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--scope", metavar="SCOPE", autocompletion=known.scopes, help="All sessions in a scope. May be repeated."
+    ),
 ]
 
 
@@ -49,9 +56,9 @@ def forget(
     output.print_json(report) if as_json else show_forget(report)
     if rehearsal and not dry_run:
         if report.events:
-            refuse("nothing was forgotten", hint="add --yes to do it")
+            remark("nothing was forgotten", hint="add --yes to do it")
         else:
-            refuse("nothing to forget", hint="`mnemolog sessions DIR` lists the sessions and their scopes")
+            remark("nothing to forget", hint=f"{typed('sessions', store)} lists the sessions and their scopes")
     if (rehearsal and not dry_run) or not report.complete:
         raise typer.Exit(EXIT_FAILED)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mnemolog.cli.app import AsJson, app
+from mnemolog.cli.app import AsJson, Command, Group, app
 from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.output import console
 from mnemolog.cli.session_output import answer
@@ -15,7 +15,7 @@ from mnemolog.cli.session_output import answer
 if TYPE_CHECKING:
     from mnemolog.adapters.hermes.plugin import Installed
 
-hermes = typer.Typer(no_args_is_help=True, help="Use mnemolog as the memory of Hermes. Needs the extra 'hermes'.")
+hermes = typer.Typer(cls=Group, help="Use mnemolog as the memory of Hermes. Needs the extra 'hermes'.")
 app.add_typer(hermes, name="hermes")
 
 
@@ -24,7 +24,7 @@ def _commands() -> None:  # With a callback, Typer expects a command name even i
     pass
 
 
-@hermes.command("install")
+@hermes.command("install", cls=Command)
 def install(
     home: Annotated[
         Path | None,

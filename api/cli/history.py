@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from mnemolog.cli import completion_values as known
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
@@ -35,7 +36,7 @@ def replay(
     store: Store,
     first: From = 1,
     to: To = None,
-    session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
+    session: Annotated[str | None, typer.Option(autocompletion=known.sessions, help="Only this session.")] = None,
     since: Annotated[str | None, typer.Option(help="Only events recorded at this time or later, ISO 8601.")] = None,
     until: Annotated[str | None, typer.Option(help="Only events recorded before this time.")] = None,
     full: Full = False,

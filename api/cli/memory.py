@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from mnemolog.cli import memory_output as show
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
-from mnemolog.cli.arguments import MEMORY_PANEL, At, Full, Named, as_of, opened_session
+from mnemolog.cli.app import AsJson, Group, Refused, Store, StoreCommand, app, typed
+from mnemolog.cli.arguments import At, Full, Named, as_of, opened_session
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
@@ -18,8 +18,8 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.values import MISSING
 from mnemolog.results import Task
 
-memory = typer.Typer(no_args_is_help=True, help="Read and write the values of a session's working memory.")
-app.add_typer(memory, name="memory", rich_help_panel=MEMORY_PANEL)
+memory = typer.Typer(cls=Group, help="Read and write the values of a session's working memory.")
+app.add_typer(memory, name="memory")
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key of the value.")]
 
@@ -34,8 +34,8 @@ def get(store: Store, session: Named, key: Key, at: At = None, as_json: AsJson =
         value = as_of(opened, at).get(key, MISSING)
     if value is MISSING:
         where = "" if at is None else f" at position {at}"
-        refuse(f"session {opened.id!r} has no value {key!r}{where}", hint="`mnemolog memory list` shows what it has")
-        raise typer.Exit(EXIT_FAILED)
+        listing = typed("memory list", store, session)
+        raise Refused(f"session {opened.id!r} has no value {key!r}{where}", hint=f"{listing} lists the values it has")
     answer(value, show.show_value, as_json=as_json)
 
 
@@ -90,7 +90,7 @@ def list_(
     answer({key: values[key] for key in values if key in chosen}, show.show_values, as_json=as_json)
 
 
-@app.command("task", cls=StoreCommand, rich_help_panel=MEMORY_PANEL)
+@app.command("task", cls=StoreCommand)
 def task(
     store: Store,
     session: Named,
@@ -121,7 +121,7 @@ def task(
     answer(found, show.show_task, as_json=as_json)
 
 
-@app.command("notes", cls=StoreCommand, rich_help_panel=MEMORY_PANEL)
+@app.command("notes", cls=StoreCommand)
 def notes(
     store: Store,
     session: Named,
@@ -144,11 +144,8 @@ def notes(
             answer(before, partial(show.show_notes, full=full), as_json=as_json)
             return
         if clear and not yes:
-            refuse(
-                f"this would clear {counted(len(before), 'note')} of session {opened.id!r}",
-                hint="add --yes to clear them",
-            )
-            raise typer.Exit(EXIT_FAILED)
+            what = f"{counted(len(before), 'note')} of session {opened.id!r}"
+            raise Refused(f"this would clear {what}", hint="add --yes to clear them")
         if clear:
             opened.clear_notes()
         else:

@@ -6,21 +6,27 @@ from typing import Annotated, Final
 
 import typer
 
+from mnemolog.cli import completion_values as known
 from mnemolog.cli import model_output as show
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, chosen_model, refuse
+from mnemolog.cli.app import EXIT_FAILED, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.store import MemoryStore
 
-models = typer.Typer(no_args_is_help=True, help="Change the embedding model without interrupting readers.")
+models = typer.Typer(cls=Group, help="Change the embedding model without interrupting readers.")
 app.add_typer(models, name="model")
 
 _NAMED: Final = "Name or folder of a SentenceTransformer model"
-Added = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")]
+Added = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=known.models, help=f"{_NAMED}.")]
 Known = Annotated[
-    str, typer.Argument(metavar="MODEL|FINGERPRINT", help="A model as in `model list`, or 8 digits of its fingerprint.")
+    str,
+    typer.Argument(
+        metavar="MODEL|FINGERPRINT",
+        autocompletion=known.models,
+        help="A model as in `model list`, or 8 digits of its fingerprint.",
+    ),
 ]
 
 
@@ -82,5 +88,5 @@ def drop(
         dropped = opened.models.drop(model, dry_run=dry_run or not yes, keep_embeddings=keep_embeddings)
     answer(dropped, show.show_dropped, as_json=as_json)
     if not (yes or dry_run):
-        refuse("nothing was removed", hint="add --yes to remove it, or --dry-run to only print it")
+        remark("nothing was removed", hint="add --yes to remove it, or --dry-run to only print it")
         raise typer.Exit(EXIT_FAILED)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Store, StoreCommand, app, chosen_model, refuse
+from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
@@ -66,8 +66,7 @@ def _follow(store: Path, model: str, *, as_json: bool) -> None:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if died:
-        refuse(f"the projector died: {died[0].error}", hint="start it again; the turns are safe in the log")
-        raise typer.Exit(EXIT_FAILED)
+        raise Refused(f"the projector died: {died[0].error}", hint="start it again; the turns are safe in the log")
 
 
 def _print(status: ProjectorStatus, *, as_json: bool) -> None:

@@ -8,8 +8,9 @@ import msgspec
 import typer
 
 from mnemolog.audit.receipt_audit import LIMIT
+from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, recall_output
-from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsJson, ModelName, Store, StoreCommand, app
+from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsJson, Group, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import Full, log_position, session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
@@ -21,20 +22,29 @@ from mnemolog.projections.recall.phrases import pattern_of
 from mnemolog.projections.recall.question import Mode
 from mnemolog.store import MemoryStore
 
-audit = typer.Typer(no_args_is_help=True, help="Repeat earlier recalls and compare the answers.")
+audit = typer.Typer(cls=Group, help="Repeat earlier recalls and compare the answers.")
 app.add_typer(audit, name="audit")
 
 FILTERS: Final = "Filters"
 
 Query = Annotated[str, typer.Argument(help="What to look for, in plain words.")]
 K = Annotated[int, typer.Option("-k", "--k", "--limit", "-n", help="Maximum number of turns, up to 1,000.")]
-InScope = Annotated[str, typer.Option("--scope", help="Only at or below this scope.", rich_help_panel=FILTERS)]
-InSession = Annotated[str | None, typer.Option("--session", help="Only in this session.", rich_help_panel=FILTERS)]
+InScope = Annotated[
+    str,
+    typer.Option("--scope", autocompletion=known.scopes, help="Only at or below this scope.", rich_help_panel=FILTERS),
+]
+InSession = Annotated[
+    str | None,
+    typer.Option("--session", autocompletion=known.sessions, help="Only in this session.", rich_help_panel=FILTERS),
+]
 Lineage = Annotated[
     bool, typer.Option("--lineage", help="With --session: include the turns inherited from its ancestors.")
 ]
 Roles = Annotated[
-    list[str] | None, typer.Option("--role", help="Only turns of this role; may be repeated.", rich_help_panel=FILTERS)
+    list[str] | None,
+    typer.Option(
+        "--role", autocompletion=known.roles, help="Only turns of this role; may be repeated.", rich_help_panel=FILTERS
+    ),
 ]
 Speakers = Annotated[
     list[str] | None,

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, session_output
 from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app, chosen_model
-from mnemolog.cli.arguments import session_called, store_with_model
+from mnemolog.cli.arguments import Named, session_called, store_with_model
 from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.progress import bar
@@ -43,17 +44,19 @@ def init(
 @app.command("record", cls=StoreCommand)
 def record(
     store: Store,
-    session: Annotated[str, typer.Argument(help="Id of the session, or the beginning of it.")],
+    session: Named,
     text: Annotated[str, typer.Argument(help="What was said; '-' reads it from standard input.")],
-    role: Annotated[str, typer.Option(help="user, assistant, system or tool.")] = "user",
+    role: Annotated[str, typer.Option(autocompletion=known.roles, help="user, assistant, system or tool.")] = "user",
     key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
     speaker: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
     said_at: Annotated[str | None, typer.Option(help="When it was said; local time if no zone is given.")] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
     start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,
     title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
-    scope: Annotated[str, typer.Option(help="Scope of a session that is started.")] = "",
-    agent: Annotated[str, typer.Option(help="Agent of a session that is started.")] = "cli",
+    scope: Annotated[str, typer.Option(autocompletion=known.scopes, help="Scope of a session that is started.")] = "",
+    agent: Annotated[
+        str, typer.Option(autocompletion=known.agents, help="Agent of a session that is started.")
+    ] = "cli",
     as_json: AsJson = False,
 ) -> None:
     """Record one turn. It is durable when the command returns.

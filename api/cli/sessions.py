@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, status_output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
 from mnemolog.projections.history.session_tree import tree
@@ -16,7 +17,7 @@ from mnemolog.store import MemoryStore
 @app.command("sessions", cls=StoreCommand)
 def sessions(
     store: Store,
-    scope: Annotated[str, typer.Option(help="Only at or below this scope.")] = "",
+    scope: Annotated[str, typer.Option(autocompletion=known.scopes, help="Only at or below this scope.")] = "",
     as_tree: Annotated[bool, typer.Option("--tree", help="Show branches below their origin.")] = False,
     as_json: AsJson = False,
 ) -> None:

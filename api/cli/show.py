@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from mnemolog.cli import completion_values as known
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import SESSIONS_PANEL, At, Full, Named, log_position, opened_session
+from mnemolog.cli.arguments import At, Full, Named, log_position, opened_session
 from mnemolog.cli.history_output import show_event
 from mnemolog.cli.messages import messages_in
 from mnemolog.domain.limits import INTEGER_MAX
@@ -23,7 +24,14 @@ Transcript = Annotated[
 ]
 
 
-Shown = Annotated[str, typer.Argument(metavar="SESSION|POSITION", help="Id of a session, or the position of an event.")]
+Shown = Annotated[
+    str,
+    typer.Argument(
+        metavar="SESSION|POSITION",
+        autocompletion=known.sessions,
+        help="Id of a session, or the position of an event.",
+    ),
+]
 
 
 @app.command("show", cls=StoreCommand)
@@ -65,7 +73,7 @@ def show(
             out.answer(turns, partial(out.show_turns, full=full, seen=seen), as_json=as_json)
 
 
-@app.command("reconcile", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+@app.command("reconcile", cls=StoreCommand)
 def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = False) -> None:
     """Record the missing messages of a transcript: a JSON array or JSON Lines, with role and text.
 

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from mnemolog.application.session_service import SwitchHow
+from mnemolog.cli import completion_values as known
 from mnemolog.cli import session_output as out
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, refuse
-from mnemolog.cli.arguments import SESSIONS_PANEL, DryRun, Named, log_position, opened_session, session_called
+from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
+from mnemolog.cli.arguments import DryRun, Named, log_position, opened_session, session_called
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.switching import SwitchReason
@@ -19,21 +20,31 @@ from mnemolog.store import MemoryStore
 Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by this many visible turns.")]
 
 
-@app.command("switch", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+@app.command("switch", cls=StoreCommand)
 def switch(
     store: Store,
     reason: Annotated[SwitchReason, typer.Option(help="Why the agent leaves its session.")],
-    to: Annotated[str | None, typer.Option(metavar="ID", help="Id of the new session; random by default.")] = None,
-    left: Annotated[str | None, typer.Option("--from", metavar="SESSION", help="Session to leave.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="ID", autocompletion=known.sessions, help="Id of the new session; random by default."),
+    ] = None,
+    left: Annotated[
+        str | None, typer.Option("--from", metavar="SESSION", autocompletion=known.sessions, help="Session to leave.")
+    ] = None,
     agent: Annotated[
-        str | None, typer.Option(help="Agent that switches; default: the agent of --from, or 'agent'.")
+        str | None,
+        typer.Option(
+            autocompletion=known.agents, help="Agent that switches; default: the agent of --from, or 'agent'."
+        ),
     ] = None,
     at: Annotated[
         int | None, typer.Option(metavar="POSITION", parser=log_position, help="Position to branch at or rewind to.")
     ] = None,
     turns: Turns = None,
     title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
-    scope: Annotated[str | None, typer.Option(help="Scope of a session that is started.")] = None,
+    scope: Annotated[
+        str | None, typer.Option(autocompletion=known.scopes, help="Scope of a session that is started.")
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -51,10 +62,12 @@ def switch(
             out.answer(out.answer_of(opened.switch(to, **how)), out.show_session, as_json=as_json)
 
 
-@app.command("current", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+@app.command("current", cls=StoreCommand)
 def current(
     store: Store,
-    agent: Annotated[str, typer.Option(help="Agent whose session is printed.")] = DEFAULT_AGENT,
+    agent: Annotated[
+        str, typer.Option(autocompletion=known.agents, help="Agent whose session is printed.")
+    ] = DEFAULT_AGENT,
     as_json: AsJson = False,
 ) -> None:
     """Print the session that an agent was last switched to. Exit status 1 before any switch.
@@ -64,12 +77,11 @@ def current(
     with MemoryStore.open(store, model=None, create=False) as opened:
         session = opened.current(agent)
         if session is None:
-            refuse(f"agent {agent!r} has no current session", hint="`mnemolog switch` sets one")
-            raise typer.Exit(EXIT_FAILED)
+            raise Refused(f"agent {agent!r} has no current session", hint="`mnemolog switch` sets one")
         out.answer(out.answer_of(session), out.show_session, as_json=as_json)
 
 
-@app.command("branch", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+@app.command("branch", cls=StoreCommand)
 def branch(
     store: Store,
     session: Named,
@@ -90,7 +102,7 @@ def branch(
         out.answer(out.answer_of(made), out.show_session, as_json=as_json)
 
 
-@app.command("rewind", cls=StoreCommand, rich_help_panel=SESSIONS_PANEL)
+@app.command("rewind", cls=StoreCommand)
 def rewind(
     store: Store,
     session: Named,

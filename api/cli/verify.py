@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -14,10 +13,11 @@ from mnemolog.cli.app import (
     EXIT_FAILED,
     AsJson,
     ModelName,
+    Refused,
     Store,
     StoreCommand,
     app,
-    refuse,
+    typed,
 )
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.progress import bar
@@ -79,9 +79,8 @@ def verify(
     Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """
     if store.is_file() and _is_export(store):
-        command = f"mnemolog import NEWDIR {shlex.quote(str(store))}"
-        refuse(f"{store} is an export, not a store", hint=f"importing it into a new store checks it: `{command}`")
-        raise typer.Exit(EXIT_FAILED)
+        command = typed("import", store.with_suffix(""), store)
+        raise Refused(f"{store} is an export, not a store", hint=f"importing it into a new store checks it: {command}")
     with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
         answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
     if as_json:

@@ -125,7 +125,7 @@ def test_the_quarantine_is_listed_and_purged_only_with_yes(memory, run):
     listed = run("quarantine", "list", memory).stdout
     assert item["name"][:20] in listed
     assert "1 item," in listed
-    assert "names: give names, --all or --older-than" in refused(run("quarantine", "purge", memory), 1)
+    assert "NAME: give names, --all or --older-than" in refused(run("quarantine", "purge", memory), 1)
     assert "is not in quarantine" in refused(run("quarantine", "purge", memory, "nothing", "--yes"), 1)
     for arguments, code in ((("--all",), 1), (("--all", "--dry-run", "--yes"), 0), (("--older-than", "1", "--yes"), 0)):
         ran = run("quarantine", "purge", memory, *arguments)

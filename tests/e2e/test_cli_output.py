@@ -58,6 +58,7 @@ READS = {
 """Commands that print what was stored. `{head}` is the last position."""
 PRINT_NOTHING_STORED = {
     *("init", "record", "import", "project", "export", "backup", "restore", "reconcile", "watch", "mcp"),
+    "completion",
     *("branch", "memory set", "memory delete", "checkpoint create", "checkpoint delete"),
     *("model add", "model activate", "model drop", "hermes install"),
 }

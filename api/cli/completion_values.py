@@ -1,0 +1,101 @@
+"""The values that completion offers: sessions, scopes, agents, models.
+
+A shell asks for them at each press of Tab, so no store is opened and no model is loaded: files are read, none written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import typer
+
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.store_layout import StoreLayout
+
+VALUES_MAX: Final = 500
+"""The most sessions that one press of Tab looks at."""
+_FIRST_EVENTS: Final = """
+    SELECT stream, state FROM events
+    WHERE topic <> 'turn.recorded.v1' AND stream >= ? AND stream < ? AND version = 1
+    ORDER BY position DESC LIMIT ?
+"""
+"""The index on events that are no turns answers it."""
+
+
+class _Started(NamedTuple):
+    session: str
+    scope: str
+    agent: str
+
+
+def sessions(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return ids of sessions with their scopes, the last started first."""
+    return [(item.session, item.scope) for item in _started(ctx, incomplete)]
+
+
+def scopes(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the scopes of the sessions, and the scopes above them."""
+    found: set[str] = set()
+    for item in _started(ctx):
+        parts = item.scope.split("/")
+        found |= {"/".join(parts[: n + 1]) for n in range(len(parts))}
+    return sorted(scope for scope in found if scope and scope.startswith(incomplete))
+
+
+def agents(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the agents of the sessions."""
+    return sorted({item.agent for item in _started(ctx) if item.agent.startswith(incomplete)})
+
+
+def models(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the default model, the models that have vectors in the store, and `none`."""
+    names = dict.fromkeys([DEFAULT_MODEL, *_models_of(_layout(ctx)), "none"])
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def roles(incomplete: str) -> list[str]:
+    """Return the roles of turns."""
+    return [role for role in ("user", "assistant", "system", "tool") if role.startswith(incomplete)]
+
+
+def _layout(ctx: typer.Context) -> StoreLayout:
+    return StoreLayout(Path(ctx.params.get("store") or ""))
+
+
+def _started(ctx: typer.Context, prefix: str = "") -> list[_Started]:
+    """Return the last sessions that were started, without changing a byte in the folder."""
+    import sqlite3
+
+    from mnemolog.domain.session import session_of, session_stream
+
+    log = _layout(ctx).log.absolute()
+    # In WAL mode, even a reader creates files beside the database, unless the database is declared immutable.
+    unused = "" if log.with_name(f"{log.name}-wal").exists() else "&immutable=1"
+    begin = session_stream(prefix)
+    try:
+        with closing(sqlite3.connect(f"{log.as_uri()}?mode=ro{unused}", uri=True, timeout=0.2)) as connection:
+            rows = connection.execute(_FIRST_EVENTS, (begin, f"{begin}\U0010ffff", VALUES_MAX)).fetchall()
+    except sqlite3.Error:
+        return []
+    return [_started_of(session_of(stream) or stream, state) for stream, state in rows]
+
+
+def _started_of(session: str, state: bytes) -> _Started:
+    try:
+        fields = msgspec.msgpack.decode(state, type=dict[str, Any])
+    except msgspec.DecodeError:
+        fields = {}
+    return _Started(session, str(fields.get("scope", "")), str(fields.get("agent", "")))
+
+
+def _models_of(layout: StoreLayout) -> Iterator[str]:
+    for manifest in sorted(layout.vectors.glob("*/*/manifest.json")):
+        try:
+            yield str(json.loads(manifest.read_bytes())["manifest"]["model"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue

@@ -1,0 +1,48 @@
+"""Run the command line: `mnemolog`, and `python -m mnemolog`."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import Any, Final, NoReturn
+
+import typer
+
+from mnemolog.cli.app import EXIT_FAILED, Refused, UsageError, application
+from mnemolog.domain import errors
+
+COMPLETE_VARIABLE: Final = "_MNEMOLOG_COMPLETE"
+"""Set by shells that ask for completions."""
+GARBAGE_MIN: Final = 50_000
+"""Number of new objects that starts a garbage collection (Python's default: 700 or 2,000)."""
+
+
+def main() -> NoReturn:
+    """Run the command line. An error is printed as one line and a hint, and sets the exit status."""
+    # Imported modules are never garbage: collecting them repeatedly takes a tenth of a command's start-up time.
+    gc.set_threshold(GARBAGE_MIN)
+    if COMPLETE_VARIABLE in os.environ:
+        from mnemolog.cli.completion import complete
+
+        complete(application())
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit status."""
+    meta: dict[str, Any] = {}
+    try:
+        with application().make_context("mnemolog", list(arguments)) as ctx:
+            meta = ctx.meta
+            ctx.command.invoke(ctx)
+            return 0
+    except typer.Exit as exit_:
+        return exit_.exit_code
+    except (Refused, UsageError, errors.MnemologError, KeyboardInterrupt) as error:
+        from mnemolog.cli.failures import report
+
+        return report(error, arguments, meta.get("command"))
+    except BrokenPipeError:  # `mnemolog replay | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED

