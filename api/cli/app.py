@@ -10,6 +10,7 @@ import difflib
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
@@ -312,6 +313,13 @@ def loaded(name: str) -> Any:
 def application() -> Commands:
     """Return the application as a command of Typer."""
     return cast(Commands, typer.main.get_command(_copy_with(commands=[], groups=[])))
+
+
+def every_command() -> Iterator[str]:
+    """Return every command and subcommand as it is typed, such as `checkpoint create`, in the order of help."""
+    for name in MODULES:
+        subcommands = getattr(loaded(name), "commands", None)
+        yield from (f"{name} {sub}" for sub in subcommands) if subcommands else [name]
 
 
 def _copy_with(*, commands: list[Any], groups: list[Any]) -> typer.Typer:

@@ -55,7 +55,7 @@ class CommandLine:
 def shown(parameter: Any) -> str:
     """Return an option or an argument as it is typed."""
     if parameter.param_type_name == "option":
-        return str(max(parameter.opts, key=len))
+        return str(next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0]))
     return str(parameter.metavar or parameter.name.upper()).strip("[].")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
+import os
 from pathlib import Path
-
-import typer.main
-from typer.core import TyperCommand, TyperGroup
-from typer.testing import CliRunner
+from unittest import mock
 
 import mnemolog
 from mnemolog import cli
@@ -62,25 +62,27 @@ def write(root: Path) -> None:
 
 
 def commands() -> list[str]:
-    """Return the full name of every command, in the order of `--help`."""
-
-    def below(name: str, command: TyperCommand | TyperGroup) -> list[str]:
-        children = command.commands.items() if isinstance(command, TyperGroup) else ()
-        return [name, *(full for child, at in children if not at.hidden for full in below(f"{name} {child}", at))]
-
-    return below("mnemolog", typer.main.get_command(cli.application()))
+    """Return the full name of every command, groups before their commands, in the order of `--help`."""
+    found = ["mnemolog"]
+    for name in cli.every_command():
+        group, _, subcommand = name.partition(" ")
+        found += [f"mnemolog {group}"] if subcommand and f"mnemolog {group}" not in found else []
+        found.append(f"mnemolog {name}")
+    return found
 
 
 def _command_line() -> str:
-    sections = []
-    for name in commands():
-        shown = CliRunner(env={"COLUMNS": "90", "TERMINAL_WIDTH": "90", "NO_COLOR": "1", "TERM": "dumb"}).invoke(
-            cli.application(), [*name.split()[1:], "--help"], prog_name="mnemolog"
-        )
-        if shown.exit_code != 0:
-            raise RuntimeError(f"`{name} --help` failed: {shown.output}")
-        sections.append(_heading(name, "-") + "::\n\n" + _indented(shown.output.rstrip()) + "\n")
+    sections = [_heading(name, "-") + "::\n\n" + _indented(_help(name).rstrip()) + "\n" for name in commands()]
     return _page("Command line", "The output of `--help` of each command.", sections)
+
+
+def _help(name: str) -> str:
+    output = io.StringIO()
+    with mock.patch.dict(os.environ, COLUMNS="90"), contextlib.redirect_stdout(output):
+        status = cli.run([*name.split()[1:], "--help"])
+    if status != 0:
+        raise RuntimeError(f"`{name} --help` failed: {output.getvalue()}")
+    return output.getvalue()
 
 
 def _is_error(value: object) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
-from mnemolog.cli.app import application
+from mnemolog.cli import every_command
 from mnemolog.domain import events
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.session import session_stream
@@ -102,17 +102,9 @@ def of(evil, what):
     return [command, rest[0], evil, *rest[1:]] if command in groups else [command, evil, *rest]
 
 
-def names(app, *before):
-    """The names of all commands."""
-    for command in app.registered_commands:
-        yield " ".join((*before, command.name))
-    for group in app.registered_groups:
-        yield from names(group.typer_instance, group.name)
-
-
 def test_every_command_that_reads_is_tried_below():
     """A new command cannot be forgotten here."""
-    leaves = set(names(application()))
+    leaves = set(every_command())
     tried = {" ".join(w for w in what.split() if not w.startswith("-")) for what in READS}
     assert leaves == tried | PRINT_NOTHING_STORED
 
