@@ -115,7 +115,7 @@ def recall(
 
     Example: mnemolog recall memory/ "where does she live?" --scope acme/support --speaker Ada
     """
-    with store_with_model(store, model) as opened:
+    with store_with_model(store, model) as opened, bar("searching"):
         answer = opened.recall(
             query,
             k=k,

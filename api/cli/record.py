@@ -14,7 +14,7 @@ from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app, chosen
 from mnemolog.cli.arguments import Named, session_called, store_with_model
 from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.messages import standard_input
-from mnemolog.cli.progress import bar
+from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.cli.times import given_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
@@ -105,19 +105,18 @@ def import_(
         return
     from mnemolog.adapters.importers.import_files import import_files
 
-    with store_with_model(store, model) as opened:
-        with bar("importing") as progress:
-            report = import_files(
-                opened,
-                files,
-                format=format,
-                fields=field or (),
-                scope=scope,
-                agent=agent,
-                skip_bad=skip_bad,
-                progress=progress,
-            )
-        _catch_up(opened, vectors=vectors and chosen_model(model) is not None)
+    with store_with_model(store, model) as opened, phases() as phase:
+        report = import_files(
+            opened,
+            files,
+            format=format,
+            fields=field or (),
+            scope=scope,
+            agent=agent,
+            skip_bad=skip_bad,
+            progress=phase("reading"),
+        )
+        _catch_up(opened, phase, vectors=vectors and chosen_model(model) is not None)
     if as_json:
         output.print_json(report)
     else:
@@ -140,14 +139,12 @@ def _import_log(folder: Path, files: list[Path], *, as_json: bool) -> None:
     session_output.answer(answer, show_log_import, as_json=as_json)
 
 
-def _catch_up(store: MemoryStore, *, vectors: bool) -> None:
+def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
     """Update the projections. The turns are already recorded, so a missing model is only a note."""
-    with bar("indexing") as progress:
-        store.admin.catch_up_views(progress=progress)
+    store.admin.catch_up_views(progress=phase("indexing"))
     if vectors:
         try:
-            with bar("embedding") as progress:
-                store.admin.catch_up_vectors(progress=progress)
+            store.admin.catch_up_vectors(progress=phase("embedding"))
         except errors.ModelError as error:
             output.note(f"nothing was embedded: {error}; {error.hint}")
 

@@ -20,10 +20,11 @@ from mnemolog.cli.app import (
     typed,
 )
 from mnemolog.cli.arguments import store_with_model
-from mnemolog.cli.progress import bar
+from mnemolog.cli.progress import bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.operations.rebuild import Rebuildable
+from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.store import MemoryStore
 
 
@@ -41,12 +42,12 @@ def rebuild(
 
     Example: mnemolog rebuild memory/ vectors --dry-run
     """
-    with (
-        store_with_model(store, model) as opened,
-        bar("rebuilding") as progress,
-    ):
-        what = cast(Rebuildable, projection)
-        reports = opened.rebuild(what, dry_run=dry_run, from_scratch=scratch, skip_bad=skip_bad, progress=progress)
+    reports: list[RebuildReport] = []
+    parts: tuple[Rebuildable, ...] = ("views", "vectors") if projection == "all" else (cast(Rebuildable, projection),)
+    with store_with_model(store, model) as opened, phases() as phase:
+        for part in parts:
+            progress = phase(f"rebuilding {part}")
+            reports += opened.rebuild(part, dry_run=dry_run, from_scratch=scratch, skip_bad=skip_bad, progress=progress)
     if as_json:
         output.print_json(reports)
     else:

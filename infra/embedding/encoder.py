@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
+from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemolog.domain import structured_log
 from mnemolog.domain.errors import EncodingFailed, InvalidInput, ModelUnavailable
 from mnemolog.infra.embedding.chunking import CharSpan, chunk
 from mnemolog.infra.embedding.fingerprint import fingerprint
@@ -207,7 +209,14 @@ class SentenceTransformerEncoder:
     def _model(self) -> Any:
         if self._model_loaded is None:
             folder, profile = self._files()
-            self._model_loaded = _load_model(self.name, folder, profile, device=self._device)
+            started = perf_counter()
+            structured_log.info("model.loading", model=self.name)
+            try:
+                self._model_loaded = _load_model(self.name, folder, profile, device=self._device)
+            except ModelUnavailable as error:
+                structured_log.warning("model.unavailable", model=self.name, error=error)
+                raise
+            structured_log.info("model.loaded", model=self.name, seconds=round(perf_counter() - started, 3))
         return self._model_loaded
 
 

@@ -11,7 +11,7 @@ import struct
 import sys
 import termios
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import pytest
@@ -53,10 +53,12 @@ def run(monkeypatch, capsys):
 
 
 @pytest.fixture
-def terminal(monkeypatch):
-    """Run a command line in this process on a real terminal; what it draws is returned as `stdout`."""
+def screen(monkeypatch):
+    """A real terminal for standard output and standard error of this process."""
 
-    def terminal(*arguments, columns=80, kind="dumb"):
+    @contextmanager
+    def screen(*, columns=80, kind="dumb"):
+        """Yield what is drawn, complete once the block has ended."""
         mine, its = pty.openpty()
         settings = termios.tcgetattr(its)
         settings[1] &= ~termios.OPOST  # A line ends with \n alone, as it was written.
@@ -65,19 +67,32 @@ def terminal(monkeypatch):
         drawn = bytearray()
         reader = threading.Thread(target=_read_all, args=(mine, drawn))
         reader.start()
-        with monkeypatch.context() as only_here, os.fdopen(its, "w", encoding="utf-8") as screen:
+        try:
+            with monkeypatch.context() as only_here, os.fdopen(its, "w", encoding="utf-8") as terminal:
+                only_here.delenv("COLUMNS", raising=False)
+                only_here.setenv("TERM", kind)
+                only_here.setattr(sys, "stdout", terminal)
+                only_here.setattr(sys, "stderr", terminal)
+                yield drawn
+        finally:
+            reader.join()
+            os.close(mine)
+
+    return screen
+
+
+@pytest.fixture
+def terminal(monkeypatch, screen):
+    """Run a command line in this process on a real terminal; what it draws is returned as `stdout`."""
+
+    def terminal(*arguments, columns=80, kind="dumb"):
+        with monkeypatch.context() as only_here, screen(columns=columns, kind=kind) as drawn:
             for name in [name for name in os.environ if name.startswith("MNEMOLOG")]:
                 only_here.delenv(name)
-            only_here.delenv("COLUMNS", raising=False)
-            only_here.setenv("TERM", kind)
             only_here.setattr(sys, "argv", ["mnemolog", *map(str, arguments)])
             only_here.setattr(sys, "stdin", io.StringIO())
-            only_here.setattr(sys, "stdout", screen)
-            only_here.setattr(sys, "stderr", screen)
             with pytest.raises(SystemExit) as exited:
                 main()
-        reader.join()
-        os.close(mine)
         return Ran(exited.value.code or 0, drawn.decode(), "")
 
     return terminal

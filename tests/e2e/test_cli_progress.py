@@ -1,0 +1,77 @@
+"""What a command shows while it works, on a terminal: its phases, and the model that it loads."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.cli.progress import phases
+from tests.support import wait_until
+
+NAME = "all-MiniLM-L6-v2"
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture
+def memory(folder):
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s", session_id="s")
+        session.record("user", "My dog is called Rex.", key="k")
+    return folder
+
+
+def frames(drawn):
+    """The texts that were drawn, without the codes that move the cursor."""
+    return [text for text in re.split(r"[\r\n]+", ESCAPES.sub("", drawn)) if text.strip()]
+
+
+def test_a_recall_says_that_it_loads_the_model(memory, terminal, run):
+    """Seconds without a sign of life look like a hang; nothing of it reaches a pipe."""
+    drawn = frames(terminal("recall", memory, "dog", kind="xterm").stdout)
+    assert any(f"loading the model {NAME}" in text for text in drawn)
+    assert any("searching" in text for text in drawn)
+    assert any("My dog is called Rex." in text for text in drawn)
+    piped = run("recall", memory, "dog")
+    assert "loading" not in piped.stdout + piped.stderr
+
+
+def test_the_phases_of_an_import_are_named(folder, tmp_path, terminal):
+    """Reading, indexing and embedding are different waits."""
+    MemoryStore.open(folder, model=None).close()
+    lines = [json.dumps({"session": "s", "key": str(n), "text": f"turn {n}"}) for n in range(700)]
+    (tmp_path / "turns.jsonl").write_text("\n".join(lines))
+    drawn = frames(terminal("import", folder, tmp_path / "turns.jsonl", "--model", "none", kind="xterm").stdout)
+    seen = [name for text in drawn for name in ("reading", "indexing") if name in text]
+    assert seen[0] == "reading"
+    assert seen[-1] == "indexing"
+    assert drawn[-1].startswith("700 turns read from 1 file, 700 recorded, 0 already there, 1 session")
+
+
+def test_a_rebuild_has_a_bar_for_each_projection(memory, terminal):
+    """The vectors do not go on with the bar of the views, full from the start."""
+    drawn = frames(terminal("rebuild", memory, "--dry-run", kind="xterm", columns=100).stdout)
+    assert any("rebuilding views" in text for text in drawn)
+    assert any("rebuilding vectors" in text for text in drawn)
+
+
+def test_percentages_and_remaining_times_are_honest(screen):
+    """No 100 % and no 0:00:00 before a phase has ended, also where its work is counted twice."""
+    with screen(kind="xterm", columns=100) as drawn, phases() as phase:
+        move = phase("checking")
+        for done, then in ((50, "50%"), (100, "finishing"), (60, "60%"), (100, "finishing")):  # It is done twice.
+            drawn.clear()
+            move(done, 100)
+            wait_until(lambda then=then: then.encode() in drawn, what=f"{then} to be drawn")
+            assert not re.search(b"100%|0:00:00", drawn)
+        phase("writing")
+        wait_until(lambda: b"writing" in drawn, what="the next phase")
+
+
+def test_a_pipe_gets_no_progress(capfd):
+    """Logs and `--json` are not for bars."""
+    with phases() as phase:
+        phase("reading")(1, 2)
+    assert capfd.readouterr() == ("", "")
