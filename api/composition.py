@@ -12,6 +12,7 @@ from mnemolog.audit.service import AuditService
 from mnemolog.domain import structured_log
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.scope import Boundary, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import Forgetting
 from mnemolog.infra.embedding import make_encoder
@@ -52,6 +53,8 @@ class StoreParts:
     audit: AuditService
     models: ModelService
     admin: AdminService
+    boundary: Boundary
+    """The scope that the store was opened for."""
 
     def start(self) -> None:
         """Start the background threads, and resume interrupted requests to forget."""
@@ -83,6 +86,7 @@ def build(
     busy_timeout_s: float,
     clock: Clock | None,
     limits: MemoryLimits,
+    scope: str,
     encrypt: bool | None,
     background: bool,
     reranker: Any,
@@ -94,6 +98,7 @@ def build(
 
     Options and errors are those of `MemoryStore.open`.
     """
+    boundary = Boundary(parse_scope(scope))
     loaded_reranker = make_reranker(reranker)
     clock, layout = clock or SystemClock(), StoreLayout(folder)
     require_local(folder, allowed=allow_network_filesystem)
@@ -110,7 +115,7 @@ def build(
         reranker=loaded_reranker,
     )
     snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
-    sessions = Sessions(log, SessionStates(log, snapshots), clock=clock, limits=limits)
+    sessions = Sessions(log, SessionStates(log, snapshots, boundary=boundary), clock=clock, limits=limits)
     if telemetry is not None:
         measure_appends(log, telemetry)
     recalls = Recalls(
@@ -119,6 +124,7 @@ def build(
         append=lambda stream, event: log.transact(lambda tx: tx.append(stream, event)).position,
         receipts=receipts,
         timed=recall_timer(telemetry or NO_TELEMETRY),
+        boundary=boundary,
     )
     forgetting = Forgetting(folder, log, projections, snapshots)
     return StoreParts(
@@ -134,8 +140,9 @@ def build(
         telemetry=telemetry or NO_TELEMETRY,
         gauges=gauges_of(folder, log, projections),
         audit=AuditService(log, sessions, recalls, forgetting),
-        models=ModelService(folder, log, projections),
-        admin=AdminService(folder, log, projections, snapshots, forgetting),
+        models=ModelService(folder, log, projections, boundary=boundary),
+        admin=AdminService(folder, log, projections, snapshots, forgetting, boundary=boundary),
+        boundary=boundary,
     )
 
 

@@ -72,6 +72,7 @@ class MemoryStore:
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Clock | None = None,
         limits: MemoryLimits = MEMORY_LIMITS,
+        scope: str = "",
         encrypt: bool | None = None,
         background: bool = True,
         reranker: Any = None,
@@ -88,6 +89,9 @@ class MemoryStore:
         `synchronous="NORMAL"` is faster, but a power cut may lose the newest turns.
         A new store encrypts its content, with keys in `keys.db`, so that content can be forgotten
         (docs/forgetting.md), unless `encrypt` is False. This cannot be changed later.
+        With `scope`, nothing outside of that scope can be read or written through this object: other sessions do
+        not exist for it, sessions start in that scope by default, and calls about the whole store raise `OutsideScope`
+        (docs/sessions.md).
         `limits` bounds the working memory of one session; a write that would exceed it is refused.
 
         `reranker` scores the best turns of a recall again (docs/recall.md): the name or folder of a CrossEncoder,
@@ -114,6 +118,7 @@ class MemoryStore:
             busy_timeout_s=busy_timeout_s,
             clock=clock,
             limits=limits,
+            scope=scope,
             encrypt=encrypt,
             background=background,
             reranker=reranker,
@@ -163,7 +168,7 @@ class MemoryStore:
         Raises `InvalidInput`, and `UnknownSession` if `parent` does not exist: nothing was written.
         """
         started = domain.new_session(title=title or "", agent=agent, scope=scope, parent=parent)
-        return self._handle(self.parts.sessions.start(id, started), started)
+        return self._handle(*self.parts.sessions.start(id, started))
 
     def session(
         self,
@@ -236,7 +241,8 @@ class MemoryStore:
     def sessions(self, *, scope: str = "") -> Results[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
         with self.parts.projections.current_views().database.reading() as connection:
-            return Results(queries.sessions(connection, scope=parse_scope(scope)))
+            found = queries.sessions(connection, scope=self.parts.boundary.narrow(parse_scope(scope)))
+        return Results(item for item in found if self.parts.sessions.states.holds(item.session))
 
     def turns(self, session_id: str, *, after: When = ORIGIN, limit: int = 1_000) -> Results[Turn]:
         """Return up to `limit` of a session's own turns after a position or time, including hidden ones.
@@ -293,7 +299,8 @@ class MemoryStore:
         Raises `InvalidInput` for an invalid agent name.
         """
         state = self.parts.sessions.agent(agent)
-        return None if state is None else self._known(state.current)
+        known = None if state is None else self.parts.sessions.states.latest(state.current)
+        return None if known is None else self._handle(known.session, known.started)
 
     def head(self) -> Head:
         """Return the position of the last event in the log, and the digest there."""
@@ -314,7 +321,7 @@ class MemoryStore:
         begin = position_at("after", after, log)
         end = log.head().position if upto is None else position_at("upto", upto, log)
         for batch in log.read(after=begin, upto=end):
-            yield from batch
+            yield from filter(self.parts.sessions.shows, batch)
 
     def replay(self, *, to: When | None = None, session: str | None = None, progress: Progress | None = None) -> Replay:
         """Return what the store held at `to`, a position or a time of recording, folded from the log alone.
@@ -324,7 +331,7 @@ class MemoryStore:
         end = self.parts.log.head().position if to is None else position_at("to", to, self.parts.log)
         if session is not None:
             self.parts.sessions.state(session)
-        return replay(self.parts.log, to=end, session=session, progress=progress)
+        return replay(self.parts.log, to=end, session=session, shows=self.parts.sessions.shows, progress=progress)
 
     def recall(
         self,
@@ -460,13 +467,15 @@ class MemoryStore:
         Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
         another process is still forgetting: nothing was written.
         """
+        narrow = self.parts.boundary.narrow
         given = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
         one_or_more = [positions] if isinstance(positions, int) else positions
         wish = Wish(
             sessions=frozenset(item if isinstance(item, str) else item.id for item in given),
-            scopes=tuple(parse_scope(item) for item in ([scope] if isinstance(scope, str) else scope)),
+            scopes=tuple(narrow(parse_scope(item)) for item in ([scope] if isinstance(scope, str) else scope)),
             positions=frozenset(checked_position("positions", position) for position in one_or_more),
         )
+        self.parts.sessions.require_inside(wish.sessions, wish.positions)
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
         return self.parts.forgetting.forget(wish, reason=reason, dry_run=dry_run, progress=progress)
@@ -489,6 +498,7 @@ class MemoryStore:
         (`LogDamaged`) or keys are missing (`KeysMissing`). Raises `InvalidInput` for an invalid `expect_head`,
         `WitnessUnreadable` (naming the line) for an invalid line in `heads`.
         """
+        self.parts.boundary.require_none("verify")
         return verify_store(
             self.path,
             self.parts.log,
@@ -500,6 +510,7 @@ class MemoryStore:
 
     def status(self) -> Status:
         """Return the state of log, projections and projector. Fast, and read-only."""
+        self.parts.boundary.require_none("status")
         parts = self.parts
         return store_status(self.path, parts.log, parts.projections, parts.snapshots)
 
@@ -523,6 +534,7 @@ class MemoryStore:
         Raises `BackupRefused`, `BackupUnusable` (the backup to replace), `StorageFull`, `StoreNotWritable`,
         `LogDamaged`: no backup was made.
         """
+        self.parts.boundary.require_none("backup")
         with self.parts.telemetry.span("mnemolog.backup", {}):
             return make_backup(
                 self.path,
@@ -550,6 +562,7 @@ class MemoryStore:
         stops the rebuild, or with `skip_bad` is skipped and listed in `status`. With `dry_run` nothing is built.
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
+        self.parts.boundary.require_none("rebuild")
         with self.parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
             return rebuilding.rebuild(
                 projection,

@@ -16,6 +16,7 @@
     ├── InvalidInput (ValueError)  .field                nothing was written
     │   └── LimitExceeded          .field .limit .actual
     │       └── MemoryFull                               of one session; nothing was dropped
+    ├── OutsideScope           .scope                the store was opened for a scope; nothing was read or written
     ├── SessionError                                     nothing was written
     │   ├── UnknownSession         .session
     │   ├── SessionExists          .session              the id is taken
@@ -233,6 +234,16 @@ class MemoryFull(LimitExceeded):
     """The working memory of a session is full. Nothing was written, nothing was dropped."""
 
     hint = "nothing was written; delete something, or raise the limit (`limits=`)"
+
+
+class OutsideScope(MnemologError):
+    """A store that was opened for one scope was asked for something outside of it."""
+
+    hint = "nothing was read or written; open the store without `scope` for that"
+
+    def __init__(self, why: str, *, scope: str) -> None:
+        super().__init__(f"this store was opened for scope {scope!r}: {why}")
+        self.scope = scope
 
 
 class SessionError(MnemologError):

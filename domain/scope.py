@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NewType
 
-from mnemolog.domain.errors import InvalidInput
+import msgspec
+
+from mnemolog.domain.errors import InvalidInput, OutsideScope
 from mnemolog.domain.limits import SCOPE_BYTES_MAX, checked_text
 
 Scope = NewType("Scope", str)
@@ -38,3 +40,25 @@ def parse_scope(value: str) -> Scope:
 def covers(scope: Scope, other: Scope) -> bool:
     """Whether `other` is `scope` itself or below it."""
     return scope == ROOT or other == scope or other.startswith(scope + "/")
+
+
+class Boundary(msgspec.Struct, frozen=True):
+    """The scope that a store was opened for. The root scope bounds nothing."""
+
+    scope: Scope = ROOT
+
+    def narrow(self, scope: Scope) -> Scope:
+        """Return a scope within the boundary; the boundary itself for the root scope. Raises `OutsideScope`."""
+        if scope == ROOT:
+            return self.scope
+        if not covers(self.scope, scope):
+            raise OutsideScope(f"scope {scope!r} is outside of it", scope=self.scope)
+        return scope
+
+    def require_none(self, what: str) -> None:
+        """Raise `OutsideScope` if there is a boundary, for calls that read or change the whole store."""
+        if self.scope != ROOT:
+            raise OutsideScope(f"`{what}` concerns the whole store", scope=self.scope)
+
+
+UNBOUNDED: Final = Boundary()

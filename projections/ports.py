@@ -107,6 +107,9 @@ class SpansAt(Protocol):
         ...
 
 
+Shows = Callable[[RecordedEvent], bool]
+"""Whether an event may be shown."""
+
 Append = Callable[[str, Event], Position]
 """Appends an event to a stream and returns its position."""
 

@@ -24,7 +24,8 @@ _POOLS: Final[WeakKeyDictionary[MemoryStore, WorkerPools]] = WeakKeyDictionary()
 
 
 def log_of(store: MemoryStore) -> EventLog:
-    """Return the log of a store, for streams of the adapter's own."""
+    """Return the log of a store, for streams of the adapter's own. Raises `OutsideScope` if it is open for a scope."""
+    store.parts.boundary.require_none("the log")
     return store.parts.log
 
 

@@ -25,10 +25,11 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
+from mnemolog.domain.scope import ROOT
 from mnemolog.domain.spans import Span
 from mnemolog.domain.state import CheckpointState, SessionState
 from mnemolog.domain.stream_fold import Known, Past
-from mnemolog.domain.switching import SwitchRequest
+from mnemolog.domain.switching import SwitchReason, SwitchRequest
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.projections.history.states import SessionStates, evolve
 from mnemolog.projections.read_models import Turn, turn_of
@@ -62,8 +63,22 @@ def decide(tx: Transaction, session_id: str, states: SessionStates, decision: De
 
 
 def state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
-    """Return the state of a session within a transaction; None if it was never started."""
-    return tx.fold(session.session_stream(session_id), evolve, states.known)
+    """Return the state of a session within a transaction; None if it was never started.
+
+    Raises `UnknownSession` for one outside of the store's scope.
+    """
+    state = tx.fold(session.session_stream(session_id), evolve, states.known)
+    if not states.is_inside(state):
+        raise errors.UnknownSession(session_id)
+    return state
+
+
+def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
+    """Return the state of a session that is to be started. Raises `SessionExists` if one outside has the id."""
+    try:
+        return state_in(tx, session_id, states)
+    except errors.UnknownSession as error:
+        raise errors.SessionExists(session_id) from error
 
 
 def record_turn(
@@ -71,7 +86,7 @@ def record_turn(
 ) -> Recorded:
     """Record a turn, or return the one already recorded under its key with the same content."""
     stream = session.session_stream(session_id)
-    state = tx.fold(stream, evolve, states.known)
+    state = state_in(tx, session_id, states)
     scope = "" if state is None else state.started.scope
     # A retry finds its turn even if the session has ended since.
     if key is not None and (known := tx.find(stream, key)) is not None:
@@ -239,6 +254,7 @@ def switch(
     if key is not None and (made := tx.find(agent_stream(asked.agent), key)) is not None:
         return _made_before(tx, made, asked, states, named=named, in_place=in_place)
     agent = tx.fold(agent_stream(asked.agent), evolve_agent_stream, known_agent)
+    _require_inside(tx, asked, agent, states)
     left = asked.from_
     if left is None:
         left = switching.left_by(agent, reason=asked.reason, to=asked.to)
@@ -247,11 +263,12 @@ def switch(
     at = asked.at
     if turns is not None and old is not None:
         at = position_before(tx, old, turns=turns)
+    scope = states.boundary.scope if left is None and asked.scope is None else asked.scope
     decided = switching.switch(
-        msgspec.structs.replace(asked, from_=left, to=to, at=at),
+        msgspec.structs.replace(asked, from_=left, to=to, at=at, scope=scope),
         agent=agent,
         old=old,
-        new=state_in(tx, to, states),
+        new=(state_in if to == left or asked.reason is SwitchReason.RESUME else new_state_in)(tx, to, states),
         head=tx.head,
         old_head=ORIGIN if left is None else tx.last_position(session.session_stream(left)),
     )
@@ -260,6 +277,17 @@ def switch(
     ]
     new = session.known(to, state_in(tx, to, states))
     return Switched(left, to, new.started, appended)
+
+
+def _require_inside(tx: Transaction, asked: SwitchRequest, agent: AgentState | None, states: SessionStates) -> None:
+    """Refuse to move an agent out of a session outside of the store's scope."""
+    if states.boundary.scope == ROOT or agent is None:
+        return
+    try:
+        state_in(tx, agent.current, states)
+    except errors.UnknownSession:
+        why = f"agent {asked.agent!r} is in a session outside of it; use an agent of another name"
+        raise errors.OutsideScope(why, scope=states.boundary.scope) from None
 
 
 def _made_before(
@@ -281,7 +309,7 @@ def _made_before(
 
 def branch(tx: Transaction, asked: SwitchRequest, states: SessionStates) -> Switched:
     """Start a session as a branch of another; the agent stays where it is."""
-    old, new = state_in(tx, asked.from_ or "", states), state_in(tx, asked.to, states)
+    old, new = state_in(tx, asked.from_ or "", states), new_state_in(tx, asked.to, states)
     decided = switching.branch(asked, old=old, new=new, head=tx.head)
     appended = [tx.append(stream, event) for stream, event in decided]
     started = session.known(asked.to, state_in(tx, asked.to, states)).started

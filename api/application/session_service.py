@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Required, TypedDict, Unpack
+
+import msgspec
 
 from mnemolog.application import commands
 from mnemolog.defaults import DEFAULT_AGENT
@@ -13,7 +15,7 @@ from mnemolog.domain import errors, pending_undo, session
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock, to_datetime
-from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
+from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, SessionSwitched, TurnRecorded
 from mnemolog.domain.limits import (
     INTEGER_MAX,
     LABEL_BYTES_MAX,
@@ -26,6 +28,7 @@ from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import Time, When, local_time, position_at
 from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.scope import ROOT, Boundary, Scope, parse_scope
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState
@@ -81,6 +84,36 @@ class Sessions:
     def __init__(self, log: EventLog, states: SessionStates, *, clock: Clock, limits: MemoryLimits) -> None:
         self.log, self.states, self.clock, self.limits = log, states, clock, limits
         self._agents: dict[str, FoldedState[AgentState]] = {}
+
+    @property
+    def boundary(self) -> Boundary:
+        """The scope that the store was opened for."""
+        return self.states.boundary
+
+    def shows(self, recorded: RecordedEvent) -> bool:
+        """Whether an event may be shown: with a boundary, those of sessions inside, and switches between them."""
+        event = recorded.event
+        if self.boundary.scope == ROOT or not isinstance(event, SessionSwitched):
+            return self.shows_stream(recorded.stream)
+        return all(self.states.holds(item) for item in (event.from_, event.to) if item is not None)
+
+    def shows_stream(self, stream: str) -> bool:
+        """Whether the events of a stream may be shown."""
+        if self.boundary.scope == ROOT:
+            return True
+        session_id = session.session_of(stream)
+        return session_id is not None and self.states.holds(session_id)
+
+    def require_inside(self, sessions: Iterable[str], positions: Iterable[int]) -> None:
+        """Raise `UnknownSession` or `OutsideScope` if one of these is outside of the store's scope."""
+        if self.boundary.scope == ROOT:
+            return
+        for session_id in sessions:
+            self.state(session_id)
+        for position in positions:
+            found = self.log.event_at(Position(position))
+            if found is not None and not self.shows_stream(found.stream):
+                raise errors.OutsideScope(f"position {position} is outside of it", scope=self.boundary.scope)
 
     def state(self, session_id: str) -> SessionState:
         """Return the current state of a session. Raises `UnknownSession`."""
@@ -169,15 +202,21 @@ class Sessions:
         """Return the version of a session's stream."""
         return self.log.version(session.session_stream(session_id))
 
-    def start(self, session_id: str | None, started: SessionStarted) -> str:
-        """Start a session and return its id; without `session_id` the id is random. Raises `SessionExists`."""
-        chosen = self._startable(session_id, started)
-        decision = partial(session.start, chosen, started=started)
-        self.log.transact(partial(commands.decide, session_id=chosen, states=self.states, decision=decision))
-        return chosen
+    def start(self, session_id: str | None, started: SessionStarted) -> tuple[str, SessionStarted]:
+        """Start a session; return its id, random without `session_id`, and its start. Raises `SessionExists`."""
+        chosen, started = self._startable(session_id, started)
+
+        def start(tx: Transaction) -> None:
+            for event in session.start(chosen, commands.new_state_in(tx, chosen, self.states), started=started):
+                tx.append(session.session_stream(chosen), event)
+
+        self.log.transact(start)
+        return chosen, started
 
     def get_or_start(self, session_id: str | None, **given: Unpack[Attributes]) -> tuple[str, SessionStarted]:
         """Return the id and the start of a session; start it if there is none. Raises `SessionDiffers`."""
+        if (scope := given.get("scope")) is not None:
+            given["scope"] = self.boundary.narrow(parse_scope(scope))
         if session_id is not None and (state := self.states.latest(session_id)) is not None:
             return session_id, session.agreeing(session_id, state.started, **given)
         wanted = session.new_session(
@@ -186,20 +225,22 @@ class Sessions:
             scope=given.get("scope") or "",
             parent=given.get("parent"),
         )
-        chosen = self._startable(session_id, wanted)
+        chosen, wanted = self._startable(session_id, wanted)
 
         def get_or_start(tx: Transaction) -> SessionStarted:
-            if (state := commands.state_in(tx, chosen, self.states)) is not None:
+            if (state := commands.new_state_in(tx, chosen, self.states)) is not None:
                 return session.agreeing(chosen, state.started, **given)  # Another process was faster.
             tx.append(session.session_stream(chosen), wanted)
             return wanted
 
         return chosen, self.log.transact(get_or_start)
 
-    def _startable(self, session_id: str | None, started: SessionStarted) -> str:
+    def _startable(self, session_id: str | None, started: SessionStarted) -> tuple[str, SessionStarted]:
         if started.parent is not None:
             self.state(started.parent)
-        return new_session_id() if session_id is None else session.checked_session_id(session_id)
+        chosen = new_session_id() if session_id is None else session.checked_session_id(session_id)
+        scope = self.boundary.narrow(Scope(started.scope))
+        return chosen, msgspec.structs.replace(started, scope=scope)
 
     def end(self, session_id: str, *, reason: str) -> None:
         """End a session; ending it again changes nothing."""
@@ -368,7 +409,7 @@ class Sessions:
 
     def _switch(self, to: str | None, **how: Unpack[SwitchHow]) -> Work:
         reason, left, agent = parse_switch_reason(how["reason"]), how.get("session"), how.get("agent")
-        at, turns = how.get("at"), how.get("turns")
+        at, turns, scope = how.get("at"), how.get("turns"), how.get("scope")
         if turns is not None:
             _check_one_of(turns, at)
             if reason is not SwitchReason.REWIND:
@@ -384,7 +425,7 @@ class Sessions:
             to=new_session_id() if to is None else to,
             at=None if at is None else self._switch_point(at, reason, to=to, left=left, agent=agent),
             title=how.get("title"),
-            scope=how.get("scope"),
+            scope=None if scope is None else self.boundary.narrow(parse_scope(scope)),
         )
         self._keep_states_of(asked)
         in_place = to is None and reason in (SwitchReason.COMPRESS, SwitchReason.REWIND)

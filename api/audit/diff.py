@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Final
 
 from mnemolog.application.commands import last_visible
+from mnemolog.application.session_service import Sessions
 from mnemolog.application.state_diff import note_changes, value_changes
 from mnemolog.audit.results import Diff, SessionDiff
 from mnemolog.domain.agent import agent_of
@@ -22,7 +23,6 @@ from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Span, Spans, cut, without
 from mnemolog.domain.state import CheckpointState, SessionState
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import Switch, turn_of
 from mnemolog.results import Checkpoint, Task
@@ -62,7 +62,7 @@ class _Between:
 
 def diff(
     log: EventLog,
-    states: SessionStates,
+    sessions: Sessions,
     *,
     before: Position,
     after: Position,
@@ -72,11 +72,11 @@ def diff(
     """Return what changed from `before` to `after`. Of the recorded turns at most `turns_max` are listed."""
     between = _Between(turns_max=turns_max)
     for batch in log.read(after=before, upto=after, batch_max=BATCH_MAX):
-        for recorded in batch:
+        for recorded in filter(sessions.shows, batch):
             between.apply(recorded)
         if progress is not None:
             progress(batch[-1].position - before, after - before)
-    then, now = log.recorded_at(before), log.recorded_at(after)
+    then, now, states = log.recorded_at(before), log.recorded_at(after), sessions.states
     return Diff(
         before=_head_at(log, before),
         after=_head_at(log, after),

@@ -43,6 +43,7 @@ class AuditService:
         `LogDamaged` where the last head in the file contradicts the log, `WitnessUnreadable` for an invalid line,
         `StoreNotWritable`: nothing was written.
         """
+        self._sessions.boundary.require_none("audit.append_head")
         appended = append_head(self._log, local_path("file", file), now=self._sessions.clock.now())
         return Head(position=appended.position, digest=appended.digest)
 
@@ -72,6 +73,7 @@ class AuditService:
             session=session,
             since=None if since is None else parse_time("since", since),
             until=None if until is None else parse_time("until", until),
+            shows=self._sessions.shows,
             progress=progress,
         )
 
@@ -81,7 +83,10 @@ class AuditService:
         Of a damaged event everything readable is returned. Raises `InvalidInput` for a position outside the log,
         `LogDamaged` if the event at that position is gone.
         """
-        return event_at(self._log, position)
+        found = event_at(self._log, position)
+        if not self._sessions.shows_stream(found.stream):
+            raise errors.OutsideScope(f"position {position} is outside of it", scope=self._sessions.boundary.scope)
+        return found
 
     def diff(
         self,
@@ -98,8 +103,7 @@ class AuditService:
         for a position past the head or a range that runs backwards, `UndecodableEvent`.
         """
         first, last = self._range("before", before, "after", after)
-        states = self._sessions.states
-        return diff(self._log, states, before=first, after=last, turns_max=turns_max, progress=progress)
+        return diff(self._log, self._sessions, before=first, after=last, turns_max=turns_max, progress=progress)
 
     def export(
         self,
@@ -118,6 +122,7 @@ class AuditService:
         owner only; an open file is written to directly. Raises `InvalidInput` if the path exists and `overwrite` is
         not set, `LogDamaged` at the first event whose digest is invalid, `StoreNotWritable`, `StorageFull`.
         """
+        self._sessions.boundary.require_none("audit.export")
         first, last = self._range("after", after, "upto", upto)
         target = local_path("file", file) if isinstance(file, str | Path) else file
         return export_log(self._log, target, after=first, upto=last, overwrite=overwrite, progress=progress)
@@ -136,16 +141,19 @@ class AuditService:
         whether its answer is reproduced, and which turns it would gain and lose today. If the model that answered is
         not available, the report says so. Raises `InvalidInput`; differences do not raise.
         """
+        self._sessions.boundary.require_none("audit.recalls")
         moment = None if since is None else parse_time("since", since)
         first = position_at("after", after, self._log)
         return audit_recalls(self._log, self._recalls, since=moment, after=first, limit=limit, progress=progress)
 
     def forgotten(self) -> Results[ForgottenEvent]:
         """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""
+        self._sessions.boundary.require_none("audit.forgotten")
         return Results(forgetting_history.forgotten(self._log))
 
     def erasures(self) -> list[Erasure]:
         """Return all requests to forget. Keep them apart from backups of log and keys. They hold no content."""
+        self._sessions.boundary.require_none("audit.erasures")
         return self._forgetting.erasures()
 
     def _range(self, first: str, after: When, last: str, upto: When | None) -> tuple[Position, Position]:

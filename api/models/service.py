@@ -15,6 +15,7 @@ from mnemolog.domain.embedding_model import FINGERPRINT_DIGITS, SHORT_DIGITS, sh
 from mnemolog.domain.events import ModelActivated, TurnRecorded
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.result import Results
+from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime import atomic_files
@@ -42,11 +43,12 @@ class ModelService:
     Every call but the activation itself may be repeated after a crash.
     """
 
-    def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet) -> None:
-        self._folder, self._log, self._projections = folder, log, projections
+    def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet, *, boundary: Boundary) -> None:
+        self._folder, self._log, self._projections, self._boundary = folder, log, projections, boundary
 
     def list(self) -> Results[Model]:
         """Return every model that has vectors on disk or was ever activated. Reads no vectors, only manifests."""
+        self._boundary.require_none("models.list")
         return Results(catalogue(self._root, self._log))
 
     def add(
@@ -62,6 +64,7 @@ class ModelService:
         Embedded texts are saved as it works: after a crash, the same call resumes. With `dry_run` nothing is built.
         Raises `ModelUnavailable`, `EncodingFailed`, `IndexerBusy`.
         """
+        self._boundary.require_none("models.add")
         models = self._projections.models
         vectors = models.vectors_of(model := opened_from_anywhere(model))
         models.give(model)
@@ -90,6 +93,7 @@ class ModelService:
         Raises `ModelRefused` for a model without vectors or an ambiguous name, `ModelUnavailable`
         if this process cannot open it, `EncodingFailed`, `IndexerBusy`: the active model has not changed.
         """
+        self._boundary.require_none("models.activate")
         vectors = self._to_activate(model)
         encoded = self._catch_up(vectors, progress)
         wanted = ModelActivated(
@@ -122,6 +126,7 @@ class ModelService:
         activation: the model this store was opened with) and for an ambiguous name; `IndexerBusy`,
         `ProjectionUnreadable`.
         """
+        self._boundary.require_none("models.drop")
         found = self._named(str(model))
         with nullcontext() if dry_run else self._indexing(found.fingerprint):
             self._refuse_in_use(found)

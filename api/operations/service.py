@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mnemolog.domain.position import Position
+from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.results import Erasure, ReapplyReport
 from mnemolog.forgetting.service import Forgetting
@@ -31,12 +32,15 @@ class AdminService:
         projections: ProjectionSet,
         snapshots: SnapshotStore,
         forgetting: Forgetting,
+        *,
+        boundary: Boundary,
     ) -> None:
         self._folder, self._log, self._projections = folder, log, projections
-        self._snapshots, self._forgetting = snapshots, forgetting
+        self._snapshots, self._forgetting, self._boundary = snapshots, forgetting, boundary
 
     def on_projector_change(self, callback: Callable[[ProjectorStatus], None]) -> None:
         """Call `callback` with every new state, in the projector's thread. It must be quick and not raise."""
+        self._boundary.require_none("admin.on_projector_change")
         if self._projections.projector is not None:
             self._projections.projector.watch(callback)
 
@@ -45,16 +49,19 @@ class AdminService:
 
         docs/operations.md lists the states and what is done about each.
         """
+        self._boundary.require_none("admin.doctor")
         return doctor.doctor(
             self._folder, self._log, self._projections, self._snapshots, deep=deep, fix=fix, progress=progress
         )
 
     def quarantine(self) -> Quarantine:
         """Return the quarantine, to list its items and to purge them."""
+        self._boundary.require_none("admin.quarantine")
         return Quarantine(StoreLayout(self._folder).quarantine)
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring the views and the text index up to date. Every read does so too; this reports progress."""
+        self._boundary.require_none("admin.catch_up_views")
         return self._projections.current_views(progress).position()
 
     def catch_up_vectors(self, *, progress: Progress | None = None) -> RebuildReport:
@@ -62,6 +69,7 @@ class AdminService:
 
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`.
         """
+        self._boundary.require_none("admin.catch_up_vectors")
         return catch_up_vectors(self._log, self._projections.indexing, progress=progress)
 
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
@@ -70,4 +78,5 @@ class AdminService:
         Where only the log or only the keys are older, opening the store does this. Known erasures are skipped.
         Raises as `MemoryStore.forget` does.
         """
+        self._boundary.require_none("admin.reapply_erasures")
         return self._forgetting.reapply(erasures, progress=progress)

@@ -14,7 +14,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result, Results, brief
 from mnemolog.domain.session import session_of
 from mnemolog.projections.history.timeline import Moment, moments_of
-from mnemolog.projections.ports import Log, Progress
+from mnemolog.projections.ports import Log, Progress, Shows
 from mnemolog.projections.read_models import Turn, turn_of
 
 BATCH_MAX: Final = 1_000
@@ -111,8 +111,15 @@ class _Session:
         )
 
 
-def replay(log: Log, *, to: Position, session: str | None = None, progress: Progress | None = None) -> Replay:
-    """Fold every event up to `to` (included), of one session or of all.
+def replay(
+    log: Log,
+    *,
+    to: Position,
+    session: str | None = None,
+    shows: Shows = lambda _: True,
+    progress: Progress | None = None,
+) -> Replay:
+    """Fold every event up to `to` (included), of one session or of all; `shows` leaves events out.
 
     The state is that at the last event at or before `to`, and `Replay.position` is where that is.
     """
@@ -120,7 +127,7 @@ def replay(log: Log, *, to: Position, session: str | None = None, progress: Prog
     position, events = ORIGIN, list[RecordedEvent]()
     for batch in log.read(after=ORIGIN, upto=to, batch_max=BATCH_MAX):
         for recorded in batch:
-            if session is None or session_of(recorded.stream) == session:
+            if (session is None or session_of(recorded.stream) == session) and shows(recorded):
                 _apply(sessions, recorded)
                 events.append(recorded)
         position = batch[-1].position

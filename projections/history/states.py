@@ -10,6 +10,7 @@ from mnemolog.domain import errors, session_fold
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.forgetting import is_checkpoint
 from mnemolog.domain.position import Position
+from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, covers
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState, Past
@@ -17,6 +18,8 @@ from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import FoldableLog, Snapshots
 
 SESSIONS_KEPT_MAX: Final = 256
+INSIDE_KEPT_MAX: Final = 10_000
+"""Sessions of which it is remembered whether the boundary covers them. That never changes."""
 SNAPSHOT_EVERY: Final = 1_000
 """Events of a session, turns not counted, between one snapshot of it and the next."""
 
@@ -63,10 +66,14 @@ class _Kept:
 
 
 class SessionStates:
-    """Answers what a session is. Safe for many threads; sees what other processes appended."""
+    """Answers what a session is. Safe for many threads; sees what other processes appended.
 
-    def __init__(self, log: FoldableLog, snapshots: Snapshots) -> None:
-        self._log, self._snapshots = log, snapshots
+    A session outside of `boundary` was never started, as far as this answers.
+    """
+
+    def __init__(self, log: FoldableLog, snapshots: Snapshots, *, boundary: Boundary = UNBOUNDED) -> None:
+        self._log, self._snapshots, self.boundary = log, snapshots, boundary
+        self._inside: LruCache[str, bool] = LruCache(INSIDE_KEPT_MAX)
         self._kept: LruCache[str, _Kept] = LruCache(SESSIONS_KEPT_MAX)
         self._epoch = 0
         """The forgetting epoch that what is kept was read in."""
@@ -78,12 +85,36 @@ class SessionStates:
         folded, events = self._fold(stream, None)
         if folded.state is not None and self._keep(stream, folded, events=events):
             self._snapshots.save(stream, folded)
-        return folded.state
+        return folded.state if self.is_inside(folded.state) else None
 
     def at(self, session: str, position: Position) -> SessionState | None:
         """Return the state of a session as of `position`, None if it had not started then."""
         folded, _ = self._fold(session_stream(session), position)
-        return folded.state
+        return folded.state if self.is_inside(folded.state) else None
+
+    def is_inside(self, state: SessionState | None) -> bool:
+        """Whether the boundary covers a session and all sessions whose turns and working memory it inherited."""
+        if state is None or self.boundary.scope == ROOT:
+            return True
+        with self._lock:
+            inside = self._inside.get(state.session)
+        if inside is None:
+            scopes = [state.started.scope]
+            for ancestor in state.ancestors:
+                found = self._fold(session_stream(ancestor), None)[0].state
+                if found is None:  # Not committed yet.
+                    return False
+                scopes.append(found.started.scope)
+            inside = all(covers(self.boundary.scope, Scope(scope)) for scope in scopes)
+            with self._lock:
+                self._inside.put(state.session, inside)
+        return inside
+
+    def holds(self, session: str) -> bool:
+        """Whether a session exists and is inside of the boundary."""
+        with self._lock:
+            inside = self._inside.get(session)
+        return self.latest(session) is not None if inside is None else inside
 
     def known(self, stream: str, position: Position | None) -> FoldedState[SessionState] | None:
         """Return what is known of a stream at or before `position` without reading the log."""

@@ -15,7 +15,7 @@ from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
 from mnemolog.projections.history.event_descriptions import describe
-from mnemolog.projections.ports import Progress, StreamLog
+from mnemolog.projections.ports import Progress, Shows, StreamLog
 
 BATCH_MAX: Final = 1_000
 _WHO_CHARACTERS: Final = 16
@@ -62,18 +62,20 @@ def timeline(
     session: str | None = None,
     since: Micros | None = None,
     until: Micros | None = None,
+    shows: Shows = lambda _: True,
     progress: Progress | None = None,
 ) -> Iterator[Moment]:
     """Yield the events of `(after, upto]` in order, of one session or of all, a batch in memory at a time.
 
-    `since` and `until` (exclusive) are times of recording. Raises `UndecodableEvent`, naming the position.
+    `since` and `until` (exclusive) are times of recording; `shows` leaves events out.
+    Raises `UndecodableEvent`, naming the position.
     """
     titles: dict[str, str] = {}
     for batch in log.read(after=after, upto=upto, batch_max=BATCH_MAX):
         for recorded in batch:
             if isinstance(recorded.event, SessionStarted):
                 titles[recorded.stream] = recorded.event.title
-            if _is_asked(recorded, session=session, since=since, until=until):
+            if _is_asked(recorded, session=session, since=since, until=until) and shows(recorded):
                 yield _moment(recorded, who=_who(log, titles, recorded))
         if progress is not None:
             progress(batch[-1].position - after, upto - after)

@@ -16,6 +16,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.moments import When, checked_position, position_at
 from mnemolog.domain.position import Position
+from mnemolog.domain.scope import UNBOUNDED, Boundary
 from mnemolog.projections.ports import Append, Reranker, SpansAt, Timed, untimed
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.recall import cursor as cursors
@@ -83,7 +84,8 @@ class Recalls:
     """Answers questions to one store. Safe for many threads.
 
     `spans_at` returns the spans that a session sees at a position, `append` appends a receipt to the log, and `timed`
-    measures a recall and each of its legs. With `receipts` every recall leaves one that does not say otherwise.
+    measures a recall and each of its legs. With `receipts` every recall leaves one that does not say otherwise. No turn
+    outside of `boundary` is found.
     """
 
     def __init__(
@@ -94,9 +96,10 @@ class Recalls:
         append: Append,
         receipts: bool = False,
         timed: Timed = untimed,
+        boundary: Boundary = UNBOUNDED,
     ) -> None:
         self._projections, self._log_id = projections, projections.log.log_id
-        self._spans_at, self._append, self._timed = spans_at, append, timed
+        self._spans_at, self._append, self._timed, self._boundary = spans_at, append, timed, boundary
         self._receipts = receipts
 
     def ask(
@@ -111,6 +114,7 @@ class Recalls:
         wait_for_model: bool = True,
     ) -> Recall:
         """Answer a question. See `MemoryStore.recall`."""
+        question = replace(question, scope=self._boundary.narrow(question.scope))
         with self._timed("mnemolog.recall", mode=question.mode):
             then = None if as_of is None else position_at("as_of", as_of, self._projections.log)
             views, newest = self._projections.caught_up()
