@@ -429,7 +429,8 @@ class MemoryStore:
         Reads every turn that the filters leave. Raises `InvalidInput`, `UnknownSession`.
         """
         pattern = pattern_of(text, regex=regex, ignore_case=ignore_case)
-        asked = question(text, scope=scope, session=session, roles=roles, speakers=speakers, since=since, until=until)
+        within = self.parts.boundary.narrow(parse_scope(scope))
+        asked = question(text, scope=within, session=session, roles=roles, speakers=speakers, since=since, until=until)
         if session is not None:
             self.parts.sessions.state(session)
         return Results(
@@ -439,7 +440,7 @@ class MemoryStore:
                 filters=asked.filters(None),
                 after=checked_position("after", after),
                 limit=limit,
-                seen_by=None if hidden else self.parts.sessions.spans,
+                seen_by=None if hidden else self.parts.sessions.spans_or_own,
             )
         )
 

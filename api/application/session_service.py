@@ -27,9 +27,9 @@ from mnemolog.domain.limits import (
 from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import Time, When, local_time, position_at
-from mnemolog.domain.position import Micros, Position, Version
+from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.scope import ROOT, Boundary, Scope, parse_scope
-from mnemolog.domain.spans import Spans, cut
+from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState
 from mnemolog.domain.switching import INHERITING, SwitchReason, SwitchRequest, parse_switch_reason
@@ -154,6 +154,11 @@ class Sessions:
     def spans(self, session_id: str, *, hidden: bool = False) -> Spans:
         """Return the spans of turns that a session sees; with `hidden` also the hidden ones."""
         return self._spans(self.state(session_id), hidden=hidden)
+
+    def spans_or_own(self, session_id: str) -> Spans:
+        """Return the spans of turns that a session sees; of one that inherits from outside, its own turns."""
+        state = self.states.latest(session_id)
+        return (Span(session_id, ORIGIN),) if state is None else state.spans
 
     def spans_at(self, session_id: str, position: int, *, hidden: bool = False) -> Spans:
         """Return the spans of turns that a session saw at a position. Raises `UnknownSession`, `OutsideSession`."""

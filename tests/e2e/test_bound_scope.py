@@ -1,0 +1,224 @@
+"""A store that was opened for a scope: nothing outside of it can be read or written, by any call."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import chain
+
+import msgspec
+import pytest
+
+from mnemolog import MemoryStore, NewTurn, errors
+from mnemolog.audit.service import AuditService
+from mnemolog.models.service import ModelService
+from mnemolog.operations.service import AdminService
+from mnemolog.session import Session
+
+ALICE, BOB = "acme/alice", "acme/bob"
+SECRET = "the sentinel is heliotrope"
+"""In everything that belongs to Bob."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A store of two users. `foreign` is Alice's by its scope, but inherits what Bob said."""
+    folder = tmp_path / "memory"
+    with MemoryStore.open(folder, model=None) as store:
+        bob = store.session("bob", scope=BOB, agent="both", title=SECRET)
+        bob.record("user", SECRET, key="b1", speaker=SECRET)
+        bob.set("colour", SECRET)
+        bob.note(SECRET)
+        bob.set_task(SECRET)
+        bob.checkpoint(SECRET)
+        alice = store.session("alice", scope=ALICE, agent="hers")
+        alice.record("user", "the sentinel is mine", key="a1")
+        alice.checkpoint("hers")
+        below = store.session("trip", scope=f"{ALICE}/trips", agent="hers")
+        below.record("user", "the sentinel went to Lisbon")
+        store.switch("foreign", reason="branch", session="bob", agent="both", scope=ALICE)
+        store.switch("bob", reason="resume", agent="both")
+        store.recall("sentinel", scope=BOB, receipt=True)
+    return folder
+
+
+@pytest.fixture
+def bound(folder):
+    """The store, opened for Alice."""
+    with MemoryStore.open(folder, model=None, scope=ALICE) as store:
+        yield store
+
+
+def texts(found):
+    """What was found, as the lines of its JSON: nothing of it can hide in a repr."""
+    if inspect.isgenerator(found) or isinstance(found, filter):
+        found = list(found)
+    if isinstance(found, Session):
+        found = [found.id, found.title, found.scope, found.turns(), found.all(), found.notes(), found.task()]
+    return msgspec.json.encode(found).decode()
+
+
+REFUSED = (errors.OutsideScope, errors.UnknownSession, errors.SessionExists)
+"""What a call that concerns something outside may raise."""
+
+# Each public method with calls that try to read or to write what is outside.
+STORE = {
+    "open": [],
+    "close": [],
+    "session": [
+        lambda s: s.session("bob"),
+        lambda s: s.session("foreign"),
+        lambda s: s.session("new", scope=BOB),
+        lambda s: s.session("new", parent="bob"),
+        lambda s: s.session("new", scope="acme"),
+    ],
+    "start_session": [lambda s: s.start_session("bob"), lambda s: s.start_session("new", scope=BOB)],
+    "find_session": [lambda s: s.find_session("bob"), lambda s: s.find_session("foreign")],
+    "end_session": [lambda s: s.end_session("bob")],
+    "record": [lambda s: s.record("bob", "user", "x"), lambda s: s.record("bob", "user", SECRET, key="b1")],
+    "record_many": [
+        lambda s: s.record_many([NewTurn("alice", "user", "x"), NewTurn("bob", "user", "y")]),
+        lambda s: s.record_many([NewTurn("foreign", "user", "y")]),
+    ],
+    "sessions": [lambda s: s.sessions(), lambda s: s.sessions(scope="acme"), lambda s: s.sessions(scope=BOB)],
+    "turns": [lambda s: s.turns("bob"), lambda s: s.turns("foreign")],
+    "switch": [
+        lambda s: s.switch("bob", reason="resume", agent="hers"),
+        lambda s: s.switch("mine", reason="branch", session="bob"),
+        lambda s: s.switch("mine", reason="new", agent="both"),
+        lambda s: s.switch("alice", reason="resume", agent="both"),
+        lambda s: s.switch("mine", reason="new", agent="hers", scope=BOB),
+        lambda s: s.switch("bob", reason="new", agent="hers"),
+    ],
+    "preview_switch": [
+        lambda s: s.preview_switch("mine", reason="branch", session="bob"),
+        lambda s: s.preview_switch("bob", reason="resume", agent="hers"),
+    ],
+    "current": [lambda s: s.current("both")],
+    "head": [lambda s: s.head()],
+    "events": [lambda s: s.events()],
+    "replay": [lambda s: s.replay(), lambda s: s.replay(session="bob")],
+    "recall": [
+        lambda s: s.recall("sentinel heliotrope", k=50, context_turns=5),
+        lambda s: s.recall("sentinel", scope="acme"),
+        lambda s: s.recall("sentinel", scope=BOB),
+        lambda s: s.recall("sentinel", session="bob"),
+        lambda s: s.recall("sentinel", session="bob", lineage=True),
+        lambda s: s.recall("sentinel", session="foreign", lineage=True),
+    ],
+    "forget": [
+        lambda s: s.forget(session="bob"),
+        lambda s: s.forget(scope="acme"),
+        lambda s: s.forget(scope=BOB),
+        lambda s: s.forget(positions=[2]),
+        lambda s: s.forget(session="bob", dry_run=True),
+    ],
+    "verify": [lambda s: s.verify()],
+    "status": [lambda s: s.status()],
+    "backup": [lambda s: s.backup(s.path.parent / "copy")],
+    "rebuild": [lambda s: s.rebuild("views"), lambda s: s.rebuild(dry_run=True)],
+}
+AUDIT = {
+    "append_head": [lambda s: s.audit.append_head(s.path.parent / "heads")],
+    "timeline": [lambda s: s.audit.timeline(), lambda s: s.audit.timeline(session="bob")],
+    "event": [lambda s, at=at: s.audit.event(at) for at in range(1, 8)],
+    "diff": [lambda s: s.audit.diff(0)],
+    "export": [lambda s: s.audit.export(s.path.parent / "log.jsonl")],
+    "recalls": [lambda s: s.audit.recalls()],
+    "forgotten": [lambda s: s.audit.forgotten()],
+    "erasures": [lambda s: s.audit.erasures()],
+}
+MODELS = {
+    "list": [lambda s: s.models.list()],
+    "add": [lambda s: s.models.add("some/model")],
+    "activate": [lambda s: s.models.activate("some/model")],
+    "drop": [lambda s: s.models.drop("some/model")],
+    "load": [],
+}
+ADMIN = {
+    "on_projector_change": [lambda s: s.admin.on_projector_change(print)],
+    "doctor": [lambda s: s.admin.doctor()],
+    "quarantine": [lambda s: s.admin.quarantine()],
+    "catch_up_views": [lambda s: s.admin.catch_up_views()],
+    "catch_up_vectors": [lambda s: s.admin.catch_up_vectors()],
+    "reapply_erasures": [lambda s: s.admin.reapply_erasures([])],
+}
+SURFACE = {MemoryStore: STORE, AuditService: AUDIT, ModelService: MODELS, AdminService: ADMIN}
+CALLS = [
+    pytest.param(call, id=f"{kind.__name__}.{name}-{number}")
+    for kind, table in SURFACE.items()
+    for name, calls in table.items()
+    for number, call in enumerate(calls)
+]
+
+
+@pytest.mark.parametrize("kind", SURFACE)
+def test_every_public_call_is_in_the_table(kind):
+    """A new method cannot be added without saying what it does in a bound store."""
+    public = {name for name, _ in inspect.getmembers(kind, inspect.isroutine) if not name.startswith("_")}
+    assert public == set(SURFACE[kind])
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_call_reads_or_writes_outside(bound, folder, call):
+    """It is refused, or gives nothing of Bob's; and Bob's part of the log has not changed."""
+    try:
+        given = texts(call(bound))
+    except REFUSED as error:
+        given = str(error)
+    assert "heliotrope" not in given
+    assert not {path.name for path in folder.parent.iterdir()} & {"copy", "log.jsonl", "heads"}
+    bound.close()
+    with MemoryStore.open(folder, model=None) as store:
+        assert [event.version for event in store.events() if event.stream == "session/bob"] == list(range(1, 7))
+        assert [event.version for event in store.events() if event.stream == "session/foreign"] == [1]
+        assert {item.session for item in store.sessions()} - {"new", "mine"} == {"alice", "bob", "foreign", "trip"}
+        assert all(item.scope.startswith(ALICE) for item in store.sessions() if item.session in ("new", "mine"))
+        assert store.current("both").id == "bob"
+
+
+def test_what_is_inside_works_as_ever(bound):
+    """Sessions, recall, working memory, switches, history, forgetting: in the scope and below it."""
+    alice = bound.session("alice")
+    turn = alice.record("user", "the sentinel has a twin")
+    assert bound.session("fresh").scope == ALICE, "the scope of the store is the default"
+    assert {item.session for item in bound.sessions()} == {"alice", "trip", "fresh"}
+    assert {hit.session for hit in bound.recall("sentinel").hits} == {"alice", "trip"}
+    assert {hit.session for hit in bound.recall("sentinel", scope=f"{ALICE}/trips").hits} == {"trip"}
+    alice.set("colour", "blue")
+    branch = alice.branch("branched")
+    assert branch.get("colour") == "blue"
+    assert bound.switch("next", reason="new", agent="hers", session="alice").scope == ALICE
+    assert bound.switch("first", reason="new", agent="unheard").scope == ALICE
+    assert bound.current("hers").id == "next"
+    assert {item.session for item in bound.replay().sessions} >= {"alice", "trip", "next"}
+    assert {event.stream for event in bound.events()} >= {"session/alice", "agent/hers"}
+    assert bound.audit.event(turn.position).event.text == "the sentinel has a twin"
+    assert [item.session for item in bound.audit.diff(turn.position - 1, turn.position).sessions] == ["alice"]
+    assert {moment.session for moment in bound.audit.timeline()} >= {"alice", "trip"}
+    prefetched = alice.prefetch("sentinel", scope="")
+    assert prefetched.wait(10)
+    assert {hit.session for hit in alice.prefetch_result().recall.hits} == {"alice", "trip"}
+    assert bound.forget(positions=[turn.position]).events == 1
+    assert bound.forget(scope=f"{ALICE}/trips").sessions == ("trip",)
+
+
+def test_a_scope_that_covers_everything_bounds_nothing(folder):
+    """Opened for `acme`, the store has both users, and the branch of one from the other."""
+    with MemoryStore.open(folder, model=None, scope="acme") as store:
+        assert {item.session for item in store.sessions()} == {"alice", "bob", "foreign", "trip"}
+        assert store.session("foreign").turns()[0].text == SECRET
+
+
+@pytest.mark.parametrize("scope", ["/acme", "acme//alice", "acme/*"])
+def test_an_invalid_scope_is_refused_before_anything_is_created(tmp_path, scope):
+    """As wherever a scope is given."""
+    with pytest.raises(errors.InvalidInput, match="scope"):
+        MemoryStore.open(tmp_path / "memory", model=None, scope=scope)
+    assert not list(chain(tmp_path.iterdir()))
+
+
+def test_a_similar_name_is_another_scope(folder):
+    """`acme/al` does not cover `acme/alice`."""
+    with MemoryStore.open(folder, model=None, scope="acme/al") as store:
+        assert store.sessions() == []
+        assert store.find_session("alice") is None
