@@ -76,8 +76,10 @@ STORE = {
     "end_session": [lambda s: s.end_session("bob")],
     "record": [lambda s: s.record("bob", "user", "x"), lambda s: s.record("bob", "user", SECRET, key="b1")],
     "record_many": [
-        lambda s: s.record_many([NewTurn("alice", "user", "x"), NewTurn("bob", "user", "y")]),
-        lambda s: s.record_many([NewTurn("foreign", "user", "y")]),
+        lambda s: s.record_many(
+            [NewTurn(session="alice", role="user", text="x"), NewTurn(session="bob", role="user", text="y")]
+        ),
+        lambda s: s.record_many([NewTurn(session="foreign", role="user", text="y")]),
     ],
     "sessions": [lambda s: s.sessions(), lambda s: s.sessions(scope="acme"), lambda s: s.sessions(scope=BOB)],
     "turns": [lambda s: s.turns("bob"), lambda s: s.turns("foreign")],
@@ -98,7 +100,7 @@ STORE = {
     "events": [lambda s: s.events()],
     "replay": [lambda s: s.replay(), lambda s: s.replay(session="bob")],
     "recall": [
-        lambda s: s.recall("sentinel heliotrope", k=50, context_turns=5),
+        lambda s: s.recall("sentinel", k=50, context_turns=5),
         lambda s: s.recall("sentinel", scope="acme"),
         lambda s: s.recall("sentinel", scope=BOB),
         lambda s: s.recall("sentinel", session="bob"),
