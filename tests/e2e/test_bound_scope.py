@@ -107,6 +107,13 @@ STORE = {
         lambda s: s.recall("sentinel", session="bob", lineage=True),
         lambda s: s.recall("sentinel", session="foreign", lineage=True),
     ],
+    "find": [
+        lambda s: s.find("sentinel"),
+        lambda s: s.find("sentinel", hidden=True),
+        lambda s: s.find("sentinel", scope=BOB),
+        lambda s: s.find("sentinel", session="bob"),
+    ],
+    "position_at": [lambda s: s.position_at("2026-03-16")],
     "forget": [
         lambda s: s.forget(session="bob"),
         lambda s: s.forget(scope="acme"),
