@@ -38,6 +38,15 @@ def test_a_code_block_can_be_copied_alone_and_gives_what_it_shows(page, line, tm
     run_block(page, line)
 
 
+@pytest.mark.parametrize("page", sorted({page for page, _ in BLOCKS}))
+def test_the_code_blocks_of_a_page_can_be_copied_one_after_the_other_into_one_folder(page, tmp_path, monkeypatch):
+    """None of them fails on what an earlier one left. Values may then differ from those shown."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.environ", os.environ.copy())
+    for line in blocks(page):
+        run_block(page, line, compare=False)
+
+
 def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, monkeypatch, capsys):
     """The session has an id and the turns have keys, so the second run adds nothing."""
     monkeypatch.chdir(tmp_path)
