@@ -59,7 +59,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "hermes": ["hermes-agent>=0.19"],
@@ -493,6 +493,10 @@ class ModelError(MnemologError):
     """The embedding model does not work. Nothing was written to the log."""
 
 
+class ModelWarning(UserWarning):
+    """The model of a store cannot be used, so recalls search by words only. Given once for each opened store."""
+
+
 class ModelUnavailable(ModelError):
     """The model, or the library that runs it, was not found."""
 
@@ -501,11 +505,20 @@ class ModelUnavailable(ModelError):
         "search by words only (model=None)"
     )
 
-    def __init__(self, model: str | None, why: str) -> None:
+    def __init__(self, model: str | None, why: str, *, hint: str | None = None) -> None:
         super().__init__(why if model is None else f"model {model!r} cannot be loaded: {why}")
         self.model = model
         if model is None:
             self.hint = "open the store with a model (`model=`)"
+        elif hint is not None:
+            self.hint = hint
+
+    @classmethod
+    def not_found(cls, model: str, where: str, *, installed: Sequence[str], hint: str) -> Self:
+        """Return the error for a name that no model has, with the names of those on this machine."""
+        error = cls(model, where, hint=hint)
+        error.args = (f"no model {model!r} {where}; installed: {', '.join(installed) or 'none'}",)
+        return error
 
 
 class ModelRefused(ModelError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from typing import Any, Final, NoReturn
 
 import typer
@@ -32,6 +33,7 @@ def main() -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
     meta: dict[str, Any] = {}
+    warnings.simplefilter("ignore", errors.ModelWarning)  # Commands print it as a note.
     try:
         with application().make_context("mnemolog", list(arguments)) as ctx:
             meta = ctx.meta

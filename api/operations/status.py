@@ -71,7 +71,7 @@ class Status(Result, frozen=True, kw_only=True):
     quarantine: QuarantineStatus
     forgetting: ForgettingStatus
     warnings: tuple[str, ...]
-    """Problems that need attention: lost history, a full quarantine."""
+    """Problems that need attention: lost history, a full quarantine, a model that cannot be loaded."""
     sqlite_version: str
 
     def _shown(self) -> Iterable[str]:
@@ -115,9 +115,19 @@ def store_status(folder: Path, log: EventLog, projections: ProjectionSet, snapsh
         quarantined=quarantine.items,
         quarantine=quarantine,
         forgetting=forgetting,
-        warnings=tuple(_warnings(views, vectors, quarantine, forgetting, wal, missing_keys(log), head=head.position)),
+        warnings=(
+            *_warnings(views, vectors, quarantine, forgetting, wal, missing_keys(log), head=head.position),
+            *_model_warnings(projections),
+        ),
         sqlite_version=dbapi2.sqlite_version,
     )
+
+
+def _model_warnings(projections: ProjectionSet) -> Iterator[str]:
+    if (trouble := projections.models.trouble) is not None:
+        yield f"recalls search by words only: {trouble}; {trouble.hint}"
+    elif (why := projections.projector_status().trouble) is not None:
+        yield f"vectors are not updated: {why}"
 
 
 def wal_status(log: EventLog) -> WalStatus:

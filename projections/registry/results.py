@@ -86,7 +86,7 @@ class RebuildReport(Result, frozen=True, kw_only=True):
 class Issue(Result, frozen=True, kw_only=True):
     """Something that is wrong with a store, or worth knowing."""
 
-    what: Literal["log", "keys", "views", "tables", "cache", "vectors", "quarantine", "leftover"]
+    what: Literal["log", "keys", "views", "tables", "cache", "vectors", "model", "quarantine", "leftover"]
     where: str
     """Path relative to the folder of the store."""
     state: str

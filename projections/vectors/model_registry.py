@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,16 @@ class Models:
         self._folded: FoldedState[Activation] = nothing_folded()
         self._active_at: tuple[Position, Activation | None] = (ORIGIN, None)
         """The last answer for a position. It cannot become stale: the log up to a position never changes."""
+        self.trouble: errors.MnemologError | None = None
+        """Why the last recall could not use the model; None if it could, or none needed it yet."""
+        self._warned = False
+
+    def failed(self, error: errors.MnemologError) -> None:
+        """Note why a recall could not use the model. One that cannot be loaded is a `ModelWarning`, once."""
+        self.trouble = error
+        if isinstance(error, errors.ModelUnavailable) and not self._warned:
+            self._warned = True
+            warnings.warn(f"recalls search by words only: {error}; {error.hint}", errors.ModelWarning, stacklevel=6)
 
     def active(self, *, upto: Position | None = None) -> Activation | None:
         """Return the active model at position `upto`, by default the head; None before any activation."""

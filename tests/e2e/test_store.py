@@ -72,7 +72,8 @@ def test_more_new_turns_than_a_recall_embeds_are_found_by_text_and_said_to_be(st
     assert store.recall("number199").vectors_cover == last.position
 
 
-@pytest.mark.parametrize("model", [None, Broken(), "no/such-model-anywhere"])
+@pytest.mark.filterwarnings("ignore::mnemolog.domain.errors.ModelWarning")
+@pytest.mark.parametrize("model", [Broken(), "no/such-model-anywhere"])
 def test_without_a_working_model_text_answers_and_says_so(folder, model):
     """A missing model costs the vector leg, never the answer."""
     with MemoryStore.open(folder, model=model, background=False) as store:

@@ -78,6 +78,29 @@ def missing_keys(log: EventLog) -> errors.KeysMissing | None:
     return None
 
 
+def check_model(context: StoreContext) -> Iterator[IssueWithFix]:
+    """Yield why the model of the store cannot be used. Downloads nothing."""
+    models = context.projections.models
+    try:
+        if isinstance(models.own, str | Path):
+            _ = models.opened(models.own, download=False).encoder.dimension
+        if models.own is not None and context.active is not None:
+            context.projections.vectors()
+    except (errors.ModelUnavailable, errors.ModelMismatch) as error:
+        yield IssueWithFix(
+            Issue(
+                what="model",
+                where=str(models.own),
+                state=Drift.MISSING.value,
+                severity="problem",
+                why=str(error),
+                matters="Recalls search by words only, and new turns get no vectors.",
+                action=f"{error.hint[:1].upper()}{error.hint[1:]}.",
+                fixable=False,
+            )
+        )
+
+
 def check_quarantine(context: StoreContext) -> Iterator[IssueWithFix]:
     """Yield a quarantine that is full, or half full."""
     status = context.quarantine.status()

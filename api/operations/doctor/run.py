@@ -63,6 +63,7 @@ def _check(
 ) -> Iterator[IssueWithFix]:
     yield from checks.check_log(context, log, deep=deep)
     yield from checks.check_keys(missing)
+    yield from checks.check_model(context)
     for projection in PROJECTIONS:
         yield from projection.check(context, deep=deep)
     yield from checks.check_quarantine(context)

@@ -1,0 +1,97 @@
+"""A model that cannot be loaded is said, once; a store that wants none is left in peace."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from mnemolog import MemoryStore
+from mnemolog.domain.errors import ModelUnavailable, ModelWarning
+
+TYPO = "no model 'bge' on this machine; installed: "
+
+
+@pytest.fixture
+def misspelt(folder, monkeypatch):
+    """A store with one turn, opened with a model that nobody has."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with MemoryStore.open(folder, model="bge", background=False) as store:
+        store.start_session("trip").record("user", "tea in Porto")
+        yield store
+
+
+def test_a_model_that_cannot_be_loaded_is_a_warning_at_the_first_recall(misspelt):
+    """At the line that recalls, once for each store; the answer comes from words."""
+    with pytest.warns(ModelWarning, match="recalls search by words only: " + TYPO) as caught:
+        answer = misspelt.recall("tea")
+    assert caught[0].filename == __file__
+    assert [hit.text for hit in answer.hits] == ["tea in Porto"]
+    assert answer.unavailable_legs["vector"].startswith(TYPO)
+    assert misspelt.recall("tea").unavailable_legs == answer.unavailable_legs
+    with pytest.raises(ModelUnavailable, match=TYPO):
+        misspelt.recall("tea", mode="vector")
+
+
+def test_a_session_warns_at_the_line_that_recalls_too(misspelt):
+    """As the store does."""
+    with pytest.warns(ModelWarning) as caught:
+        misspelt.session(misspelt.sessions()[0].session).recall("tea")
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.filterwarnings("ignore::mnemolog.domain.errors.ModelWarning")
+def test_status_and_doctor_name_a_model_that_cannot_be_loaded(misspelt):
+    """Status once a recall has needed it; doctor looks for itself, and such a store is not healthy."""
+    report = misspelt.admin.doctor()
+    (finding,) = [finding for finding in report.findings if finding.what == "model"]
+    assert (finding.where, finding.severity, finding.fixable) == ("bge", "problem", False)
+    assert finding.why.startswith(TYPO)
+    assert not report.healthy
+    misspelt.recall("tea")
+    (warning,) = misspelt.status().warnings
+    assert TYPO in warning
+
+
+def test_doctor_finds_nothing_wrong_with_a_model_that_is_there(store):
+    """Nor with a store that wants none."""
+    assert [finding for finding in store.admin.doctor().findings if finding.what == "model"] == []
+
+
+def test_a_store_opened_for_words_only_is_not_reminded_of_it(folder):
+    """No warning, no missing leg, in the first answer, in later pages and in those as of a position."""
+    with warnings.catch_warnings(), MemoryStore.open(folder, model=None) as store:
+        warnings.simplefilter("error")
+        session = store.start_session("trip")
+        for number in range(3):
+            session.record("user", f"tea {number}")
+        first = store.recall("tea", 2)
+        answers = [first, store.recall("tea", 2, after=first.next), session.recall("tea"), store.recall("tea", as_of=3)]
+        assert [(answer.legs, answer.unavailable_legs) for answer in answers] == [(("text",), {})] * 4
+        assert store.status().warnings == ()
+        assert store.admin.doctor().healthy
+
+
+def test_the_command_line_does_not_remind_of_a_model_that_nobody_asked_for(folder, run):
+    """`--model none` prints no note; a dry run of a rebuild says what is missing."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("trip").record("user", "tea in Porto")
+    ran = run("recall", folder, "tea", "--model", "none")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    planned = run("rebuild", folder, "vectors", "--dry-run", "--model", "none")
+    assert "words only" in planned.stderr
+
+
+def test_the_command_line_says_once_that_a_model_cannot_be_loaded(folder, run, monkeypatch):
+    """As a note of its own, without Python's warning."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("trip").record("user", "tea in Porto")
+    ran = run("recall", folder, "tea", "--model", "bge")
+    assert ran.returncode == 0
+    assert ran.stderr.count(TYPO) == 1
+    assert "ModelWarning" not in ran.stderr
