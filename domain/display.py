@@ -1,4 +1,4 @@
-"""Text for people: counts with their nouns, and stored text that is safe to print.
+"""Text for people: counts with their nouns, times, and stored text that is safe to print.
 
 Text that was stored may hold characters that steer a terminal. Everything that prints it shows them as escapes.
 """
@@ -6,7 +6,10 @@ Text that was stored may hold characters that steer a terminal. Everything that 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
+
+from mnemolog.domain.clock import local_time
 
 LINE_CHARACTERS_MAX: Final = 200
 """What is longer is cut, with an ellipsis."""
@@ -68,3 +71,8 @@ def _escape(found: re.Match[str]) -> str:
 
 def _json_escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
+
+
+def dated(moment: datetime, *, seconds: bool = False) -> str:
+    """Return a time to the minute or second, in local time: as times without a zone are read."""
+    return local_time(moment).strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M")

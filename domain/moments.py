@@ -101,14 +101,6 @@ def unix_micros(value: float) -> Micros:
     raise ValueError("is not a Unix time in seconds, milli-, micro- or nanoseconds between 1973 and 2286")
 
 
-def local_time(value: datetime) -> datetime:
-    """Return a moment in the time zone of this machine; unchanged where that leaves the calendar."""
-    try:
-        return value.astimezone()
-    except (OverflowError, ValueError, OSError):
-        return value
-
-
 def _micros(field: str, value: Time, *, expected: str) -> Micros:
     if isinstance(value, datetime):
         return to_micros(field, value)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from mnemolog.domain.display import one_line
+from mnemolog.domain.display import dated, one_line
 
 LINE_CHARACTERS_MAX: Final = 79
 """The length of a `repr`, in characters."""
@@ -95,7 +95,7 @@ def brief(value: Any) -> str:
             folded = " ".join(value.split())  # Not `one_line`: `repr` escapes what would steer a terminal.
             return repr(folded if len(folded) <= TEXT_CHARACTERS_MAX else f"{folded[: TEXT_CHARACTERS_MAX - 1]}…")
         case datetime():
-            return f"{value:%Y-%m-%d %H:%M}"
+            return dated(value)
         case Enum():
             return str(value.value)
         case dict() | list() | tuple():

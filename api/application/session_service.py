@@ -14,7 +14,7 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, pending_undo, session
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
-from mnemolog.domain.clock import Clock, to_datetime
+from mnemolog.domain.clock import Clock, local_time, to_datetime
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, SessionSwitched, TurnRecorded
 from mnemolog.domain.limits import (
     INTEGER_MAX,
@@ -26,7 +26,7 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.message import EXAMPLE
-from mnemolog.domain.moments import Time, When, local_time, position_at
+from mnemolog.domain.moments import Time, When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.scope import ROOT, Boundary, Scope, parse_scope
 from mnemolog.domain.spans import Span, Spans, cut

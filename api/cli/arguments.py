@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli.app import chosen_model
+from mnemolog.cli.times import position_or_time
 from mnemolog.domain import errors
-from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.moments import When
 from mnemolog.domain.session import checked_session_id
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
@@ -23,20 +24,21 @@ Named = Annotated[
 ]
 
 
-def log_position(value: str) -> int:
-    """Return a position given on the command line. Raises `typer.BadParameter` for a time, for example."""
-    with suppress(ValueError):
-        if (number := int(value)) <= INTEGER_MAX:
-            return number
-    raise typer.BadParameter(
-        f"expected a position of the log (a number), got {value!r}; "
-        "`mnemolog replay DIR --since TIME` prints the positions from a time on"
-    )
-
+WHEN: Final = "POSITION|TIME"
 
 At = Annotated[
-    int | None,
-    typer.Option("--at", metavar="POSITION", parser=log_position, help="Show the state at this log position."),
+    Any,
+    typer.Option(
+        "--at", metavar=WHEN, parser=position_or_time, help="Show the state at this position or time of recording."
+    ),
+]
+AfterPosition = Annotated[
+    Any,
+    typer.Option("--after", metavar=WHEN, parser=position_or_time, help="Only turns recorded after it."),
+]
+BeforePosition = Annotated[
+    Any,
+    typer.Option("--before", metavar=WHEN, parser=position_or_time, help="Only turns recorded before it."),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print long texts whole.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
@@ -59,9 +61,9 @@ def session_called(store: MemoryStore, given: str) -> Session:
     return store.session(ids[0])
 
 
-def as_of(session: Session, position: int | None) -> Session | SessionAt:
-    """Return a session at a log position, or its present state for None."""
-    return session if position is None else session.at(position)
+def as_of(session: Session, when: When | None) -> Session | SessionAt:
+    """Return a session at a position or time, or its present state for None."""
+    return session if when is None else session.at(when)
 
 
 def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:

@@ -11,7 +11,7 @@ from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, app
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
-from mnemolog.domain.display import counted
+from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.restore import Check, RestoreReport, restore_backup
@@ -87,6 +87,6 @@ def _show_restore(report: RestoreReport) -> None:
     out.line(f"{done}: log {report.log_id} up to {report.head}, check {report.check}; {size}")
     if report.erasures:
         out.line(f"forgotten again: {counted(report.erasures, 'request')}")
-    out.line(f"head {report.head}:{report.digest}, as of {output.dated(report.created_at)} UTC")
+    out.line(f"head {report.head}:{report.digest}, as of {dated(report.created_at)}")
     for note in report.notes:
         out.line(note, style="bold red")

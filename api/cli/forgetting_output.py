@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from mnemolog.cli.output import console, dated
-from mnemolog.domain.display import counted, visible
+from mnemolog.cli.output import console
+from mnemolog.domain.display import counted, dated, visible
 from mnemolog.forgetting.results import ForgetReport, ForgottenEvent
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,9 +13,9 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import Full, log_position, session_called
+from mnemolog.cli.arguments import WHEN, Full, session_called
 from mnemolog.cli.progress import bar
-from mnemolog.cli.times import given_time
+from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.store import MemoryStore
 
@@ -22,7 +23,13 @@ From = Annotated[
     int, typer.Option("--from", metavar="N", min=1, max=INTEGER_MAX, help="The first position; 1 by default.")
 ]
 To = Annotated[
-    int | None, typer.Option("--to", metavar="N", parser=log_position, help="The last position; the head by default.")
+    Any,
+    typer.Option(
+        "--to",
+        metavar=WHEN,
+        parser=position_or_time,
+        help="The last position, or a time of recording; now by default.",
+    ),
 ]
 Target = Annotated[
     Path,
@@ -37,47 +44,54 @@ def replay(
     first: From = 1,
     to: To = None,
     session: Annotated[str | None, typer.Option(autocompletion=known.sessions, help="Only this session.")] = None,
-    since: Annotated[str | None, typer.Option(help="Only events recorded at this time or later, ISO 8601.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only events recorded before this time.")] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(metavar="TIME", parser=given_time, help="Print only events recorded at this time or later."),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(metavar="TIME", parser=given_time, help="The events and the state recorded up to this time."),
+    ] = None,
     full: Full = False,
     as_lines: Annotated[bool, typer.Option("--jsonl", help="Print only the timeline, as JSON Lines.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the final state, as JSON.")] = False,
 ) -> None:
-    """Print the events up to a position, and the state of the store then, from the log alone.
+    """Print the events up to a position or time, and the state of the store then, from the log alone.
 
-    Example: mnemolog replay memory/ --to 1200 --session trip
+    Example: mnemolog replay memory/ --until "2026-03-16 14:00" --session trip
     """
-    if as_json and (as_lines or first > 1 or since or until):
-        raise typer.BadParameter(
-            "use --json without --jsonl, --from, --since and --until: it prints only the final state"
-        )
-    begin = given_time("since", since)
-    end = given_time("until", until)
+    if as_json and (as_lines or first > 1 or since):
+        raise typer.BadParameter("use --json without --jsonl, --from and --since: it prints only the final state")
+    if to is not None and until is not None:
+        raise typer.BadParameter("give --to or --until, not both: each says where the replay ends")
+    last = to if until is None else until
     with MemoryStore.open(store, model=None, create=False) as opened:
         chosen = None if session is None else session_called(opened, session).id
         if not as_json:
-            moments = opened.audit.timeline(after=first - 1, upto=to, session=chosen, since=begin, until=end)
+            moments = opened.audit.timeline(after=first - 1, upto=last, session=chosen, since=since)
             out.print_lines(moments) if as_lines else out.show_timeline(moments, full=full)
         if not as_lines:
             with bar("replaying") as progress:
-                answer = opened.replay(to=to, session=chosen, progress=progress)
+                answer = opened.replay(to=last, session=chosen, progress=progress)
             (output.print_json if as_json else out.show_held)(answer)
 
 
 @app.command("diff", cls=StoreCommand)
 def diff(
     store: Store,
-    before: Annotated[int, typer.Argument(metavar="A", parser=log_position, help="The earlier position.")],
+    before: Annotated[
+        Any, typer.Argument(metavar="A", parser=position_or_time, help="The earlier position or time of recording.")
+    ],
     after: Annotated[
-        int | None, typer.Argument(metavar="[B]", parser=log_position, help="The later position; the head by default.")
+        Any, typer.Argument(metavar="[B]", parser=position_or_time, help="The later one; the head by default.")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, max=INTEGER_MAX, help="How many recorded turns to list.")] = 1_000,
     full: Full = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what changed between two positions: sessions, turns, values, tasks, notes, checkpoints, models.
+    """Print what changed between two positions or times: sessions, turns, values, tasks, notes, checkpoints, models.
 
-    Example: mnemolog diff memory/ 1200 1350
+    Example: mnemolog diff memory/ yesterday now
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("comparing") as progress:
         answer = opened.audit.diff(before, after, turns_max=limit, progress=progress)

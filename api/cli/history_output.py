@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.audit.results import Diff, LogExport, LogImport, SessionDiff, StoredEvent
-from mnemolog.cli.output import console, dated
-from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, named, one_line, visible_json
+from mnemolog.cli.output import console
+from mnemolog.domain.clock import local_time
+from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, dated, named, one_line, visible_json
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.history.replay import Replay, descent
 from mnemolog.projections.history.timeline import Moment
@@ -54,13 +55,14 @@ def show_event(item: StoredEvent, *, full: bool) -> None:
     out = console()
     out.line(describe(item.event) if item.event else f"cannot be read: {item.unreadable}", style="bold")
     link = "holds" if item.link_holds else "DOES NOT HOLD: this event, or the one before, is not what was recorded"
+    at = "no time of the calendar" if item.at is None else local_time(item.at).isoformat()
     columns: dict[str, Any] = {
         "position": item.position,
         "stream": item.stream,
         "version": item.version,
         "topic": item.topic,
         "key": "-" if item.key is None else item.key,
-        "recorded_at": f"{item.recorded_at} ({item.at.isoformat() if item.at else 'no time of the calendar'})",
+        "recorded_at": f"{item.recorded_at} ({at})",
         "previous": item.previous_digest or "no event is before it",
         "digest": item.digest,
         "link": link,

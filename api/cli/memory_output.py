@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mnemolog.cli import output
-from mnemolog.domain.display import counted, cut, visible_json, visible_lines
+from mnemolog.domain.display import counted, cut, dated, visible_json, visible_lines
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task, ValueChange
 
 BAR_WIDTH = 30
@@ -89,7 +89,7 @@ def show_task(task: Task | None) -> None:
         facts += [_bar(percent), f"{percent:.3g} %"]
     if task.step is not None:
         facts.append(f"step {task.step:,}" + ("" if task.total is None else f" of {task.total:,}"))
-    since = (f"  since {output.dated(task.changed_at)}", "dim")
+    since = (f"  since {dated(task.changed_at)}", "dim")
     output.console().line((cut(task.description), "bold"), *(f"  {fact}" for fact in facts), f"  {task.status}", since)
 
 
@@ -102,7 +102,7 @@ def show_notes(notes: list[Note], *, full: bool) -> None:
     """Print notes in order. Long ones are cut, unless `full`."""
     out = output.console()
     for number, note in enumerate(notes, 1):
-        place = (f"{number}.", "bold"), " ", (f"{output.dated(note.added_at)} ", "dim")
+        place = (f"{number}.", "bold"), " ", (f"{dated(note.added_at)} ", "dim")
         out.text(*place, text=note.text, full=full)
 
 
@@ -116,7 +116,7 @@ def show_checkpoints(checkpoints: list[Checkpoint]) -> None:
     """Print checkpoints, oldest first."""
     out = output.console()
     for item in checkpoints:
-        place = (f"@{item.position}", "cyan"), " ", (output.dated(item.created_at), "dim"), " "
+        place = (f"@{item.position}", "cyan"), " ", (dated(item.created_at), "dim"), " "
         whose = (f" {item.id} of {item.session}", "dim")
         out.line(*place, (item.name, "bold"), whose, f"  {cut(item.description)}" if item.description else "")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mnemolog.domain.display import counted, visible, visible_json
+from mnemolog.domain.display import counted, dated, visible, visible_json
 from mnemolog.domain.position import Position
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
@@ -157,8 +156,3 @@ def show_verification(answer: Verification) -> None:
     looked = f"{counted(answer.events, 'event')} in {counted(answer.streams, 'stream')}"
     out.line(verdict, f": {looked}, {counted(answer.witnesses, 'witness', 'witnesses')} checked")
     out.line(f"head {answer.head}:{answer.digest}")
-
-
-def dated(moment: datetime) -> str:
-    """Return a time to the minute."""
-    return moment.strftime("%Y-%m-%d %H:%M")

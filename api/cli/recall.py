@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Final, cast
 
 import msgspec
@@ -11,13 +12,12 @@ from mnemolog.audit.receipt_audit import LIMIT
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsJson, Group, ModelName, Store, StoreCommand, app
-from mnemolog.cli.arguments import Full, log_position, session_called, store_with_model
+from mnemolog.cli.arguments import WHEN, AfterPosition, Full, session_called, store_with_model
 from mnemolog.cli.progress import bar
-from mnemolog.cli.times import given_time
+from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
-from mnemolog.domain.position import Position
 from mnemolog.projections.recall.phrases import pattern_of
 from mnemolog.projections.recall.question import Mode
 from mnemolog.store import MemoryStore
@@ -51,12 +51,14 @@ Speakers = Annotated[
     typer.Option("--speaker", help="Only turns of this speaker; may be repeated.", rich_help_panel=FILTERS),
 ]
 Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Said at this time or later (ISO 8601).", rich_help_panel=FILTERS),
+    datetime | None,
+    typer.Option(
+        "--since", metavar="TIME", parser=given_time, help="Said at this time or later.", rich_help_panel=FILTERS
+    ),
 ]
 Until = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Said before this time (ISO 8601).", rich_help_panel=FILTERS),
+    datetime | None,
+    typer.Option("--until", metavar="TIME", parser=given_time, help="Said before this time.", rich_help_panel=FILTERS),
 ]
 Meta = Annotated[
     list[str] | None,
@@ -75,7 +77,10 @@ After = Annotated[
     str | None, typer.Option("--after", metavar="CURSOR", help="Next page: the cursor that the page before printed.")
 ]
 AsOf = Annotated[
-    int | None, typer.Option("--as-of", metavar="POSITION", parser=log_position, help="Answer as of this log position.")
+    Any,
+    typer.Option(
+        "--as-of", metavar=WHEN, parser=position_or_time, help="Answer as of this position or time of recording."
+    ),
 ]
 Receipt = Annotated[
     bool,
@@ -124,8 +129,8 @@ def recall(
             lineage=lineage,
             roles=role or (),
             speakers=speaker or (),
-            since=given_time("since", since),
-            until=given_time("until", until),
+            since=since,
+            until=until,
             metadata=wanted_metadata(meta or ()),
             context_turns=context_turns,
             after=after,
@@ -154,7 +159,7 @@ def find(
     regex: Annotated[bool, typer.Option("--regex", help="Read TEXT as a regular expression of Python.")] = False,
     case_sensitive: Annotated[bool, typer.Option("--case-sensitive", help="Tell upper from lower case.")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
-    after: Annotated[int, typer.Option(metavar="POSITION", parser=log_position, help="Only after this position.")] = 0,
+    after: AfterPosition = "0",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 100,
     full: Full = False,
     as_json: AsJson = False,
@@ -171,12 +176,12 @@ def find(
             session=None if session is None else session_called(opened, session).id,
             roles=role or (),
             speakers=speaker or (),
-            since=given_time("since", since),
-            until=given_time("until", until),
+            since=since,
+            until=until,
             regex=regex,
             ignore_case=not case_sensitive,
             hidden=hidden,
-            after=Position(after),
+            after=after,
             limit=limit + 1,
         )
     page, more = found[:limit], len(found) > limit
@@ -187,9 +192,12 @@ def find(
 def recalls(
     store: Store,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Receipts at this time or later (ISO 8601).")
+        datetime | None,
+        typer.Option(metavar="TIME", parser=given_time, help="Receipts of this time or later."),
     ] = None,
-    after: Annotated[int, typer.Option(metavar="POSITION", help="Receipts after this log position.")] = 0,
+    after: Annotated[
+        Any, typer.Option(metavar=WHEN, parser=position_or_time, help="Receipts recorded after it.")
+    ] = "0",
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")] = LIMIT,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
@@ -198,9 +206,8 @@ def recalls(
 
     Example: mnemolog audit recalls memory/ --since 2026-11-01
     """
-    moment_since = given_time("since", since)
     with store_with_model(store, model) as opened, bar("auditing") as progress:
-        answer = opened.audit.recalls(since=moment_since, after=after, limit=limit, progress=progress)
+        answer = opened.audit.recalls(since=since, after=after, limit=limit, progress=progress)
     output.print_json(answer) if as_json else recall_output.show_audit(answer)
     if not answer.sound:
         raise typer.Exit(EXIT_FAILED)

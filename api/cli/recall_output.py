@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
-from mnemolog.cli.output import console, dated, note
-from mnemolog.domain.display import counted, named, one_line
+from mnemolog.cli.output import console, note
+from mnemolog.domain.display import counted, dated, named, one_line
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
 

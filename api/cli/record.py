@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +50,10 @@ def record(
     role: Annotated[str, typer.Option(autocompletion=known.roles, help="user, assistant, system or tool.")] = "user",
     key: Annotated[str | None, typer.Option(help="Idempotency key: a retry adds nothing.")] = None,
     speaker: Annotated[str | None, typer.Option(help="Name of the speaker.")] = None,
-    said_at: Annotated[str | None, typer.Option(help="When it was said; local time if no zone is given.")] = None,
+    said_at: Annotated[
+        datetime | None,
+        typer.Option(metavar="TIME", parser=given_time, help="When it was said; local time if no zone is given."),
+    ] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
     start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,
     title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
@@ -74,7 +78,7 @@ def record(
             said,
             key=key,
             speaker=speaker,
-            said_at=given_time("said_at", said_at),
+            said_at=said_at,
             metadata=_object(metadata),
         )
     if as_json:

@@ -9,6 +9,7 @@ import msgspec
 
 from mnemolog.cli import memory_output, output
 from mnemolog.domain.display import counted
+from mnemolog.domain.moments import When
 from mnemolog.domain.position import Position
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import Checkpoint, Note, SwitchPreview, Task
@@ -20,8 +21,8 @@ Answer = TypeVar("Answer")
 class Page(TypedDict):
     """Which turns of a session to print."""
 
-    after: Position
-    before: Position | None
+    after: When
+    before: When | None
     limit: int
     newest_first: bool
 

@@ -11,11 +11,10 @@ import typer
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import At, Full, Named, log_position, opened_session
+from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, Named, opened_session
 from mnemolog.cli.history_output import show_event
 from mnemolog.cli.messages import messages_in
 from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.position import Position
 from mnemolog.session import SessionAt
 from mnemolog.store import MemoryStore
 
@@ -41,10 +40,8 @@ def show(
     at: At = None,
     is_session: Annotated[bool, typer.Option("--session", help="Read a number as the id of a session.")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
-    after: Annotated[int, typer.Option(metavar="POSITION", parser=log_position, help="Only after this position.")] = 0,
-    before: Annotated[
-        int | None, typer.Option(metavar="POSITION", parser=log_position, help="Only before this position.")
-    ] = None,
+    after: AfterPosition = "0",
+    before: BeforePosition = None,
     limit: Annotated[int, typer.Option(min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 1_000,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest turns first.")] = False,
     full: Full = False,
@@ -59,12 +56,7 @@ def show(
         return
     if hidden and at is not None:
         raise typer.BadParameter("use --hidden without --at: turns hidden later are not hidden in a past state")
-    page = out.Page(
-        after=Position(after),
-        before=None if before is None else Position(before),
-        limit=limit,
-        newest_first=newest_first,
-    )
+    page = out.Page(after=after, before=before, limit=limit, newest_first=newest_first)
     with opened_session(store, session) as opened:
         if at is not None:
             out.answer(_then(opened.at(at), page), partial(out.show_then, full=full), as_json=as_json)

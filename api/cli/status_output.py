@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from mnemolog.cli.output import console, dated
-from mnemolog.domain.display import counted
+from mnemolog.cli.output import console
+from mnemolog.domain.display import counted, dated
 from mnemolog.domain.embedding_model import short
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,9 +10,11 @@ from mnemolog.application.session_service import SwitchHow
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
-from mnemolog.cli.arguments import DryRun, Named, log_position, opened_session, session_called
+from mnemolog.cli.arguments import WHEN, DryRun, Named, opened_session, session_called
+from mnemolog.cli.times import position_or_time
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.moments import When
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.session import Session
 from mnemolog.store import MemoryStore
@@ -38,7 +40,12 @@ def switch(
         ),
     ] = None,
     at: Annotated[
-        int | None, typer.Option(metavar="POSITION", parser=log_position, help="Position to branch at or rewind to.")
+        Any,
+        typer.Option(
+            metavar=WHEN,
+            parser=position_or_time,
+            help="Where to branch or rewind: a position or time of recording.",
+        ),
     ] = None,
     turns: Turns = None,
     title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
@@ -87,7 +94,9 @@ def branch(
     session: Named,
     at: Annotated[
         str | None,
-        typer.Option(metavar="POSITION|CHECKPOINT", help="Branch point; a checkpoint name takes precedence."),
+        typer.Option(
+            metavar="CHECKPOINT|POSITION|TIME", help="Branch point: a checkpoint, else a position or time of recording."
+        ),
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="ID", help="Id of the branch; random by default.")] = None,
     title: Annotated[str | None, typer.Option(help="Title of the branch; by default that of the session.")] = None,
@@ -108,7 +117,7 @@ def rewind(
     session: Named,
     turns: Turns = None,
     to: Annotated[
-        int | None, typer.Option(metavar="POSITION", parser=log_position, help="Hide all turns after it.")
+        Any, typer.Option(metavar=WHEN, parser=position_or_time, help="Hide all turns recorded after it.")
     ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -123,6 +132,11 @@ def rewind(
     out.answer(answer, out.show_rewound, as_json=as_json)
 
 
-def _place(session: Session, at: str) -> int | str:
+def _place(session: Session, at: str) -> When:
     known = {label for checkpoint in session.checkpoints() for label in (checkpoint.id, checkpoint.name)}
-    return at if at in known or not (at.isascii() and at.isdigit() and len(at) < 20) else int(at)
+    if at in known:
+        return at
+    try:
+        return position_or_time(at)
+    except typer.BadParameter:
+        return at

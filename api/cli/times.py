@@ -6,13 +6,16 @@ import re
 from datetime import date, datetime, timedelta
 from typing import Final
 
-from mnemolog.domain.clock import Clock, to_datetime
+import typer
+
+from mnemolog.domain.clock import Clock, local_time, to_datetime
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.moments import local_time, parse_time
+from mnemolog.domain.moments import parse_time
 from mnemolog.infra.runtime.clock import SystemClock
 
-TIME_FORMS: Final = "such as '2026-03-16 14:00', 'yesterday 14:00', 'monday' or '2 hours ago'"
+_FORMS: Final = "a time such as '2026-03-16 14:00', 'yesterday 14:00', 'monday' or '2 hours ago'"
 
+_POSITION: Final = re.compile(r"-?[0-9]{1,19}")
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAY: Final = re.compile(
     rf"(today|yesterday|(?:last )?(?:{'|'.join(_WEEKDAYS)}))(?: (?:at )?(\d\d?):(\d\d(?::\d\d)?))?"
@@ -20,15 +23,14 @@ _DAY: Final = re.compile(
 _AGO: Final = re.compile(r"(an?|\d{1,4}) ?(minutes?|min|m|hours?|h|days?|d|weeks?|w)( ago)?")
 
 
-def given_time(field: str, text: str | None, *, clock: Clock | None = None) -> datetime | None:
-    """Return a time given on the command line, in UTC; None for None.
+def given_time(text: str, *, clock: Clock | None = None) -> datetime:
+    """Return a time given on the command line, in UTC.
 
     Besides ISO 8601 it can be `now`; `today`, `yesterday`, `monday` or `last monday`, with a time of day or not; or an
     age such as `2 hours ago` or `2h`. All are local time. `monday` is today on a Monday, else the last one; `last
-    monday` is never today. Days and weeks ago keep the time of day, hours and minutes are exact. Raises `InvalidInput`.
+    monday` is never today. Days and weeks ago keep the time of day, hours and minutes are exact. Raises
+    `typer.BadParameter`.
     """
-    if text is None:
-        return None
     now = to_datetime((clock or SystemClock()).now())
     words = " ".join(text.lower().split())
     if words == "now":
@@ -41,9 +43,19 @@ def given_time(field: str, text: str | None, *, clock: Clock | None = None) -> d
     else:
         given = text
     try:
-        return to_datetime(parse_time(field, given))
+        return to_datetime(parse_time("time", given))
     except InvalidInput:
-        raise InvalidInput(field, f"{text!r} is not a time; expected one {TIME_FORMS}") from None
+        raise typer.BadParameter(f"{text!r} is not a time; expected {_FORMS}") from None
+
+
+def position_or_time(value: str) -> int | datetime:
+    """Return a position or a time given on the command line. Raises `typer.BadParameter` for what is neither."""
+    if _POSITION.fullmatch(value):
+        return int(value)
+    try:
+        return given_time(value)
+    except typer.BadParameter:
+        raise typer.BadParameter(f"{value!r} is neither a position such as 1200 nor {_FORMS}") from None
 
 
 def _day(name: str, *, today: date) -> date:

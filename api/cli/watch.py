@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,10 @@ Folders = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[FOLDER...]", help="Folders of transcripts; by default those of Claude Code and Codex."),
 ]
-Since = Annotated[str | None, typer.Option("--since", help="Skip files last written before this time, ISO 8601.")]
+Since = Annotated[
+    datetime | None,
+    typer.Option("--since", metavar="TIME", parser=given_time, help="Skip files last written before this time."),
+]
 Exclude = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Skip matching paths, e.g. '*/secret-*'.")
 ]
@@ -69,7 +73,7 @@ def watch(
             wanted,
             format=format,
             scope=scope,
-            since=given_time("since", since),
+            since=since,
             exclude=exclude or (),
             stop=_stop_at_signals(),
         ) as watcher,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import counted, named
+from mnemolog.domain.display import counted, dated, named
 from mnemolog.domain.events import Forgotten, RecordedEvent, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.position import ORIGIN, Position
@@ -42,7 +42,7 @@ class SessionReplay(Result, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         branched = f", {descent(self.parent, self.branched_at)}" if self.parent else ""
-        ended = f", ended {self.ended_at:%Y-%m-%d %H:%M}" if self.ended_at else ""
+        ended = f", ended {dated(self.ended_at)}" if self.ended_at else ""
         forgotten = f", {len(self.forgotten):,} forgotten" if self.forgotten else ""
         turns = counted(len(self.turns), "turn")
         return f"{named(self.session, self.title)} in {self.scope or '/'}{branched}{ended}, {turns}{forgotten}"

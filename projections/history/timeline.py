@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.display import one_line
+from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.errors import LogDamaged
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
 from mnemolog.domain.position import Micros, Position, Version
@@ -48,7 +48,7 @@ class Moment(Result, frozen=True, kw_only=True):
     def columns(self) -> tuple[str, str, str, str]:
         """Return position, time, session and what happened, as columns of a line of the timeline."""
         who = one_line(self.who, characters_max=_WHO_CHARACTERS)
-        return f"@{self.position:<6}", f"{self.at:%Y-%m-%d %H:%M:%S}", f"{who:<{_WHO_CHARACTERS}}", self.what
+        return f"@{self.position:<6}", dated(self.at, seconds=True), f"{who:<{_WHO_CHARACTERS}}", self.what
 
     def _shown(self) -> Iterable[str]:
         return (f"@{self.position}", brief(self.who), brief(self.what))

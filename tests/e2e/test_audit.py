@@ -302,7 +302,7 @@ def test_replay_as_json_lines_has_an_object_for_each_event(store, folder, run):
     assert [line["position"] for line in lines] == [3, 4, 5]
     assert lines[2]["event"] == {"key": "city", "value": "Lisbon"}
     ran = run("replay", folder, "--jsonl", "--session", "trip", "--since", since, "--until", until)
-    assert [json.loads(line)["position"] for line in ran.stdout.splitlines()] == [5, 6, 7]
+    assert [json.loads(line)["position"] for line in ran.stdout.splitlines()] == [5, 6, 7, 8]
 
 
 def test_show_takes_a_position_or_a_session(memory, run):

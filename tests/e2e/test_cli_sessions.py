@@ -241,9 +241,9 @@ def test_wrong_usage_is_exit_code_2(run, memory):
         ("memory", "get", memory, "trip"),
         ("memory", "sing", memory),
         ("rewind", memory, "trip", "--turns", "0"),
-        ("rewind", memory, "trip", "--to", 1 << 63),
-        ("show", memory, "trip", "--at", "2026-03-16T12:00"),
-        ("diff", memory, "1", "yesterday"),
+        ("rewind", memory, "trip", "--to", "soon"),
+        ("show", memory, "trip", "--at", "2026-03-16T25:00"),
+        ("diff", memory, "1", "soon"),
         ("show", memory, "trip", "--at", "4", "--hidden"),
         ("task", memory, "trip", "--set", "x", "--at", "4"),
         ("notes", memory, "trip", "--add", "x", "--clear", "--yes"),
@@ -252,7 +252,7 @@ def test_wrong_usage_is_exit_code_2(run, memory):
     ):
         ran = run(*arguments)
         assert (ran.returncode, ran.stdout) == (2, ""), arguments
-    assert "expected a position of the log" in run("show", memory, "trip", "--at", "2026-03-16").stderr
+    assert "neither a position" in run("show", memory, "trip", "--at", "soon").stderr
     assert head(memory).position == HEAD
 
 
@@ -450,9 +450,10 @@ def test_a_branch_goes_on_from_a_position_or_a_checkpoint(run, memory):
     assert run("memory", "list", memory, "b0", "--json").json == {"budget": {"eur": 900}}
     assert run("branch", memory, "trip", "--title", "other").stdout.rstrip().endswith("agent ann, from trip-1")
     assert run("current", memory, "--agent", "ann", "--json").json["session"] == "trip-1"
-    for at in ("nope", "-3", "9" * 30):
+    for at in ("nope", "9" * 30):
         assert "no checkpoint" in refused(run("branch", memory, "trip", "--at", at))
-    assert "position 99 is not in this log" in refused(run("branch", memory, "trip", "--at", "99"))
+    for at in ("99", "-3"):
+        assert f"position {at} is not in this log" in refused(run("branch", memory, "trip", "--at", at))
     assert "'b0'" in refused(run("branch", memory, "trip", "--to", "b0", "--title", "else"))
 
 

@@ -199,6 +199,87 @@ def test_what_is_neither_says_what_was_expected(store, trip):
         store.recall("tea", min_position=NOON)
 
 
+@pytest.fixture
+def memory(folder, store, trip):
+    """The folder of the store with that trip, closed."""
+    store.close()
+    return folder
+
+
+def test_every_command_that_takes_a_position_takes_a_time(run, memory):
+    """And answers as for the position of that time."""
+    then, later = "2026-03-16 15:00", "2026-03-16T16:00Z"
+    for by_time, by_position in (
+        (("show", memory, "trip", "--at", then), ("show", memory, "trip", "--at", 3)),
+        (("show", memory, "trip", "--after", then), ("show", memory, "trip", "--after", 3)),
+        (("show", memory, "trip", "--before", then), ("show", memory, "trip", "--before", 3)),
+        (("memory", "list", memory, "trip", "--at", then), ("memory", "list", memory, "trip", "--at", 3)),
+        (("replay", memory, "--to", then), ("replay", memory, "--to", 3)),
+        (("diff", memory, then, later), ("diff", memory, 3, 5)),
+        (("diff", memory, "2026-03-15"), ("diff", memory, 0)),
+        (("recall", memory, "tea", "--as-of", then, "--model", "none"),) * 2,
+        (("rewind", memory, "trip", "--to", then, "--dry-run"), ("rewind", memory, "trip", "--to", 3, "--dry-run")),
+    ):
+        assert run(*by_time, "--json").json == run(*by_position, "--json").json
+    assert run("recall", memory, "tea", "--as-of", then, "--model", "none", "--json").json["head"] == 3
+    switch = ("switch", memory, "--reason", "branch", "--from", "trip", "--dry-run", "--json", "--at")
+    assert run(*switch, then).json["branched_at"] == 3
+    branch = run("branch", memory, "trip", "--at", then, "--json").json["session"]
+    assert len(run("show", memory, branch, "--json").json) == 2
+    assert "hid 0 turns" in run("rewind", memory, "trip", "--to", "yesterday").stdout
+    assert len(run("show", memory, "trip", "--json").json) == 5
+
+
+def test_replay_until_a_time_shows_the_state_at_that_time(run, memory):
+    """Not that of now: events and state end together, as with `--to`."""
+    until = run("replay", memory, "--until", "2026-03-16 15:30")
+    assert "held at position 3" in until.stdout
+    assert "2 turns" in until.stdout
+    assert "tea at 2" in until.stdout
+    assert "tea at 3" not in until.stdout
+    assert (
+        until.stdout
+        == run("replay", memory, "--to", "2026-03-16 15:30").stdout
+        == run("replay", memory, "--to", 3).stdout
+    )
+    part = run("replay", memory, "--since", "2026-03-16 15:00", "--until", "2026-03-16 16:00").stdout
+    assert ("tea at 1" in part, "tea at 2" in part, "tea at 3" in part, "tea at 4" in part) == (
+        False,
+        True,
+        True,
+        False,
+    )
+    assert "held at position 4" in part
+    assert run("replay", memory, "--until", "2026-03-16 15:30", "--json").json["position"] == 3
+    assert "held at position 0" in run("replay", memory, "--until", "2026-03-15").stdout
+    assert "held at position 6" in run("replay", memory, "--until", "now").stdout
+    assert run("replay", memory, "--until", "now", "--to", 3).returncode == 2
+
+
+def test_the_command_line_says_what_it_expects_instead(run, memory):
+    """A position or a time, with examples, and the option's name."""
+    for command in (("show", memory, "trip", "--at"), ("replay", memory, "--to"), ("diff", memory)):
+        refused = run(*command, "soon")
+        assert refused.returncode == 2
+        said = " ".join(refused.stderr.replace("│", " ").split())
+        assert "'soon' is neither a position such as 1200 nor a time such as '2026-03-16 14:00'" in said
+    refused = run("recall", memory, "tea", "--since", "soon")
+    assert refused.returncode == 2
+    assert "'soon' is not a time" in refused.stderr
+    assert "no checkpoint 'soon'" in run("branch", memory, "trip", "--at", "soon").stderr
+
+
+def test_the_command_line_shows_times_as_it_reads_them(run, memory):
+    """In local time; JSON is in UTC."""
+    assert "2026-03-16 14:00:00" in run("replay", memory).stdout
+    assert "2026-03-16 14:00 " in run("show", memory, "trip").stdout
+    assert "2026-03-16T14:00:00+01:00" in run("show", memory, "2").stdout
+    assert run("show", memory, "trip", "--json").json[0]["said_at"] == "2026-03-16T13:00:00Z"
+    run("record", memory, "trip", "tea tomorrow", "--said-at", "2026-03-17 09:30")
+    assert run("show", memory, "trip", "--json").json[-1]["said_at"] == "2026-03-17T08:30:00Z"
+    assert "2026-03-17 09:30" in run("show", memory, "trip").stdout
+
+
 def test_record_and_recall_take_text_and_dates_for_times(store):
     """`said_at`, `since` and `until`: local time without a zone; a date is its start."""
     session = store.start_session("a")
