@@ -1,7 +1,8 @@
-"""Verify the export of a mnemolog log: python verify_export.py [POSITION:DIGEST] < FILE. Needs Python alone.
+"""Verify the export of a mnemolog log: python verify_export.py FILE [POSITION:DIGEST]. Needs Python alone.
 
 Every line must follow from the one before it, up to the last; with a head that was noted elsewhere the log must also
-be the one that is remembered. docs/format.md says how digests are made. Exit status: 0 sound, 3 not.
+be the one that is remembered. docs/format.md says how digests are made. Without FILE it reads standard input.
+Exit status: 0 sound, 3 not, 2 nothing to verify.
 """
 
 import base64
@@ -9,6 +10,7 @@ import hashlib
 import json
 import struct
 import sys
+from pathlib import Path
 
 
 def verify(lines, expected=None):
@@ -44,7 +46,14 @@ def verify(lines, expected=None):
 
 
 if __name__ == "__main__":
+    heads = [text for text in sys.argv[1:] if text.partition(":")[0].isdecimal()]
+    files = [text for text in sys.argv[1:] if text not in heads]
     try:
-        print("sound: {} events, head {}".format(*verify(sys.stdin.buffer, *sys.argv[1:2])))
+        with Path(files[0]).open("rb") if files else sys.stdin.buffer as source:
+            if not source.peek(1):
+                sys.exit(print("nothing to verify: the file is empty", file=sys.stderr) or 2)
+            print("sound: {} events, head {}".format(*verify(source, *heads[:1])))
+    except OSError as error:
+        sys.exit(print("nothing to verify:", error, file=sys.stderr) or 2)
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         sys.exit(print("NOT SOUND:", repr(error)) or 3)

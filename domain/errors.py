@@ -91,7 +91,7 @@ class StoreError(MnemologError):
 class StoreNotFound(StoreError):
     """There is no store at that path."""
 
-    hint = "check the path, or create a store there: `mnemolog init DIR`"
+    hint = "check the path; `MemoryStore.open` creates a store there unless create=False"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"there is no store at {path}")
@@ -108,15 +108,14 @@ class NotAStore(StoreError):
         self.path, self.log_missing = path, log_missing
         if log_missing:
             self.hint = (
-                "put log.db back, or restore a backup into a new folder: `mnemolog restore BACKUP NEWDIR`; "
-                "do not create a store here"
+                "do not create a store here; put log.db back, or restore a backup into a new folder (`restore_backup`)"
             )
 
 
 class StoreNotWritable(StoreError):
     """The folder or its disk cannot be written."""
 
-    hint = "nothing was written; check the folder's owner and mode, and whether its disk is read-only"
+    hint = "check the folder's owner and mode, and whether its disk is read-only"
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"cannot write to {path}: {why}")
@@ -136,7 +135,7 @@ class FormatTooNew(StoreError):
 class KeysMissing(StoreError):
     """The keys of the log's content are missing, damaged or of another log. Nothing was lost or written."""
 
-    hint = "nothing was written, and nothing counts as forgotten; put the store's own keys.db back beside log.db"
+    hint = "nothing counts as forgotten; put the store's own keys.db back beside log.db"
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} does not have the keys of this log: {why}")
@@ -159,7 +158,7 @@ class NetworkFilesystem(StoreError):
 class OutOfDescriptors(StoreError):
     """This process has too many files open."""
 
-    hint = "nothing was written; close files or raise the limit (`ulimit -n`), and call again"
+    hint = "close files or raise the limit (`ulimit -n`), and try again"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} cannot be opened: this process has reached its limit of open files")
@@ -189,7 +188,7 @@ class BackupUnusable(StoreError):
 class StoreClosed(StoreError):
     """The store was closed before this call."""
 
-    hint = "nothing was written; open the store again"
+    hint = "open the store again"
 
     def __init__(self) -> None:
         super().__init__("the store is closed")
@@ -198,7 +197,7 @@ class StoreClosed(StoreError):
 class StoreForked(StoreError):
     """The store was opened in another process and inherited through fork()."""
 
-    hint = "nothing was written; open the store in the child process: SQLite connections do not survive a fork"
+    hint = "open the store in the child process: SQLite connections do not survive a fork"
 
     def __init__(self, *, opened_in: int, used_in: int) -> None:
         super().__init__(f"the store was opened in process {opened_in} and used in its fork {used_in}")
@@ -208,7 +207,7 @@ class StoreForked(StoreError):
 class InvalidInput(MnemologError, ValueError):
     """An argument is invalid. Nothing was written."""
 
-    hint = "nothing was written; correct the value and call again"
+    hint = "correct the value and call again"
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")
@@ -223,7 +222,7 @@ class InvalidInput(MnemologError, ValueError):
 class LimitExceeded(InvalidInput):
     """A value is larger than the named limit of `mnemolog.domain.limits`. Nothing was written."""
 
-    hint = "nothing was written; split or shorten the value"
+    hint = "split or shorten the value"
 
     def __init__(self, field: str, *, limit: int, actual: int, unit: str = "bytes of UTF-8") -> None:
         super().__init__(field, f"{actual:,} {unit}, the limit is {limit:,}")
@@ -282,7 +281,7 @@ class SessionDiffers(SessionExists):
 class SessionAlreadyEnded(SessionError):
     """The session has ended: it takes no more turns, and its memory does not change."""
 
-    hint = "nothing was written; resume it, branch it or start a new session"
+    hint = 'nothing was written; reopen it (`switch(id, reason="resume")`), branch it, or start a new session'
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} has ended")
@@ -292,7 +291,7 @@ class SessionAlreadyEnded(SessionError):
 class NoTask(SessionError):
     """The session has no task to update."""
 
-    hint = "nothing was written; set a task first"
+    hint = "nothing was written; set a task first (`set_task`)"
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} has no task")
@@ -302,7 +301,7 @@ class NoTask(SessionError):
 class UnknownCheckpoint(SessionError):
     """The session has no checkpoint with that id or name: it was never created, or it was deleted."""
 
-    hint = "nothing was written; list the session's checkpoints and choose one"
+    hint = "`checkpoints()` lists the checkpoints of the session"
 
     def __init__(self, session: str, checkpoint: str) -> None:
         super().__init__(f"session {session!r} has no checkpoint {checkpoint!r}")
@@ -312,7 +311,7 @@ class UnknownCheckpoint(SessionError):
 class CheckpointExists(SessionError):
     """The session has a checkpoint with that name or id already, its own or inherited."""
 
-    hint = "nothing was written; choose another name, or delete that checkpoint first"
+    hint = "nothing was written; choose another name, or delete that checkpoint first (`delete_checkpoint`)"
 
     def __init__(self, session: str, checkpoint: str) -> None:
         super().__init__(f"session {session!r} already has a checkpoint {checkpoint!r}")
@@ -322,7 +321,7 @@ class CheckpointExists(SessionError):
 class OutsideSession(SessionError):
     """The session does not see the position: it is before its start, hidden, or not written yet."""
 
-    hint = "nothing was written; use a position between the first and the last that the session sees"
+    hint = "use a position between the first and the last that the session sees"
 
     def __init__(self, session: str, *, position: int, first: int, last: int, began: datetime | None = None) -> None:
         why = f"session {session!r} does not see position {position}; it sees {first} to {last}"
@@ -399,7 +398,7 @@ class AppendOnly(AppendError):
 class StorageFull(AppendError):
     """The disk or a quota is full."""
 
-    hint = "nothing was written; free some space and retry"
+    hint = "free some space and try again"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"no space left for {path}")
@@ -423,10 +422,7 @@ class LogWriteFailed(AppendError):
 class LogDamaged(MnemologError):
     """The log is damaged or inconsistent. Nothing is rebuilt from it."""
 
-    hint = (
-        "stop writing; keep log.db as evidence, and restore the newest backup into a new folder: "
-        "`mnemolog restore BACKUP NEWDIR`"
-    )
+    hint = "stop writing; keep log.db as evidence, and restore the newest backup into a new folder (`restore_backup`)"
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
         super().__init__(why if position is None else f"position {position}: {why}")
@@ -436,7 +432,7 @@ class LogDamaged(MnemologError):
 class UndecodableEvent(LogDamaged):
     """A stored event cannot be read: its topic is unknown, or its bytes are invalid."""
 
-    hint = "a newer mnemolog may know this topic; otherwise run `mnemolog verify DIR`"
+    hint = "a newer mnemolog may know this topic; otherwise check the log (`verify`)"
 
     def __init__(self, *, position: int, topic: str, why: str) -> None:
         super().__init__(f"event of topic {topic!r} cannot be read: {why}", position=position)
@@ -446,13 +442,13 @@ class UndecodableEvent(LogDamaged):
 class ProjectionError(MnemologError):
     """A projection cannot answer. Nothing is lost: it can be rebuilt from the log."""
 
-    hint = "`mnemolog rebuild DIR all` rebuilds it from the log"
+    hint = "`rebuild()` rebuilds it from the log"
 
 
 class ProjectionBehind(ProjectionError):
     """The projection has not reached the requested position."""
 
-    hint = "wait longer, or run `mnemolog rebuild DIR`"
+    hint = "wait longer, or rebuild it (`rebuild`)"
 
     def __init__(self, projection: str, *, behind_events: int, why: str) -> None:
         super().__init__(f"projection {projection!r} is {behind_events:,} events behind: {why}")
@@ -462,7 +458,7 @@ class ProjectionBehind(ProjectionError):
 class ProjectionUnreadable(ProjectionError):
     """A file of a projection is damaged or belongs to something else."""
 
-    hint = "`mnemolog doctor DIR --fix` quarantines damaged files and rebuilds them from the log"
+    hint = "`admin.doctor(fix=True)` quarantines damaged files and rebuilds them from the log"
 
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(f"{path}: {cause}")
@@ -524,7 +520,7 @@ class ModelUnavailable(ModelError):
 class ModelRefused(ModelError):
     """A model cannot be activated or dropped. Nothing was changed."""
 
-    hint = "nothing was changed; `mnemolog model list DIR` shows which models have vectors and which one is active"
+    hint = "nothing was changed; `models.list()` shows which models have vectors and which one is active"
 
     def __init__(self, model: str, why: str) -> None:
         super().__init__(f"model {model!r}: {why}")
@@ -535,8 +531,8 @@ class EncodingFailed(ModelError):
     """The model could not embed a text, or returned an invalid embedding."""
 
     hint = (
-        "the turn is safe in the log and found by text search; fix the cause and run "
-        "`mnemolog rebuild DIR vectors`, or skip the turn with --skip-bad"
+        'the turn is safe in the log and found by text search; fix the cause and call `rebuild("vectors")`, '
+        "or skip the turn (`skip_bad=True`)"
     )
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
@@ -563,7 +559,7 @@ class WitnessUnreadable(MnemologError):
         super().__init__(f"{path}: {why}" if line is None else f"{path}:{line}: {why}")
         self.path, self.line = path, line
         if line is None:
-            self.hint = "check the path; `mnemolog head DIR --append FILE` creates a file of heads"
+            self.hint = "check the path; `audit.append_head(path)` creates a file of heads"
 
 
 class ExtraMissing(MnemologError, ImportError):

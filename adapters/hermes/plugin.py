@@ -59,7 +59,7 @@ def install(home: Path, *, force: bool = False, dry_run: bool = False) -> Instal
             folder.mkdir(parents=True, exist_ok=True)
             for name, action in files.items():
                 if action != "unchanged":
-                    with new_file(folder / name, overwrite=action == "replaced") as file:
+                    with new_file(folder / name, replace=action == "replaced") as file:
                         file.write(FILES[name].encode())
     return Installed(folder=str(folder), files=files, dry_run=dry_run)
 

@@ -38,6 +38,6 @@ def change_settings(path: Path, kind: type[Settings], values: Mapping[str, Any])
     except msgspec.ValidationError as error:
         raise InvalidInput(str(path), str(error)) from error
     path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path, overwrite=True) as file:
+    with new_file(path, replace=True) as file:
         file.write(msgspec.json.format(msgspec.json.encode(chosen), indent=2))
     return chosen

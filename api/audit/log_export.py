@@ -25,7 +25,7 @@ def export_log(
     *,
     after: Position,
     upto: Position,
-    overwrite: bool = False,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> LogExport:
     """Write the events of `(after, upto]` to a new file, renamed when it is complete, or to an open one.
@@ -34,7 +34,7 @@ def export_log(
     `StoreNotWritable`, `StorageFull`; then no file is left.
     """
     if isinstance(target, Path):
-        with new_file(target, overwrite=overwrite) as file:
+        with new_file(target, replace=replace) as file:
             return _write(log, file, after=after, upto=upto, progress=progress)
     return _write(log, target, after=after, upto=upto, progress=progress)
 

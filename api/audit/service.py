@@ -111,7 +111,7 @@ class AuditService:
         *,
         after: When = ORIGIN,
         upto: When | None = None,
-        overwrite: bool = False,
+        replace: bool = False,
         progress: Progress | None = None,
     ) -> LogExport:
         """Write the log after `after`, up to `upto` (the head by default), as JSON Lines with all digests.
@@ -119,13 +119,13 @@ class AuditService:
         Each is a position or a time of recording.
         The export can be verified without mnemolog (docs/verify_export.py) and turned into a store (`import_log`).
         Encrypted content stays encrypted. Given a path, the file is created complete or not at all, readable by its
-        owner only; an open file is written to directly. Raises `InvalidInput` if the path exists and `overwrite` is
+        owner only; an open file is written to directly. Raises `InvalidInput` if the path exists and `replace` is
         not set, `LogDamaged` at the first event whose digest is invalid, `StoreNotWritable`, `StorageFull`.
         """
         self._sessions.boundary.require_none("audit.export")
         first, last = self._range("after", after, "upto", upto)
         target = local_path("file", file) if isinstance(file, str | Path) else file
-        return export_log(self._log, target, after=first, upto=last, overwrite=overwrite, progress=progress)
+        return export_log(self._log, target, after=first, upto=last, replace=replace, progress=progress)
 
     def recalls(
         self,

@@ -9,12 +9,6 @@ from typing import Any, Final
 from mnemolog.cli.app import typed
 from mnemolog.domain import errors
 
-READERS: Final = {
-    *("recall", "sessions", "show", "status", "current", "forgotten", "replay", "diff", "verify", "audit", "export"),
-    *("memory get", "memory list", "checkpoint list", "model list", "quarantine list"),
-}
-"""Commands that write nothing to a store, so nobody has to be told that nothing was written."""
-
 
 class CommandLine:
     """What was typed: the command, its arguments and the store."""
@@ -73,8 +67,7 @@ def hint_for(error: errors.MnemologError, line: CommandLine) -> str:
     for kind in type(error).__mro__:
         if kind in HINTS:
             return HINTS[kind](error, line)
-    written = "nothing was written; "
-    return error.hint.removeprefix(written) if line.command in READERS else error.hint
+    return error.hint
 
 
 def interrupted(error: KeyboardInterrupt, line: CommandLine) -> str:
@@ -96,6 +89,19 @@ def _not_a_store(error: errors.NotAStore, line: CommandLine) -> str:
     return (
         "nothing was changed; name the folder of a store, or a new or empty folder to create one with `mnemolog init`"
     )
+
+
+def _network(error: errors.NetworkFilesystem, line: CommandLine) -> str:
+    allow = "MNEMOLOG_ALLOW_NETWORK_FILESYSTEM=1"
+    return f"put the store on a local disk; if only this machine ever opens it, you may set {allow}"
+
+
+def _no_backup(error: errors.BackupRefused, line: CommandLine) -> str:
+    from mnemolog.operations.backup_manifest import BACKUP_FILE
+
+    if line.command == "backup" and (error.path / BACKUP_FILE).exists():
+        return "nothing was changed; add --replace to replace the earlier backup, or name another folder"
+    return error.hint
 
 
 def _unknown_session(error: errors.UnknownSession, line: CommandLine) -> str:
@@ -215,6 +221,8 @@ def _witness(error: errors.WitnessUnreadable, line: CommandLine) -> str:
 HINTS: Final[dict[type, Callable[[Any, CommandLine], str]]] = {
     errors.StoreNotFound: _not_found,
     errors.NotAStore: _not_a_store,
+    errors.NetworkFilesystem: _network,
+    errors.BackupRefused: _no_backup,
     errors.InvalidInput: _invalid,
     errors.LimitExceeded: _too_large,
     errors.MemoryFull: _full,

@@ -12,7 +12,7 @@ import typer
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
-from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
 from mnemolog.cli.arguments import WHEN, Full, session_called
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
@@ -107,16 +107,18 @@ def export(
     file: Target = STANDARD_OUTPUT,
     first: From = 1,
     to: To = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the log as JSON Lines with all digests, to verify without mnemolog or to import again.
 
     Example: mnemolog export memory/ log.jsonl
     """
+    if file != STANDARD_OUTPUT and file.exists() and not replace:
+        raise Refused(f"{file} exists", hint="choose another name, or add --replace")
     with MemoryStore.open(store, model=None, create=False) as opened, bar("exporting") as progress:
         target = sys.stdout.buffer if file == STANDARD_OUTPUT else file
-        answer = opened.audit.export(target, after=first - 1, upto=to, overwrite=force, progress=progress)
+        answer = opened.audit.export(target, after=first - 1, upto=to, replace=replace, progress=progress)
     if file == STANDARD_OUTPUT:
         return
     if as_json:

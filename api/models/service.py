@@ -198,7 +198,7 @@ class ModelService:
             raise errors.ModelRefused(_called(asked), f"there are several; choose one by its fingerprint: {which}")
         for only in ready.values():
             return only
-        raise errors.ModelRefused(_called(asked), "it has no vectors here: add it first (`mnemolog model add`)")
+        raise errors.ModelRefused(_called(asked), "it has no vectors here: add it first")
 
     def _by_fingerprint(self, asked: str) -> Vectors:
         found = self._named(asked)

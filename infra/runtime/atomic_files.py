@@ -34,13 +34,13 @@ def temporary_name(prefix: str) -> str:
 
 
 @contextmanager
-def new_file(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
+def new_file(path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
     """Give a file to write into. It becomes `path`, durably, when the block ends.
 
     A process that is killed meanwhile leaves `.NAME.PID.*.part` beside it, and `path` as it was. Raises `InvalidInput`
-    if the name is taken, unless `overwrite` is set; `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`.
+    if the name is taken, unless `replace` is set; `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`.
     """
-    if path.exists() and not overwrite:
+    if path.exists() and not replace:
         raise _taken(path)
     temporary = path.with_name(f"{temporary_name(path.name)}.part")
     with mapped_to_store_errors(path):
@@ -49,7 +49,7 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            _rename(temporary, path, overwrite=overwrite)
+            _rename(temporary, path, replace=replace)
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()
@@ -103,8 +103,8 @@ def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
-def _rename(temporary: Path, path: Path, *, overwrite: bool) -> None:
-    if overwrite:
+def _rename(temporary: Path, path: Path, *, replace: bool) -> None:
+    if replace:
         temporary.replace(path)
         return
     try:
@@ -118,7 +118,7 @@ def _rename(temporary: Path, path: Path, *, overwrite: bool) -> None:
 
 
 def _taken(path: Path) -> errors.InvalidInput:
-    return errors.InvalidInput("file", f"{path} exists; choose another name, or replace it (overwrite=True, --force)")
+    return errors.InvalidInput("file", f"{path} exists; choose another name, or replace it (replace=True)")
 
 
 # Folders

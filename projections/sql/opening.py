@@ -133,7 +133,7 @@ def open_or_rebuild(
             # Another process may already have created a new file under this name: then open that one.
             moved = quarantined.add(path, reason=error.cause, state=state, parts=DATABASE_PARTS, judged=judged)
             if moved is None and quarantined.status().full:
-                why = f"{error.cause}; it cannot be moved to quarantine, which is full: `mnemolog quarantine purge`"
+                why = f"{error.cause}; it cannot be moved to quarantine, which is full: purge it"
                 raise errors.ProjectionUnreadable(path, why) from error
     raise AssertionError("unreachable")
 

@@ -344,12 +344,12 @@ def test_heads_are_appended_and_asked(memory, tmp_path, run):
 
 
 def test_export_and_import_go_round(memory, tmp_path, run):
-    """To a file or to standard output, and into a new store; a name that is taken needs --force."""
+    """To a file or to standard output, and into a new store; a name that is taken needs --replace."""
     file, new = tmp_path / "log.jsonl", tmp_path / "new"
     assert json.loads(run("export", memory, file, "--json").stdout)["events"] == 36
     assert run("export", memory).stdout == file.read_text() == run("export", store=memory).stdout
     assert "exists" in refused(run("export", memory, file), 1)
-    assert run("export", memory, file, "--force").returncode == 0
+    assert run("export", memory, file, "--replace").returncode == 0
     assert json.loads(run("import", new, file, "--json").stdout)["created"]
     assert run("verify", new, "--expect-head", run("head", memory).stdout.strip()).returncode == 0
     assert json.loads(run("import", new, file, "--json").stdout)["already_there"] == 36

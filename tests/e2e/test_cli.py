@@ -176,7 +176,7 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     assert "error: nothing to forget" in run("forget", memory, "--scope", "no/such").stderr
     assert "there is no such file" in refused(run("verify", memory, "--heads", tmp_path / "missing"), 1)
     assert run("export", memory, tmp_path / "log.jsonl").returncode == 0
-    assert "--force" in refused(run("export", memory, tmp_path / "log.jsonl"), 1)
+    assert "exists" in refused(run("export", memory, tmp_path / "log.jsonl"), 1)
     assert "is an export" in refused(run("verify", tmp_path / "log.jsonl"), 1)
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from mnemolog import MemoryStore
-from mnemolog.cli.app import COMMANDS, DONE_BY, MODULES, SAME_AS, every_command
+from mnemolog.cli import every_command
+from mnemolog.cli.app import COMMANDS, DONE_BY, MODULES, SAME_AS
+from mnemolog.domain import errors
 from mnemolog.infra.version import this_version
 from tests.e2e.test_cli import in_a_process
 
@@ -153,6 +155,35 @@ def test_a_folder_that_is_given_wins_over_the_environment(memory, tmp_path, run)
     assert run("init", tmp_path / "new", store=memory).returncode == 0
     assert f"there is no store at {tmp_path / 'typo'}\n" in run("status", tmp_path / "typo", store=memory).stderr
     assert run("show", "trip-1", store=memory).returncode == 0
+
+
+def test_an_export_and_a_backup_are_replaced_with_the_same_option(memory, tmp_path, run):
+    """And each error names it."""
+    for command, target in (("export", tmp_path / "log.jsonl"), ("backup", tmp_path / "copy")):
+        assert run(command, memory, target).returncode == 0
+        ran = run(command, memory, target)
+        assert ran.returncode == 1
+        assert "--replace" in ran.stderr
+        assert run(command, memory, target, "--replace").returncode == 0
+
+
+def test_verify_says_how_to_check_an_export(memory, tmp_path, run):
+    """With a command that works as printed."""
+    export = tmp_path / "log.jsonl"
+    run("export", memory, export)
+    ran = run("verify", export)
+    assert f"{export} is an export, not a store" in ran.stderr
+    (command,) = re.findall(r"`mnemolog (.*)`", ran.stderr)
+    assert run(*command.split()).returncode == 0
+
+
+def test_hints_of_the_library_name_python_and_no_placeholder():
+    """The command line has hints of its own."""
+    source = Path(errors.__file__).read_text()
+    hints = re.findall(r"hint = .*?(?=\n\n|\n    def )", source, re.S)
+    assert len(hints) > 30
+    for hint in hints:
+        assert not re.search(r"`mnemolog |\b(DIR|NEWDIR|NAME|MODEL|ID|FILE|BACKUP)\b", hint), hint
 
 
 # Completion.

@@ -62,11 +62,12 @@ def rows_of(folder):
 
 def script_says(path, *head):
     """Exit status and output of the script that knows nothing of mnemolog."""
+    given = subprocess.run([sys.executable, "-I", SCRIPT, path, *head], capture_output=True, text=True, check=False)
     with path.open("rb") as file:
         command = [sys.executable, "-I", SCRIPT, *head]
-        ran = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
-    assert not ran.stderr
-    return ran.returncode, ran.stdout
+        piped = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
+    assert (given.returncode, given.stdout, given.stderr) == (piped.returncode, piped.stdout, "")
+    return piped.returncode, piped.stdout
 
 
 def lines_of(path):
@@ -124,10 +125,21 @@ def test_the_script_says_what_we_say_of_a_good_export(store, exported):
     assert script_says(exported, f"3:{'0' * 64}")[0] == 3
 
 
+def test_the_script_says_that_there_is_nothing_to_verify(tmp_path):
+    """An empty file, an empty standard input and a wrong name are no finding about a log."""
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    for arguments in ([empty], [], [tmp_path / "missing.jsonl"]):
+        command = [sys.executable, "-I", SCRIPT, *arguments]
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert ran.stderr.startswith("nothing to verify: ")
+
+
 def test_the_script_is_short_and_needs_python_alone():
-    """50 lines, to be read before it is trusted. (`-I` keeps our packages from it.)"""
+    """60 lines, to be read before it is trusted. (`-I` keeps our packages from it.)"""
     text = SCRIPT.read_text()
-    assert len(text.splitlines()) <= 50
+    assert len(text.splitlines()) <= 60
     imported = {line.split()[1] for line in text.splitlines() if line.startswith(("import ", "from "))}
     assert imported <= set(sys.stdlib_module_names)
 
@@ -277,7 +289,7 @@ def test_a_store_that_has_the_beginning_gets_the_rest(store, exported, tmp_path)
     assert (first.created, first.events, first.already_there) == (False, 1_200, EVENTS)
     assert rows_of(copy) == rows_of(store.path)
     store.record("a", "user", "last")
-    store.audit.export(exported, overwrite=True)
+    store.audit.export(exported, replace=True)
     assert import_log(exported, copy).events == 1
     again = import_log(exported, copy)
     assert (again.events, again.already_there, again.head) == (0, EVENTS + 1_201, store.head())
@@ -293,7 +305,7 @@ def test_a_store_with_another_history_is_left_as_it_is(store, exported, tmp_path
     with MemoryStore.open(copy, model=None) as diverged:
         diverged.record("a", "user", "here")
     store.record("a", "user", "there")
-    store.audit.export(exported, overwrite=True)
+    store.audit.export(exported, replace=True)
     before = rows_of(copy)
     with pytest.raises(ImportRefused, match="another history"):
         import_log(exported, copy)
@@ -320,7 +332,7 @@ def test_an_import_that_is_killed_leaves_no_store_and_may_be_run_again(store, ex
     """A store has its name when it is whole; until then it is beside it under another."""
     for n in range(20):
         store.record_many([NewTurn(session="a", role="user", text=f"{n} {m}") for m in range(500)])
-    store.audit.export(exported, overwrite=True)
+    store.audit.export(exported, replace=True)
     copy = tmp_path / "copy"
     child = subprocess.Popen([sys.executable, "-m", "mnemolog", "import", copy, exported], stderr=subprocess.DEVNULL)
     wait_until(lambda: list(tmp_path.glob(".copy.import.*/log.db-wal")) or copy.exists(), what="the import to begin")
@@ -367,7 +379,7 @@ def test_an_export_is_private_and_replaces_nothing_unasked(store, exported):
     with pytest.raises(InvalidInput, match="exists; choose another name"):
         store.audit.export(exported)
     assert exported.read_bytes() == before
-    assert store.audit.export(exported, overwrite=True).events == EVENTS + 1
+    assert store.audit.export(exported, replace=True).events == EVENTS + 1
 
 
 @pytest.mark.parametrize("position", [1, 7, EVENTS])

@@ -50,7 +50,7 @@ def test_the_manager_offers_the_tools_and_passes_calls_on(hermes):
     assert "The boat is red." in str(call(hermes, "mnemolog_recall", query="red"))
     assert call(hermes, "mnemolog_recall", query=" ") == {
         "error": "query: empty",
-        "hint": "nothing was written; correct the value and call again",
+        "hint": "correct the value and call again",
     }
     assert set(call(hermes, "mnemolog_remember")) == {"error", "hint"}
     assert set(call(hermes, "mnemolog_remember", text=" ")) == {"error", "hint"}
