@@ -46,7 +46,7 @@
     │   ├── ModelUnavailable       .model
     │   ├── ModelRefused           .model                cannot be activated or dropped as asked
     │   └── EncodingFailed         .position
-    ├── ImportRefused              .path .line           nothing of this line was written
+    ├── ImportRefused              .path .line .skippable    nothing of this line was written
     ├── WitnessUnreadable          .path .line           a file of heads; nothing was written to it
     └── ExtraMissing (ImportError) .extra .missing       packages of an adapter are not installed
 
@@ -541,13 +541,18 @@ class EncodingFailed(ModelError):
 
 
 class ImportRefused(MnemologError):
-    """A line of an imported file cannot be recorded."""
+    """A line of an imported file cannot be recorded, or the file as a whole cannot be read.
+
+    `skippable` is true for a line: with `skip_bad=True` an import leaves it out and continues.
+    """
 
     hint = "nothing of this line was written; correct it and import again: turns that exist are skipped"
 
-    def __init__(self, path: Path, line: int, why: str) -> None:
+    def __init__(self, path: Path, line: int, why: str, *, skippable: bool = False) -> None:
         super().__init__(f"{path}:{line}: {why}")
-        self.path, self.line = path, line
+        self.path, self.line, self.skippable = path, line, skippable
+        if not skippable:
+            self.hint = "correct the file, or name another, and import again: turns that exist are skipped"
 
 
 class WitnessUnreadable(MnemologError):

@@ -95,13 +95,13 @@ class TextSource:
 
     def refuse(self, line: int, why: InvalidInput | str) -> None:
         """Raise `ImportRefused`, or pass it to `on_refused` if the caller gave that."""
-        refused = ImportRefused(self.path, line, str(why))
+        refused = ImportRefused(self.path, line, str(why), skippable=True)
         if self._on_refused is None:
             raise refused from (why if isinstance(why, InvalidInput) else None)
         self._on_refused(refused)
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield every line that is not blank with its number. A line beyond `LINE_BYTES_MAX` is refused."""
+    def lines(self, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Yield every line with its number, blank ones only if asked for. One beyond `LINE_BYTES_MAX` is refused."""
         self._stream.seek(0)
         number = done = told = 0
         while line := self._next_line(number + 1):
@@ -115,7 +115,7 @@ class TextSource:
                 told = done
                 self.tell(self._raw.tell() if self.is_gzip else done)
             text = without_mark(line) if number == 1 else line
-            if text and not text.isspace():
+            if blank or (text and not text.isspace()):
                 yield number, text
         self.tell(self.size)
 

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import DEFAULT_FIELDS
-from mnemolog.adapters.importers.formats import claude_code, codex, openai
+from mnemolog.adapters.importers.fields import usual_names
+from mnemolog.adapters.importers.format import Format
+from mnemolog.adapters.importers.formats import (
+    chatgpt,
+    chroma,
+    claude_ai,
+    claude_code,
+    codex,
+    csv_table,
+    json_document,
+    jsonl,
+    letta,
+    mem0,
+    openai,
+    zep,
+)
+from mnemolog.adapters.importers.json_values import JsonValue, samples
+from mnemolog.adapters.importers.rows import shown_fields
 from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
+from mnemolog.infra.text_file import TextSource, decode
 
-JSONL: Final = "jsonl"
-CLAUDE_CODE: Final = "claude-code"
-CODEX: Final = "codex"
-CHATGPT: Final = "chatgpt"
-OPENAI: Final = "openai"
-FORMATS: Final = (JSONL, CLAUDE_CODE, CODEX, CHATGPT, OPENAI)
+JSONL: Final = jsonl.FORMAT.name
+CLAUDE_CODE: Final = claude_code.FORMAT.name
+CODEX: Final = codex.FORMAT.name
 
+# Formats of one program each, before those that hold anything.
+_OF_PROGRAMS: Final = (
+    claude_code.FORMAT,
+    codex.FORMAT,
+    chatgpt.FORMAT,
+    claude_ai.FORMAT,
+    letta.FORMAT,
+    zep.FORMAT,
+    mem0.FORMAT,
+    chroma.FORMAT,
+    openai.FORMAT,
+)
+BY_NAME: Final = {form.name: form for form in (jsonl.FORMAT, json_document.FORMAT, csv_table.FORMAT, *_OF_PROGRAMS)}
+FORMATS: Final = tuple(BY_NAME)
 
 _ROW: Final = '{"session": "trip", "role": "user", "text": "hello"}'
+_ARCHIVES: Final = {b"PK\x03\x04": "a zip archive", b"%PDF": "a PDF", b"<": "HTML or XML"}
 
 
 def detect_format(path: Path) -> str:
@@ -26,97 +55,94 @@ def detect_format(path: Path) -> str:
 
     Raises `ImportRefused` if it has none of these formats or cannot be read.
     """
+    if chroma.database_in(path) is not None:
+        return chroma.FORMAT.name
     with TextSource(path) as source:
-        return format_of(source)
+        return format_of(source).name
 
 
-def format_of(source: TextSource) -> str:
-    """Return the format of an open file. An empty file counts as JSON Lines."""
-    filled = [line for line in source.head if line.strip()]
-    if not filled:
-        return JSONL
-    if source.is_array:
-        return _array_format(source)
-    rows = [row for line in filled if (row := _row(line)) is not None]
-    if _row(filled[0]) is None:
-        # Either a document of many lines, or JSON Lines with a bad first line: try the whole document.
-        found = _document_format(source) or _lines_format(rows)
-        if found is None:
-            raise _unknown(source, _why_bad(filled[0]))
-        return found
-    found = _lines_format(rows)
-    if found is None:
-        raise _unknown(source, f"the first line has the fields {', '.join(map(repr, list(rows[0])[:12])) or 'none'}")
-    return found
+def format_of(source: TextSource, *, named_fields: bool = False) -> Format:
+    """Return the format of an open file. An empty file counts as JSON Lines.
+
+    With `named_fields` somebody names its fields: any CSV file, JSON document or JSON Lines file will do.
+    Raises `ImportRefused` for a file of no known format.
+    """
+    if source.is_blank:
+        return jsonl.FORMAT
+    if columns := csv_table.columns(source):
+        if named_fields or "text" in usual_names(columns):
+            return csv_table.FORMAT
+        raise _unknown(
+            source, f"it looks like CSV, and none of its columns has a usual name for a text: {shown_fields(columns)}"
+        )
+    found = list(samples(source))
+    form = _of_program(found) or _general(found)
+    if named_fields and (form is None or not form.has_rows):
+        is_lines = found[0].on_line if found else not source.is_array
+        return jsonl.FORMAT if is_lines else json_document.FORMAT
+    if form is not None:
+        return form
+    if source.is_array and not found:
+        return json_document.FORMAT
+    raise _unknown(source, _looks_like(source, found))
 
 
-def _lines_format(rows: list[dict[str, Any]]) -> str | None:
-    """Return the format of the lines: by lines with messages first, then by bookkeeping lines."""
-    for row in rows:
-        if claude_code.is_transcript_line(row):
-            return CLAUDE_CODE
-        if codex.is_rollout_line(row):
-            return CODEX
-        if openai.messages_of(row) is not None:
-            return OPENAI
-        if isinstance(row.get("mapping"), dict):
-            return CHATGPT
-    if any(claude_code.is_side_line(row) for row in rows):
-        return CLAUDE_CODE
-    texts = DEFAULT_FIELDS["text"]
-    if any(isinstance(row.get(name), str | list) for row in rows for name in texts):
-        return JSONL
+def _of_program(found: Iterable[JsonValue]) -> Format | None:
+    """Return the format that a value shows: one with messages first, then lines of bookkeeping."""
+    for value in found:
+        for form in _OF_PROGRAMS:
+            if form.recognizes(value.content):
+                return form
+    if any(isinstance(value.content, dict) and claude_code.is_side_line(value.content) for value in found):
+        return claude_code.FORMAT
     return None
 
 
-def _document_format(source: TextSource) -> str | None:
-    try:
-        value = decode(source.document())
-    except InvalidInput:
-        return None
-    return _lines_format([value]) if isinstance(value, dict) else None
+def _general(found: Iterable[JsonValue]) -> Format | None:
+    """Return the format of JSON that is of no particular program."""
+    for value in found:
+        if value.on_line and jsonl.recognizes(value.content):
+            return jsonl.FORMAT
+        if not value.on_line and openai.is_message(value.content) and "session" not in usual_names(value.content):
+            return openai.FORMAT
+        if json_document.recognizes(value.content):
+            return json_document.FORMAT
+    return None
 
 
-def _array_format(source: TextSource) -> str:
-    try:
-        items = elements(source.document())
-    except BrokenDocument as error:
-        raise ImportRefused(source.path, error.line, f"the JSON document is broken: {error}") from error
-    if not items:
-        return OPENAI
-    try:
-        first = decode(items[0])
-    except InvalidInput as error:
-        raise _unknown(source, f"the first element of its array is bad: {error}") from error
-    if isinstance(first, dict) and isinstance(first.get("mapping"), dict):
-        return CHATGPT
-    if openai.messages_of(first) is not None or openai.is_message(first):
-        return OPENAI
-    raise _unknown(source, "it is one JSON array; write each element on a line of its own")
+def _looks_like(source: TextSource, found: list[JsonValue]) -> str:
+    """Return what an unknown file seems to be."""
+    first = source.head[0].lstrip()
+    for begins, kind in _ARCHIVES.items():
+        if first.startswith(begins):
+            return f"it looks like {kind}; import the file with the messages in it"
+    if not found:
+        return f"it looks like {'broken JSON' if first[:1] in (b'{', b'[') else 'plain text'} ({_why_bad(first)})"
+    content = found[0].content
+    if found[0].on_line:
+        return f"it looks like JSON Lines, {_fields_of('the first line', content)}"
+    what = "one JSON document" if found[0].alone else "one JSON array"
+    return f"it looks like {what}, {_fields_of('it' if found[0].alone else 'its first element', content)}"
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = decode(line)
-    except InvalidInput:
-        return None
-    return row if isinstance(row, dict) else None
+def _fields_of(what: str, content: Any) -> str:
+    if isinstance(content, dict):
+        return f"and {what} has the fields {shown_fields(content)}"
+    return f"but {what} is not an object"
 
 
 def _why_bad(line: bytes) -> str:
     try:
         decode(line)
     except InvalidInput as error:
-        return f"the first line is not a JSON object ({error.why})"
+        return f"the first line is not a JSON object: {error.why}"
     return "the first line is not a JSON object"
 
 
 def _unknown(source: TextSource, why: str) -> ImportRefused:
-    if source.path.suffix.lower() in (".csv", ".tsv"):
-        why = f"CSV and TSV are not read; write each row as a JSON object on a line of its own, like {_ROW}"
     return ImportRefused(
         source.path,
         1,
-        f"the file has none of the formats {', '.join(FORMATS)}: {why}. "
-        "For other JSON Lines files name the fields, e.g. --field text=body,session=room",
+        f"the file has none of the formats {', '.join(FORMATS)}: {why}. Name the fields of CSV, JSON or JSON Lines, "
+        f"e.g. --field text=body,session=room, or write each turn as a line like {_ROW}",
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,22 +11,28 @@ import msgspec
 from mnemolog.domain.errors import InvalidInput
 
 DEFAULT_FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    "text": ("text", "content"),
-    "role": ("role",),
-    "session": ("session",),
-    "session_title": ("session_title", "session_name", "title"),
+    "text": ("text", "content", "message", "body", "utterance", "value"),
+    "role": ("role", "role_type"),
+    "session": ("session", "session_id", "conversation", "conversation_id", "thread", "thread_id", "chat_id"),
+    "session_title": ("session_title", "session_name", "title", "conversation_title"),
     "scope": ("scope",),
-    "agent": ("agent",),
-    "speaker": ("speaker",),
-    "key": ("key", "id"),
-    "time": ("time", "timestamp"),
+    "agent": ("agent", "agent_id"),
+    "speaker": ("speaker", "sender", "author", "from", "name"),
+    "key": ("key", "id", "message_id", "uuid"),
+    "time": ("time", "timestamp", "created_at", "sent_at", "datetime", "date"),
     "tool_calls": ("tool_calls",),
     "metadata": ("metadata",),
 }
-"""By target, the default names: the first field that exists is used."""
+"""By target, the usual names: the first field that exists is used."""
+
+Names = Mapping[str, Sequence[str]]
+"""By target, the fields that may fill it; the first with a value is used."""
+NamesOf = Callable[[Iterable[str]], Names]
+"""Returns the names for rows that have these fields."""
 
 _ONE_SOURCE: Final = frozenset({"role"})
 _FIELD: Final = "field"
+_BETWEEN_WORDS: Final = re.compile(r"[\s-]+")
 
 
 class FieldMap(msgspec.Struct, frozen=True):
@@ -37,12 +44,26 @@ class FieldMap(msgspec.Struct, frozen=True):
         """Return this map as an option for `parse_field_map`."""
         return ",".join(f"{target}={'+'.join(names)}" for target, names in self.sources.items())
 
-    def names(self, target: str) -> tuple[str, ...]:
-        """Return the names of the fields of a target."""
-        return self.sources.get(target) or DEFAULT_FIELDS[target]
-
 
 DEFAULT_MAP: Final = FieldMap()
+
+
+def usual_names(fields: Iterable[str]) -> Names:
+    """Return by target the fields that have one of its usual names, in any case: `Created At` is `created_at`."""
+    plain: dict[str, str] = {}
+    for field in fields:
+        plain.setdefault(_BETWEEN_WORDS.sub("_", field.strip().lower()), field)
+    found = {target: [plain[name] for name in names if name in plain] for target, names in DEFAULT_FIELDS.items()}
+    return {target: names for target, names in found.items() if names}
+
+
+def fixed_names(names: Names) -> NamesOf:
+    """Return a function that returns these names for all rows: those of a format whose fields never change."""
+
+    def names_of(_fields: Iterable[str]) -> Names:
+        return names
+
+    return names_of
 
 
 def parse_field_map(options: Sequence[str]) -> FieldMap:
@@ -77,8 +98,8 @@ _PLANS_MAX: Final = 1_000
 class Lookup:
     """Finds the fields of every target in the rows of a file."""
 
-    def __init__(self, fields: FieldMap) -> None:
-        self._fields = fields
+    def __init__(self, fields: FieldMap, names_of: NamesOf = usual_names) -> None:
+        self._fields, self._names_of = fields, names_of
         self._plans: dict[tuple[str, ...], list[_Target]] = {}
 
     def found(self, row: dict[str, Any]) -> dict[str, Found]:
@@ -98,11 +119,34 @@ class Lookup:
                 found[target.name] = [(target.only, value)]
         return found
 
+    def names(self, target: str, row: dict[str, Any]) -> list[str]:
+        """Return the fields of a row that may fill a target."""
+        return next((found.fields for found in self._plan(row) if found.name == target), [])
+
+    def mapping(self) -> dict[str, str]:
+        """Return by target the fields that fill it in the rows so far, such as `date + time` or `text or body`."""
+        targets = sorted(
+            (target for plan in self._plans.values() for target in plan), key=lambda found: -len(found.fields)
+        )
+        filled: dict[str, dict[str, None]] = {}
+        for target in targets:  # The longest list first: it is in the order in which they are tried.
+            filled.setdefault(target.name, {}).update(dict.fromkeys(target.fields))
+        glue = {name: " + " if name in self._fields.sources else " or " for name in filled}
+        return {name: glue[name].join(filled[name]) for name in DEFAULT_FIELDS if name in filled}
+
+    def unread(self) -> list[str]:
+        """Return the fields of the rows so far that fill no target, in their order."""
+        fields = [field for plan in self._plans.values() for target in plan for field in target.fields]
+        read = {*fields, *map(_first_step, fields)}
+        return [field for field in dict.fromkeys(name for shape in self._plans for name in shape) if field not in read]
+
     def _plan(self, row: dict[str, Any]) -> list[_Target]:
         """Return the targets that a row with these fields can fill: most rows of a file have the same fields."""
         targets = []
+        usual = self._names_of(row)
         for name in DEFAULT_FIELDS:
-            there = [field for field in self._fields.names(name) if field in row or _first_step(field) in row]
+            names = self._fields.sources.get(name) or usual.get(name, ())
+            there = [field for field in names if field in row or _first_step(field) in row]
             if there:
                 targets.append(_Target(name, there, joins=name in self._fields.sources))
         return targets
@@ -111,11 +155,11 @@ class Lookup:
 class _Target:
     """Finds the fields of one target.
 
-    Fields from a map are joined; of the default names the first with a value is used.
+    Fields from a map are joined; of the usual names the first with a value is used.
     """
 
     def __init__(self, name: str, fields: list[str], *, joins: bool) -> None:
-        self.name = name
+        self.name, self.fields = name, fields
         self._paths = [(field, field.split(".") if "." in field else []) for field in fields]
         self._joins = joins
         # The usual case, a tenth of the work: one field, not nested.

@@ -16,6 +16,7 @@ from mnemolog.adapters.support.store_access import log_of, sessions_of, with_poo
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.application.commands import Recorded, record_turn
 from mnemolog.domain import errors, session
+from mnemolog.domain.display import counted
 from mnemolog.domain.events import SessionStarted
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
@@ -46,6 +47,44 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of sessions that the turns belong to."""
     refused: tuple[str, ...]
     """Skipped lines, each as `path:line: why`. Empty without `skip_bad`."""
+    empty: tuple[str, ...] = ()
+    """Files without a turn."""
+
+
+class _Tally:
+    """What an import has done so far."""
+
+    def __init__(self) -> None:
+        self.files = self.turns = self.recorded = self.forgotten = 0
+        self.sessions: set[str] = set()
+        self.refused: list[str] = []
+        self.empty: list[str] = []
+
+    def count(self, batch: list[ImportedTurn], outcome: list[Recorded | None]) -> None:
+        """Count the turns of a transaction."""
+        self.turns += len(outcome)
+        self.recorded += sum(item is not None and not item.deduplicated for item in outcome)
+        self.forgotten += outcome.count(None)
+        self.sessions.update(turn.session for turn in batch)
+
+    def report(self) -> ImportReport:
+        """Return the result."""
+        return ImportReport(
+            files=self.files,
+            turns=self.turns,
+            recorded=self.recorded,
+            already_there=self.turns - self.recorded - self.forgotten,
+            forgotten=self.forgotten,
+            sessions=len(self.sessions),
+            refused=tuple(self.refused),
+            empty=tuple(self.empty),
+        )
+
+    def note(self) -> str:
+        """Return in a few words what was recorded before a stop."""
+        there = self.turns - self.recorded - self.forgotten
+        before = f", {counted(there, 'turn')} were there before" if there else ""
+        return f"{counted(self.recorded, 'turn')} recorded{before}"
 
 
 def import_files(
@@ -64,43 +103,39 @@ def import_files(
     `fields` names fields as `--field` does (`target=name`). `scope` and `agent` are used where a file names none.
     A turn whose key is recorded with the same content is skipped, and a forgotten one is only counted, so an
     interrupted import can be repeated. The first line that cannot be recorded raises `ImportRefused` (lines before it
-    are recorded); with `skip_bad` such lines are listed in the report instead. `progress` receives bytes read and bytes
-    in all.
+    are recorded); with `skip_bad` such lines are listed in the report instead. Whatever stops an import has a note that
+    says how many turns were recorded. `progress` receives bytes read and bytes in all.
     """
     log, states = log_of(store), sessions_of(store).states
     field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields) if fields else None
     files = local_paths("paths", paths)
-    refused: list[str] = []
-    on_refused: OnRefused | None = (lambda error: refused.append(str(error))) if skip_bad else None
+    tally = _Tally()
+    on_refused: OnRefused | None = (lambda error: tally.refused.append(str(error))) if skip_bad else None
     total = sum(path.stat().st_size for path in files if path.exists())
     secret = b"" if log.keyring is None else log.keyring.secret()
-    turns = recorded = forgotten = done = 0
-    sessions: set[str] = set()
-    for path in files:
-        before = done
+    done = 0
+    try:
+        for path in files:
+            before, turns_before = done, tally.turns
 
-        def tell(read: int, _size: int, before: int = before) -> None:
-            if progress is not None:
-                progress(before + read, total)
+            def tell(read: int, _size: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + read, total)
 
-        source = read_turns(path, format=format, fields=field_map, progress=tell, on_refused=on_refused, secret=secret)
-        for batch in _batches(_with_defaults(source, scope=scope, agent=agent)):
-            cancellation.check()
-            outcome = _record_batch(log, states, batch, on_refused)
-            turns += len(outcome)
-            recorded += sum(item is not None and not item.deduplicated for item in outcome)
-            forgotten += outcome.count(None)
-            sessions.update(turn.session for turn in batch)
-        done += path.stat().st_size
-    return ImportReport(
-        files=len(files),
-        turns=turns,
-        recorded=recorded,
-        already_there=turns - recorded - forgotten,
-        forgotten=forgotten,
-        sessions=len(sessions),
-        refused=tuple(refused),
-    )
+            source = read_turns(
+                path, format=format, fields=field_map, progress=tell, on_refused=on_refused, secret=secret
+            )
+            for batch in _batches(with_defaults(source, scope=scope, agent=agent)):
+                cancellation.check()
+                _record_batch(log, states, batch, on_refused, tally)
+            done += path.stat().st_size
+            tally.files += 1
+            if tally.turns == turns_before:
+                tally.empty.append(str(path))
+    except BaseException as error:
+        error.add_note(tally.note())
+        raise
+    return tally.report()
 
 
 async def import_files_async(
@@ -120,7 +155,8 @@ async def import_files_async(
     return await pools.background(partial(call, skip_bad=skip_bad, progress=progress))
 
 
-def _with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None) -> Iterator[ImportedTurn]:
+def with_defaults(turns: Iterable[ImportedTurn], *, scope: str | None, agent: str | None) -> Iterator[ImportedTurn]:
+    """Yield turns with this scope and agent where the file names none."""
     for turn in turns:
         if (scope and not turn.scope) or not turn.agent:
             yield msgspec.structs.replace(
@@ -150,13 +186,9 @@ def _batches(turns: Iterable[ImportedTurn]) -> Iterator[list[ImportedTurn]]:
 
 
 def _record_batch(
-    log: EventLog, states: SessionStates, batch: list[ImportedTurn], on_refused: OnRefused | None
-) -> list[Recorded | None]:
-    """Record a batch in one transaction; if a turn is refused, those before it in a transaction of their own.
-
-    The result has None for a turn that was forgotten: it stays forgotten.
-    """
-    recorded: list[Recorded | None] = []
+    log: EventLog, states: SessionStates, batch: list[ImportedTurn], on_refused: OnRefused | None, tally: _Tally
+) -> None:
+    """Record a batch in one transaction; if a turn is refused, those before it in a transaction of their own."""
     while batch:
         reached = 0
 
@@ -168,24 +200,25 @@ def _record_batch(
             return made
 
         try:
-            return recorded + log.transact(work)
+            tally.count(batch, log.transact(work))
+            return
         except errors.ImportRefused as error:
-            recorded += _record_batch(log, states, batch[:reached], None)
+            _record_batch(log, states, batch[:reached], None, tally)
             if on_refused is None:
                 raise
             on_refused(error)
             batch = batch[reached + 1 :]
-    return recorded
 
 
 def _record(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> Recorded | None:
+    """Record a turn. Returns None for one that was forgotten: it stays forgotten."""
     try:
         _start_if_new(tx, states, turn)
         return record_turn(tx, turn.session, event_of(turn), states, key=session.checked_key(turn.key))
     except errors.ContentForgotten:
         return None
     except (errors.InvalidInput, errors.SessionError, errors.DuplicateKey) as error:
-        raise errors.ImportRefused(turn.path, turn.line, str(error)) from error
+        raise errors.ImportRefused(turn.path, turn.line, str(error), skippable=True) from error
 
 
 def _start_if_new(tx: Transaction, states: SessionStates, turn: ImportedTurn) -> None:

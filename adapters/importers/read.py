@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
-from mnemolog.adapters.importers.detection import CHATGPT, CLAUDE_CODE, CODEX, FORMATS, JSONL, OPENAI, format_of
+from mnemolog.adapters.importers.detection import BY_NAME, FORMATS, format_of
 from mnemolog.adapters.importers.fields import FieldMap
-from mnemolog.adapters.importers.formats import chatgpt, claude_code, codex, jsonl, openai
+from mnemolog.adapters.importers.format import FileReader, open_database, open_format
+from mnemolog.adapters.importers.formats import chroma
 from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.text_file import OnRefused, Progress, TextSource
@@ -25,34 +26,60 @@ def read_turns(
 ) -> Iterator[ImportedTurn]:
     """Yield the turns of a file in its order, each checked by the rules of the log.
 
-    Without `format` it is detected from the content; `fields` imply JSON Lines. JSON Lines and transcripts of Claude
-    Code and Codex are read line by line; ChatGPT exports and OpenAI documents are held in memory as bytes. `progress`
-    receives bytes read and bytes in all, as the file is on disk. `secret` goes into the keys of turns that have none
-    (`mnemolog.adapters.importers.keys`).
+    Without `format` it is detected from the content. `fields` names fields of a format that has rows: any CSV file,
+    JSON document or JSON Lines file, and most exports. JSON Lines, CSV and transcripts of Claude Code and Codex are
+    read line by line; JSON documents are held in memory as bytes. `progress` receives bytes read and bytes in all, as
+    the file is on disk. `secret` goes into the keys of turns that have none (`mnemolog.adapters.importers.keys`).
 
-    Raises `InvalidInput` at once for an unknown format, or for fields with another format. The first line that cannot
-    be recorded raises `ImportRefused`; with `on_refused` the error goes there and reading continues. Errors of the file
-    as a whole always raise: unreadable, not UTF-8, unknown format, a damaged gzip file, a document that is not JSON.
+    Raises `InvalidInput` at once for an unknown format, or for fields of a format without rows. The first line that
+    cannot be recorded raises `ImportRefused`; with `on_refused` the error goes there and reading continues. Errors of
+    the file as a whole always raise: unreadable, not UTF-8, unknown format, a damaged gzip file, a document that is not
+    JSON.
     """
-    if format is not None and format not in FORMATS:
+    checked_format(format, fields)
+    return _turns(path, format, fields, progress, on_refused, secret)
+
+
+def checked_format(format: str | None, fields: FieldMap | None) -> None:  # noqa: A002
+    """Raise `InvalidInput` for an unknown format, or for fields of a format without rows."""
+    if format is not None and format not in BY_NAME:
         raise InvalidInput("format", f"{format!r} is none of {', '.join(FORMATS)}")
-    if fields is not None and fields.sources and format not in (None, JSONL):
-        raise InvalidInput("field", f"only {JSONL} files have fields to name, not {format}")
-    chosen = JSONL if format is None and fields is not None and fields.sources else format
-    return _read(path, chosen, fields or FieldMap(), progress, on_refused, secret)
+    if fields is not None and fields.sources and format is not None and not BY_NAME[format].has_rows:
+        named = ", ".join(name for name, form in BY_NAME.items() if form.has_rows)
+        raise InvalidInput("field", f"{format} has no fields to name; these formats have: {named}")
 
 
-def _read(
+@contextmanager
+def open_file(
     path: Path,
-    chosen: str | None,
-    fields: FieldMap,
+    *,
+    format: str | None = None,  # noqa: A002
+    fields: FieldMap | None = None,
+    progress: Progress | None = None,
+    on_refused: OnRefused | None = None,
+    secret: bytes = b"",
+) -> Iterator[FileReader]:
+    """Open a file to read its turns, with the arguments of `read_turns`."""
+    chosen = fields or FieldMap()
+    database = chroma.database_in(path) if format in (None, chroma.FORMAT.name) else None
+    if database is not None:
+        rows = chroma.database_rows(database)
+        yield open_database(database, chroma.FORMAT, rows, chosen, on_refused=on_refused, secret=secret)
+        return
+    with TextSource(path, progress=progress, on_refused=on_refused, secret=secret) as source:
+        form = format_of(source, named_fields=bool(chosen.sources)) if format is None else BY_NAME[format]
+        yield open_format(source, form, chosen)
+
+
+def _turns(
+    path: Path,
+    format: str | None,  # noqa: A002
+    fields: FieldMap | None,
     progress: Progress | None,
     on_refused: OnRefused | None,
     secret: bytes,
 ) -> Iterator[ImportedTurn]:
-    with TextSource(path, progress=progress, on_refused=on_refused, secret=secret) as source:
-        found = chosen or format_of(source)
-        yield from jsonl.read(source, fields) if found == JSONL else _READERS[found](source)
-
-
-_READERS: Final = {CLAUDE_CODE: claude_code.read, CODEX: codex.read, CHATGPT: chatgpt.read, OPENAI: openai.read}
+    with open_file(
+        path, format=format, fields=fields, progress=progress, on_refused=on_refused, secret=secret
+    ) as reader:
+        yield from reader.turns

@@ -74,9 +74,9 @@ def test_an_unknown_target_is_answered_with_those_there_are():
     assert all(target in str(caught.value) for target in DEFAULT_FIELDS)
 
 
-def test_fields_are_for_json_lines_only(tmp_path):
-    """Naming fields of another format is refused at the call."""
-    with pytest.raises(InvalidInput, match="only jsonl"):
+def test_fields_of_a_format_without_rows_are_refused(tmp_path):
+    """The error names the formats that have fields."""
+    with pytest.raises(InvalidInput, match="chatgpt has no fields to name; these formats have: jsonl, json, csv"):
         read_turns(tmp_path / "any", format="chatgpt", fields=parse_field_map(["text=a"]))
 
 
@@ -187,7 +187,10 @@ def test_a_key_comes_from_what_was_said_and_not_from_the_lines_around(rows):
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ({"body": "hi"}, "text: no field 'text' or 'content' on the line, which has 'body'"),
+        (
+            {"said": "hi"},
+            "text: no field with a usual name for a text; the fields are 'said'; name the right one with --f",
+        ),
         ({"text": ""}, "text: empty in 'text'"),
         ({"text": " \n"}, "text: empty"),
         ({"text": 5}, "text: expected text in 'text', got int: 5"),

@@ -58,7 +58,7 @@ def test_reading_twice_gives_the_same_turns_with_keys_of_their_own(name):
     [
         ("", "jsonl"),
         ("\n \n", "jsonl"),
-        ("[]", "openai"),
+        ("[]", "json"),
         ('[{"role": "user", "content": "hi"}]', "openai"),
         ('[{"messages": []}]', "openai"),
         ('{"mapping": {}}', "chatgpt"),
@@ -66,6 +66,9 @@ def test_reading_twice_gives_the_same_turns_with_keys_of_their_own(name):
         ('{"type": "message", "sessionId": "s", "content": "hi"}\n', "jsonl"),
         ('{"type": "queue-operation", "operation": "dequeue", "sessionId": "s"}\n', "claude-code"),
         ('{"text": "a"\n{"text": "b"}\n', "jsonl"),
+        ('[{"text": "hi"}]', "json"),
+        ('{\n "text": "hi"\n}', "json"),
+        ("session,text\na,b\n", "csv"),
     ],
 )
 def test_detection_in_unusual_cases(tmp_path, content, expected):
@@ -76,11 +79,15 @@ def test_detection_in_unusual_cases(tmp_path, content, expected):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ('{"body": "hi", "at": 1}\n', "the first line has the fields 'body', 'at'"),
-        ("hello there\n", "the first line is not a JSON object"),
-        ("session,text\na,b\n", "the first line is not a JSON object"),
-        ("[1, 2]", "one JSON array"),
-        ('[{"text": "hi"}]', "write each element on a line of its own"),
+        ('{"said": "hi", "at": 1}\n', "it looks like JSON Lines, and the first line has the fields 'said', 'at'"),
+        ('{\n "said": "hi"}\n', "it looks like one JSON document, and it has the fields 'said'"),
+        ("hello there\n", "it looks like plain text (the first line is not a JSON object"),
+        ('{"said": \n', "it looks like broken JSON"),
+        ("who,said\na,b\n", "it looks like CSV, and none of its columns has a usual name for a text: 'who', 'said'"),
+        ("[1, 2]", "it looks like one JSON array, but its first element is not an object"),
+        ('[{"said": "hi"}]', "it looks like one JSON array, and its first element has the fields 'said'"),
+        ("<html></html>", "it looks like HTML"),
+        ("PK\x03\x04", "it looks like a zip archive; import the file with the messages in it"),
     ],
 )
 def test_an_unknown_format_is_refused_with_a_way_out(tmp_path, content, why):
@@ -94,8 +101,8 @@ def test_an_unknown_format_is_refused_with_a_way_out(tmp_path, content, why):
 
 def test_a_format_that_does_not_exist_is_refused_at_the_call(tmp_path):
     """No file is opened for it."""
-    with pytest.raises(InvalidInput, match="format: 'csv' is none of jsonl"):
-        read_turns(tmp_path / "missing", format="csv")
+    with pytest.raises(InvalidInput, match="format: 'docx' is none of jsonl"):
+        read_turns(tmp_path / "missing", format="docx")
 
 
 def test_json_lines_hold_turns_of_many_sessions():

@@ -137,7 +137,7 @@ def test_an_empty_file_holds_no_turns(file, form):
 def test_what_is_no_file_is_refused(tmp_path):
     """Missing, a folder, a pipe."""
     assert refusal(tmp_path / "missing")[1] == "the file cannot be read: No such file or directory"
-    assert refusal(tmp_path)[1] == "the file cannot be read: Is a directory"
+    assert refusal(tmp_path)[1] == "this is a folder without chroma.sqlite3; name the files in it"
     os.mkfifo(tmp_path / "pipe")
     keep_open = os.open(tmp_path / "pipe", os.O_RDWR)  # Else opening it to read would wait for a writer.
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, text_or_none
 from mnemolog.domain.errors import ImportRefused, InvalidInput
@@ -174,3 +175,21 @@ def _part(part: object) -> object:
         return part["text"]
     kind = part.get("content_type")
     return {"type": kind if isinstance(kind, str) else "attachment"}
+
+
+FORMAT = Format(
+    name="chatgpt",
+    kind="conversations.json of a ChatGPT export",
+    recognizes=lambda value: isinstance(value, dict) and isinstance(value.get("mapping"), dict),
+    read=read,
+    mapping={
+        "text": ["content.parts"],
+        "role": ["author.role"],
+        "session": ["conversation_id"],
+        "session_title": ["title"],
+        "speaker": ["author.name"],
+        "key": ["id"],
+        "time": ["create_time"],
+        "metadata": ["model_slug, recipient"],
+    },
+)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, name_of, turns_of
@@ -133,3 +134,20 @@ def _metadata(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     if message.get("model"):
         metadata["model"] = message["model"]
     return metadata
+
+
+FORMAT = Format(
+    name="claude-code",
+    kind="a session transcript of Claude Code",
+    recognizes=lambda value: isinstance(value, dict) and is_transcript_line(value),
+    read=read,
+    mapping={
+        "text": ["message.content"],
+        "role": ["message.role"],
+        "session": ["sessionId"],
+        "key": ["uuid"],
+        "time": ["timestamp"],
+        "tool_calls": ["message.content"],
+        "metadata": ["cwd, gitBranch, version, message.model"],
+    },
+)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.transcript import Compacted, Entry, Undone, name_of, turns_of
@@ -180,3 +181,19 @@ def _output(output: object) -> str:
     if isinstance(output, dict):
         output = output.get("content")
     return content_text(output)
+
+
+FORMAT = Format(
+    name="codex",
+    kind="a rollout of Codex",
+    recognizes=lambda value: isinstance(value, dict) and is_rollout_line(value),
+    read=read,
+    mapping={
+        "text": ["payload.content"],
+        "role": ["payload.role"],
+        "session": ["payload.id of the first line"],
+        "time": ["timestamp"],
+        "tool_calls": ["payload"],
+        "metadata": ["cwd, gitBranch, version, model"],
+    },
+)

@@ -3,134 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, Found, Lookup
-from mnemolog.adapters.importers.keys import KeyMaker
-from mnemolog.adapters.importers.times import parse_time
-from mnemolog.adapters.importers.transcript import Entry
-from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
-from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.limits import quoted
-from mnemolog.domain.message_content import calls_text, content_text
-from mnemolog.domain.role import ROLE_WORDS, Role, parse_role
-from mnemolog.infra.text_file import TextSource, stem_of
-
-_WORDS: Final = " "
-_PATH: Final = "/"
+from mnemolog.adapters.importers.fields import usual_names
+from mnemolog.adapters.importers.format import Format
+from mnemolog.adapters.importers.rows import Row
+from mnemolog.infra.text_file import TextSource
 
 
-def read(source: TextSource, fields: FieldMap) -> Iterator[ImportedTurn]:
-    """Yield a turn for every line."""
-    return source.turns_by_line(LineReader(source.path, KeyMaker(source.secret), fields).turns)
+def recognizes(value: Any) -> bool:
+    """Whether a value is an object with a text under a usual name."""
+    return isinstance(value, dict) and any(
+        isinstance(value[name], str | list) for name in usual_names(value).get("text", ())
+    )
 
 
-class LineReader:
-    """Converts lines of one file to turns."""
-
-    def __init__(self, path: Path, keys: KeyMaker, fields: FieldMap = DEFAULT_MAP) -> None:
-        self._path, self._stem, self._fields = path, stem_of(path), fields
-        self._keys = keys
-        self._lookup = Lookup(fields)
-        self.state: dict[str, Any] = {}
-
-    def entry(self, line: int, row: dict[str, Any]) -> Entry:
-        """Return the entry of a line, for reading a file that grows. Raises `InvalidInput`."""
-        turns = self.turns(line, row)
-        return Entry(session=turns[0].session, turns=turns, recounted=True)
-
-    def turns(self, line: int, row: dict[str, Any]) -> list[ImportedTurn]:
-        """Return the turn of a line. Raises `InvalidInput`."""
-        found = self._lookup.found(row)
-        session = _joined(found.get("session"), _PATH) or self._stem
-        role, speaker = _role_and_speaker(_joined(found.get("role"), _WORDS), _joined(found.get("speaker"), _WORDS))
-        calls = _tool_calls(found.get("tool_calls", []))
-        text = _said(found.get("text", [])) or (calls_text(calls) if calls else "")
-        if not text:
-            raise InvalidInput("text", self._why_no_text(row))
-        key = _joined(found.get("key"), _PATH)
-        return [
-            checked_turn(
-                path=self._path,
-                line=line,
-                where=f"line {line}",
-                session=session,
-                session_title=_joined(found.get("session_title"), _WORDS),
-                scope=_joined(found.get("scope"), _PATH) or "",
-                agent=_joined(found.get("agent"), _WORDS),
-                role=role,
-                speaker=speaker,
-                text=text,
-                key=key or self._keys.key(session=session, role=role, speaker=speaker, text=text),
-                said_at=_time(found.get("time")),
-                tool_calls=calls,
-                metadata=self._metadata(found.get("metadata", [])),
-            )
-        ]
-
-    def _metadata(self, found: Found) -> dict[str, Any]:
-        """Return the content of objects, and other fields of the map under their names."""
-        metadata: dict[str, Any] = {}
-        for name, value in found:
-            if not isinstance(value, dict) and "metadata" not in self._fields.sources:
-                raise InvalidInput("metadata", f"expected an object in {name!r}, got {type(value).__name__}")
-            metadata.update(value if isinstance(value, dict) else {name: value})
-        return metadata
-
-    def _why_no_text(self, row: dict[str, Any]) -> str:
-        names = self._fields.names("text")
-        there = [name for name in names if name in row]
-        if there:
-            return f"empty in {', '.join(map(repr, there))}"
-        return (
-            f"no field {' or '.join(map(repr, names))} on the line, which has "
-            f"{', '.join(map(repr, list(row)[:12])) or 'none'}; name the right one with --field text=NAME"
-        )
+def rows(source: TextSource) -> Iterator[Row]:
+    """Yield the object of every line."""
+    for number, fields in source.rows():
+        yield Row(number, f"line {number}", fields)
 
 
-def _role_and_speaker(word: str | None, speaker: str | None) -> tuple[str, str | None]:
-    """Return role and speaker. Without a role, the speaker may name one; otherwise the role is user."""
-    if word is not None:
-        return parse_role(word).value, speaker
-    if speaker is None:
-        return Role.USER.value, None
-    role = ROLE_WORDS.get(speaker.strip().lower())
-    return (Role.USER.value, speaker) if role is None else (role.value, None)
-
-
-def _joined(found: Found | None, glue: str) -> str | None:
-    """Return the fields of a target joined to one text, None if there are none. Raises `InvalidInput`."""
-    if not found:
-        return None
-    if len(found) == 1:
-        return text_or_none(*found[0])
-    return glue.join(text_or_none(name, value) or "" for name, value in found)
-
-
-def _said(found: Found) -> str:
-    parts = [_text(name, value) for name, value in found]
-    return _WORDS.join(part for part in parts if not part.isspace())
-
-
-def _text(name: str, value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return content_text(value)
-    raise InvalidInput("text", f"expected text in {name!r}, got {type(value).__name__}: {quoted(value)}")
-
-
-def _time(found: Found | None) -> int | None:
-    if not found:
-        return None
-    return parse_time("time", found[0][1] if len(found) == 1 else _joined(found, _WORDS))
-
-
-def _tool_calls(found: Found) -> list[Any]:
-    calls: list[Any] = []
-    for name, value in found:
-        if not isinstance(value, list):
-            raise InvalidInput("tool_calls", f"expected a list in {name!r}, got {type(value).__name__}")
-        calls += value
-    return calls
+FORMAT = Format(name="jsonl", kind="JSON Lines, one turn a line", recognizes=recognizes, rows=rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.keys import KeyMaker
 from mnemolog.adapters.importers.times import parse_time
 from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, text_or_none
@@ -164,3 +165,22 @@ class _ConversationReader:
             tool_calls=calls,
             metadata=said.metadata | ({"tool_calls_shortened": True} if shortened else {}),
         )
+
+
+FORMAT = Format(
+    name="openai",
+    kind="messages as chat APIs have them",
+    recognizes=lambda value: messages_of(value) is not None,
+    read=read,
+    mapping={
+        "text": ["content"],
+        "role": ["role"],
+        "session": ["custom_id", "id"],
+        "session_title": ["title"],
+        "speaker": ["name"],
+        "key": ["id"],
+        "time": ["created_at"],
+        "tool_calls": ["tool_calls"],
+        "metadata": ["tool_call_id"],
+    },
+)

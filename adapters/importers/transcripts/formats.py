@@ -10,7 +10,7 @@ import msgspec
 from mnemolog.adapters.importers.detection import CLAUDE_CODE, CODEX, JSONL, detect_format
 from mnemolog.adapters.importers.formats.claude_code import ClaudeCodeReader
 from mnemolog.adapters.importers.formats.codex import CodexReader
-from mnemolog.adapters.importers.formats.jsonl import LineReader
+from mnemolog.adapters.importers.rows import RowReader
 from mnemolog.adapters.importers.transcript import MakeReader
 from mnemolog.domain.errors import ImportRefused
 
@@ -26,7 +26,7 @@ class Format(msgspec.Struct, frozen=True):
 FORMATS: Final[dict[str, Format]] = {
     CLAUDE_CODE: Format("claude-code", ClaudeCodeReader),
     CODEX: Format("codex", CodexReader),
-    JSONL: Format("imported", LineReader),
+    JSONL: Format("imported", RowReader),
 }
 DETECTABLE: Final = (CLAUDE_CODE, CODEX)
 """Formats that content identifies. Others have to be named: nearly every JSON Lines file could be one."""

@@ -1,0 +1,104 @@
+"""What a file format is: how to recognize a value of it, and how to get turns from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mnemolog.adapters.importers.fields import FieldMap, Names, NamesOf, usual_names
+from mnemolog.adapters.importers.json_values import values
+from mnemolog.adapters.importers.keys import KeyMaker
+from mnemolog.adapters.importers.rows import Row, RowReader, read_rows
+from mnemolog.adapters.importers.turn import ImportedTurn
+from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.infra.text_file import OnRefused, TextSource
+
+RowsOf = Callable[[Any, str], Iterable[dict[str, Any]]]
+"""Returns the rows in a JSON value, one for each turn. The second argument names a session that has no id of its own.
+Raises `InvalidInput`."""
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """A file format. It has rows, from JSON values or in another way, whose fields `--field` can name; or turns."""
+
+    name: str
+    kind: str
+    """What a file of it is, for people."""
+    recognizes: Callable[[Any], bool]
+    """Whether a JSON value is of this format: a line, a document or an element of an array."""
+    rows_of: RowsOf | None = None
+    """The rows in a JSON value of the file."""
+    rows: Callable[[TextSource], Iterator[Row]] | None = None
+    """The rows of a file that is read in a way of its own."""
+    names_of: NamesOf = usual_names
+    read: Callable[[TextSource], Iterator[ImportedTurn]] | None = None
+    """The turns of a file without rows."""
+    mapping: Names = {}
+    """For a format without rows: by part of a turn, the fields that it comes from."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether `--field` can name its fields."""
+        return self.read is None
+
+
+class FileReader:
+    """The turns of one file, and the fields that they come from."""
+
+    def __init__(self, format: Format, turns: Iterator[ImportedTurn], reader: RowReader | None = None) -> None:  # noqa: A002
+        self.format, self.turns = format, turns
+        self._reader = reader
+
+    def mapping(self) -> dict[str, str]:
+        """Return by part of a turn the fields that it comes from. For rows: as far as they were read."""
+        if self._reader is not None:
+            return self._reader.lookup.mapping()
+        return {target: " or ".join(names) for target, names in self.format.mapping.items()}
+
+    def unread(self) -> list[str]:
+        """Return the fields of the rows so far that fill no part of a turn."""
+        return [] if self._reader is None else self._reader.lookup.unread()
+
+
+def open_format(source: TextSource, form: Format, fields: FieldMap) -> FileReader:
+    """Return the reader of an open file of a format."""
+    if form.read is not None:
+        return FileReader(form, form.read(source))
+    reader = RowReader(source.path, KeyMaker(source.secret), fields, form.names_of)
+    if form.rows is not None:
+        rows = form.rows(source)
+    else:
+        rows = _rows(source, form.rows_of) if form.rows_of is not None else iter(())
+    return FileReader(form, read_rows(rows, reader, source.refuse), reader)
+
+
+def open_database(
+    path: Path, form: Format, rows: Iterator[Row], fields: FieldMap, *, on_refused: OnRefused | None, secret: bytes
+) -> FileReader:
+    """Return the reader of the rows of a database."""
+    reader = RowReader(path, KeyMaker(secret), fields, form.names_of)
+
+    def refuse(line: int, why: InvalidInput | str) -> None:
+        refused = ImportRefused(path, line, str(why), skippable=True)
+        if on_refused is None:
+            raise refused
+        on_refused(refused)
+
+    return FileReader(form, read_rows(rows, reader, refuse), reader)
+
+
+def _rows(source: TextSource, rows_of: RowsOf) -> Iterator[Row]:
+    ordinal = 0
+    for value in values(source):
+        by_line = value.on_line and not value.alone
+        try:
+            found = list(rows_of(value.content, source.stem if value.alone else f"{source.stem}-{value.number}"))
+        except InvalidInput as error:
+            source.refuse(value.number, error if by_line else f"{value.where}: {error}")
+            continue
+        for fields in found:
+            ordinal += 1
+            yield Row(value.number, value.where, fields) if by_line else Row(ordinal, f"message {ordinal}", fields)

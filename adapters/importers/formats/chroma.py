@@ -1,0 +1,137 @@
+"""Documents of Chroma: the folder of a persistent client, or what `collection.get()` returned, saved as JSON.
+
+The tables are those of github.com/chroma-core/chroma, chromadb/migrations (sysdb and metadb): a collection has
+segments, a segment has embeddings, and what is known of an embedding is in `embedding_metadata`, the document under the
+key `chroma:document`. The JSON has the fields of `GetResult`: `ids`, `documents`, `metadatas`. Vectors are not read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from mnemolog.adapters.importers.fields import Names, usual_names
+from mnemolog.adapters.importers.format import Format
+from mnemolog.adapters.importers.rows import Row
+from mnemolog.domain.errors import ImportRefused, InvalidInput
+
+DATABASE: Final = "chroma.sqlite3"
+_MAGIC: Final = b"SQLite format 3\0"
+_DOCUMENT: Final = "chroma:document"
+_OWN: Final = {"text": ["document", "data"], "key": ["id"], "metadata": ["metadata"]}
+"""mem0 keeps its texts under `data`, in the metadata."""
+_FROM_METADATA: Final = ("role", "session", "session_title", "scope", "agent", "speaker", "time")
+_TABLES: Final = {"collections", "segments", "embeddings", "embedding_metadata"}
+_QUERY: Final = """
+SELECT e.id, e.embedding_id, c.name, m.key,
+       coalesce(m.string_value, m.int_value, m.float_value, m.bool_value), m.bool_value IS NOT NULL
+FROM embeddings e
+JOIN segments s ON s.id = e.segment_id
+JOIN collections c ON c.id = s.collection
+JOIN embedding_metadata m ON m.id = e.id
+ORDER BY c.name, e.id, m.key
+"""
+
+
+def names_of(fields: Iterable[str]) -> Names:
+    """Return the names for a record: what Chroma calls its parts, and usual names in the metadata for the rest."""
+    usual = usual_names(fields)
+    found = {target: usual[target] for target in _FROM_METADATA if target in usual}
+    return _OWN | found | {"session": [*usual.get("session", ()), "collection"]}
+
+
+def recognizes(value: Any) -> bool:
+    """Whether a value is the result of `collection.get()`."""
+    if not isinstance(value, dict) or not isinstance(value.get("ids"), list):
+        return False
+    return any(isinstance(value.get(field), list) for field in ("documents", "metadatas"))
+
+
+def rows_of(value: Any, _session: str) -> Iterator[dict[str, Any]]:
+    """Yield the records that have a document."""
+    if not recognizes(value):
+        raise InvalidInput("ids", "expected the result of collection.get(): lists of ids, documents and metadatas")
+    ids = value["ids"]
+    if ids and isinstance(ids[0], list):
+        raise InvalidInput("ids", "expected the result of collection.get(), not of collection.query()")
+    documents, metadatas = value.get("documents") or [None] * len(ids), value.get("metadatas") or [None] * len(ids)
+    if not len(ids) == len(documents) == len(metadatas):
+        raise InvalidInput("ids", f"{len(ids)} ids, {len(documents)} documents and {len(metadatas)} metadatas")
+    for id_, document, metadata in zip(ids, documents, metadatas, strict=True):
+        row = _record(id_, document, metadata)
+        if row is not None:
+            yield row
+
+
+def database_in(path: Path) -> Path | None:
+    """Return the database of a folder of Chroma, or the file itself if it is a database of SQLite.
+
+    Raises `ImportRefused` for any other folder.
+    """
+    if path.is_dir():
+        if not (path / DATABASE).is_file():
+            raise ImportRefused(path, 1, f"this is a folder without {DATABASE}; name the files in it")
+        return path / DATABASE
+    if not path.is_file():
+        return None  # A pipe would wait for a writer.
+    try:
+        with path.open("rb") as file:
+            return path if file.read(len(_MAGIC)) == _MAGIC else None
+    except OSError:
+        return None  # Reading it as text reports why.
+
+
+def database_rows(path: Path) -> Iterator[Row]:
+    """Yield the records of all collections that have a document, by collection and in the order of insertion.
+
+    The database is opened read-only. Raises `ImportRefused` if it is not one of Chroma or cannot be read.
+    """
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
+        try:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not tables >= _TABLES:
+                raise ImportRefused(path, 1, "this database of SQLite is not one of Chroma; export it as CSV or JSON")
+            for number, row in enumerate(_records(connection), start=1):
+                yield Row(number, f"document {number}", row)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise ImportRefused(path, 1, f"the database of Chroma cannot be read: {error}") from error
+
+
+def _records(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    at, id_, collection = None, "", ""
+    metadata: dict[str, Any] = {}
+    for number, embedding_id, name, key, value, is_bool in connection.execute(_QUERY):
+        if number != at:
+            yield from _whole(at, id_, collection, metadata)
+            at, id_, collection, metadata = number, embedding_id, name, {}
+        metadata[key] = bool(value) if is_bool else value
+    yield from _whole(at, id_, collection, metadata)
+
+
+def _whole(at: int | None, id_: str, collection: str, metadata: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    document = metadata.pop(_DOCUMENT, None)
+    row = None if at is None else _record(id_, document, metadata)
+    if row is not None:
+        yield row | {"collection": collection}
+
+
+def _record(id_: Any, document: Any, metadata: Any) -> dict[str, Any] | None:
+    known = {key: value for key, value in metadata.items() if value is not None} if isinstance(metadata, dict) else {}
+    if not document and not known.get("data"):
+        return None
+    return known | {"id": id_, "document": document, "metadata": known or None}
+
+
+FORMAT = Format(
+    name="chroma",
+    kind="a folder of Chroma, or the result of collection.get()",
+    recognizes=recognizes,
+    rows_of=rows_of,
+    names_of=names_of,
+)

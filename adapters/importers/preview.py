@@ -1,0 +1,136 @@
+"""What an import would record: the first turns of each file and the fields that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mnemolog.adapters.importers.fields import FieldMap, parse_field_map
+from mnemolog.adapters.importers.import_files import with_defaults
+from mnemolog.adapters.importers.read import checked_format, open_file
+from mnemolog.adapters.importers.turn import ImportedTurn
+from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.errors import ImportRefused
+from mnemolog.domain.position import Micros
+from mnemolog.infra.runtime.paths import local_paths
+
+TURNS_SHOWN: Final = 3
+
+
+class TurnPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn as it would be recorded."""
+
+    where: str
+    """`line 12`, or `message 12` in a JSON document."""
+    session: str
+    session_title: str
+    scope: str
+    agent: str
+    role: str
+    speaker: str | None
+    said_at: datetime | None
+    """None if the file does not say: then it is the time of the import."""
+    text: str
+
+
+class FilePreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import of one file would record."""
+
+    path: str
+    format: str
+    kind: str
+    """What files of this format are, for people."""
+    turns: int
+    sessions: int
+    mapping: dict[str, str]
+    """By part of a turn the fields of the file that it comes from."""
+    unread: tuple[str, ...]
+    """Fields of the file that are not read."""
+    first: tuple[TurnPreview, ...]
+    """The first three turns."""
+    refused: tuple[str, ...]
+    """Lines that cannot be recorded, each as `path:line: why`."""
+
+
+def preview_files(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    format: str | None = None,  # noqa: A002
+    fields: Sequence[str] | FieldMap = (),
+    scope: str | None = None,
+    agent: str | None = None,
+) -> list[FilePreview]:
+    """Return for each file what `import_files` would record of it. Reads the files to their end; writes nothing.
+
+    The arguments are those of `import_files`. Lines that cannot be recorded are listed. Raises `InvalidInput` for
+    arguments that do not fit, and `ImportRefused` for a file that cannot be read as a whole.
+    """
+    field_map = fields if isinstance(fields, FieldMap) else parse_field_map(fields) if fields else None
+    checked_format(format, field_map)
+    return [
+        _preview(path, format=format, fields=field_map, scope=scope, agent=agent)
+        for path in local_paths("paths", paths)
+    ]
+
+
+def holds_turns(
+    path: Path,
+    *,
+    format: str | None = None,  # noqa: A002
+    fields: Sequence[str] = (),
+    skip_bad: bool = False,
+) -> bool:
+    """Whether a file has at least one turn. Raises `ImportRefused` for one that cannot be read up to there."""
+    field_map = parse_field_map(fields)
+    checked_format(format, field_map)
+    on_refused = (lambda _error: None) if skip_bad else None
+    with open_file(path, format=format, fields=field_map, on_refused=on_refused) as reader:
+        return next(iter(reader.turns), None) is not None
+
+
+def _preview(
+    path: Path,
+    *,
+    format: str | None,  # noqa: A002
+    fields: FieldMap | None,
+    scope: str | None,
+    agent: str | None,
+) -> FilePreview:
+    refused: list[ImportRefused] = []
+    with open_file(path, format=format, fields=fields, on_refused=refused.append) as reader:
+        turns = with_defaults(reader.turns, scope=scope, agent=agent)
+        first = list(islice(turns, TURNS_SHOWN))
+        count, sessions = len(first), {turn.session for turn in first}
+        for turn in turns:
+            count += 1
+            sessions.add(turn.session)
+        return FilePreview(
+            path=str(path),
+            format=reader.format.name,
+            kind=reader.format.kind,
+            turns=count,
+            sessions=len(sessions),
+            mapping=reader.mapping(),
+            unread=tuple(reader.unread()),
+            first=tuple(map(_turn, first)),
+            refused=tuple(map(str, refused)),
+        )
+
+
+def _turn(turn: ImportedTurn) -> TurnPreview:
+    return TurnPreview(
+        where=turn.where,
+        session=turn.session,
+        session_title=turn.session_title,
+        scope=turn.scope,
+        agent=turn.agent or "",
+        role=turn.role,
+        speaker=turn.speaker,
+        said_at=None if turn.said_at is None else to_datetime(Micros(turn.said_at)),
+        text=turn.text,
+    )
