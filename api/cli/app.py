@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "Start": {
         "init": ("record", "Create a store."),
         "record": ("record", "Record one turn of a conversation."),
-        "import": ("record", "Import conversations from files, or an exported log."),
+        "import": ("importing", "Import conversations from files, or an exported log."),
         "recall": ("recall", "Find the turns that answer a question."),
         "find": ("recall", "Find the turns that hold a phrase, in order of time."),
         "sessions": ("sessions", "List the sessions."),

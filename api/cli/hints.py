@@ -28,7 +28,11 @@ class CommandLine:
     @property
     def again(self) -> str:
         """The same command line, to run again."""
-        return f"`{shlex.join(['mnemolog', *self.arguments])}`"
+        return self.again_with()
+
+    def again_with(self, *options: str) -> str:
+        """The same command line with further options."""
+        return f"`{shlex.join(['mnemolog', *self.arguments, *options])}`"
 
     def value(self, name: str, default: str = "") -> str:
         """Return the value given for a parameter."""
@@ -63,7 +67,11 @@ def message_of(error: errors.MnemologError, line: CommandLine) -> str:
 
 
 def hint_for(error: errors.MnemologError, line: CommandLine) -> str:
-    """Return what to do about an error."""
+    """Return what to do about an error. Notes of the error say how much was done before it."""
+    return "; ".join((*getattr(error, "__notes__", ()), _hint(error, line)))
+
+
+def _hint(error: errors.MnemologError, line: CommandLine) -> str:
     for kind in type(error).__mro__:
         if kind in HINTS:
             return HINTS[kind](error, line)
@@ -206,10 +214,10 @@ def _encoding(error: errors.EncodingFailed, line: CommandLine) -> str:
 def _refused_line(error: errors.ImportRefused, line: CommandLine) -> str:
     if line.command != "import":
         return "nothing of this line was written; correct it and run the command again"
-    return (
-        "the lines before it are recorded; correct the line and run the command again (turns that exist are skipped), "
-        "or add --skip-bad"
-    )
+    again = f"run the same command again: {line.again}; turns that exist are skipped"
+    if error.skippable:
+        return f"correct the line and {again}; or leave out such lines: {line.again_with('--skip-bad')}"
+    return f"correct the file and {again}; `mnemolog import --help` names the formats"
 
 
 def _witness(error: errors.WitnessUnreadable, line: CommandLine) -> str:
@@ -250,7 +258,7 @@ HINTS: Final[dict[type, Callable[[Any, CommandLine], str]]] = {
 
 _AGAIN: Final = "to continue, run the same command again: {}"
 INTERRUPTED: Final = {
-    "import": ("what was read so far is recorded", f"{_AGAIN}; turns that exist are skipped"),
+    "import": ("", f"{_AGAIN}; turns that exist are skipped"),
     "rebuild": ("the former projections still answer, and embedded texts are kept", _AGAIN),
     "project": ("embedded turns are kept", _AGAIN),
     "model add": ("embedded turns are kept", _AGAIN),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -21,7 +21,18 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from mnemolog.adapters.importers.import_files import ImportReport
+    from mnemolog.adapters.importers.preview import FilePreview
     from mnemolog.cli.terminal import Terminal
+
+_NOT_MAPPED: Final = {
+    "text": "nothing",
+    "role": "user, unless the speaker names a role",
+    "session": "the name of the file",
+    "time": "none; the time of the import",
+}
+"""Where parts of a turn come from if no field holds them."""
+_REFUSED_SHOWN: Final = 20
+_PREVIEW_MARGIN: Final = "   │ "
 
 
 def print_json(answer: Any) -> None:
@@ -127,6 +138,28 @@ def show_import(report: ImportReport) -> None:
     console().line(text)
     for line in report.refused:
         print(f"refused: {visible(line)}", file=sys.stderr)
+
+
+def show_import_preview(preview: FilePreview) -> None:
+    """Print what an import of one file would record; refused lines go to stderr."""
+    out = console()
+    counts = f"{counted(preview.turns, 'turn')} in {counted(preview.sessions, 'session')}"
+    out.line((preview.path, "bold"), f": {preview.kind}; {counts}")
+    for target, described in (_NOT_MAPPED | preview.mapping).items():
+        out.line(f"    {target:<14} ", described)
+    if preview.unread:
+        out.line(f"    {'not read':<14} ", ", ".join(preview.unread))
+    for number, turn in enumerate(preview.first, start=1):
+        who = f"{turn.role} {turn.speaker}" if turn.speaker else turn.role
+        session = f"{turn.session} ({turn.session_title})" if turn.session_title else turn.session
+        scope = f"scope {turn.scope}" if turn.scope else ""
+        about = [session, who, dated(turn.said_at) if turn.said_at else "no time", scope, turn.where]
+        out.line(f"{number}. ", (", ".join(part for part in about if part), "dim"))
+        out.text(_PREVIEW_MARGIN, text=turn.text, full=False, margin=_PREVIEW_MARGIN)
+    for line in preview.refused[:_REFUSED_SHOWN]:
+        print(f"refused: {visible(line)}", file=sys.stderr)
+    if len(preview.refused) > _REFUSED_SHOWN:
+        note(f"{len(preview.refused) - _REFUSED_SHOWN:,} more are refused")
 
 
 def show_rebuild(reports: list[RebuildReport]) -> None:

@@ -1,27 +1,21 @@
-"""Commands that write to the log: init, record, import."""
+"""Commands that write to the log: init, record."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from mnemolog.cli import completion_values as known
-from mnemolog.cli import output, session_output
-from mnemolog.cli.app import AsJson, ModelName, Store, StoreCommand, app, chosen_model
-from mnemolog.cli.arguments import Named, session_called, store_with_model
-from mnemolog.cli.history_output import show_log_import
+from mnemolog.cli import output
+from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.arguments import Named, session_called
 from mnemolog.cli.messages import standard_input
-from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.cli.times import given_time
-from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.store import MemoryStore
-
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, dir_okay=False, help="Files to read.")]
 
 
 @app.command("init", cls=StoreCommand)
@@ -85,72 +79,6 @@ def record(
         output.print_json(turn)
     else:
         output.console().line(f"recorded at position {turn.position} in session {turn.session}")
-
-
-@app.command("import", cls=StoreCommand)
-def import_(
-    store: Store,
-    files: Files,
-    format: Annotated[str | None, typer.Option(help="jsonl, claude-code, codex, chatgpt or openai.")] = None,  # noqa: A002
-    field: Annotated[list[str] | None, typer.Option(help="Field names in the file: text=body,session=room+day")] = None,
-    scope: Annotated[str | None, typer.Option(help="Scope if the file names none.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Agent if the file names none.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
-    vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
-    model: ModelName = DEFAULT_MODEL,
-    as_json: AsJson = False,
-) -> None:
-    """Import conversations, or an exported log into a new store. Turns already imported are skipped.
-
-    Example: mnemolog import memory/ turns.jsonl --field text=body,session=room,time=at
-    """
-    if _is_log(files):
-        _import_log(store, files, as_json=as_json)
-        return
-    from mnemolog.adapters.importers.import_files import import_files
-
-    with store_with_model(store, model) as opened, phases() as phase:
-        report = import_files(
-            opened,
-            files,
-            format=format,
-            fields=field or (),
-            scope=scope,
-            agent=agent,
-            skip_bad=skip_bad,
-            progress=phase("reading"),
-        )
-        _catch_up(opened, phase, vectors=vectors and chosen_model(model) is not None)
-    if as_json:
-        output.print_json(report)
-    else:
-        output.show_import(report)
-
-
-def _is_log(files: list[Path]) -> bool:
-    from mnemolog.audit.export_reader import is_log_export
-
-    return any(is_log_export(file) for file in files)
-
-
-def _import_log(folder: Path, files: list[Path], *, as_json: bool) -> None:
-    if len(files) > 1:
-        raise typer.BadParameter("one of these files is an exported log; import it alone")
-    from mnemolog.audit.log_import import import_log
-
-    with bar("importing") as progress:
-        answer = import_log(files[0], folder, progress=progress)
-    session_output.answer(answer, show_log_import, as_json=as_json)
-
-
-def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
-    """Update the projections. The turns are already recorded, so a missing model is only a note."""
-    store.admin.catch_up_views(progress=phase("indexing"))
-    if vectors:
-        try:
-            store.admin.catch_up_vectors(progress=phase("embedding"))
-        except errors.ModelError as error:
-            output.note(f"nothing was embedded: {error}; {error.hint}")
 
 
 def _object(value: str | None) -> dict[str, Any] | None:

@@ -1,0 +1,180 @@
+"""The command that imports conversations and exported logs."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mnemolog.cli import completion_values as known
+from mnemolog.cli import output, session_output
+from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.history_output import show_log_import
+from mnemolog.cli.progress import Phase, bar, phases
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain import errors
+from mnemolog.domain.display import counted
+from mnemolog.store import MemoryStore
+
+if TYPE_CHECKING:
+    from mnemolog.adapters.importers.import_files import ImportReport
+    from mnemolog.adapters.importers.preview import FilePreview
+
+FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, letta, zep, mem0, chroma or openai"
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, help="Files, or folders of Chroma.")]
+
+
+@app.command("import", cls=StoreCommand)
+def import_(
+    store: Store,
+    files: Files,
+    format: Annotated[  # noqa: A002
+        str | None, typer.Option(help=f"The format, if it is not detected rightly: {FORMAT_NAMES}.")
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(help="Which field of the file is what, such as text=body,session=room+day. May be repeated."),
+    ] = None,
+    scope: Annotated[
+        str | None, typer.Option(autocompletion=known.scopes, help="Scope if the file names none.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(autocompletion=known.agents, help="Agent if the file names none.")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines and list them.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the first three turns of each file; write nothing.")
+    ] = False,
+    vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Import conversations of other programs, or an exported log. Creates the store if there is none.
+
+    The format is detected. Importing again records nothing twice.
+
+    Example: mnemolog import memory/ conversations.json --dry-run
+
+    Example: mnemolog import memory/ chats.csv --field text=body,session=room,time=date+clock --scope acme/support
+    """
+    if _is_log(files):
+        _import_log(store, files, dry_run=dry_run, as_json=as_json)
+        return
+    from mnemolog.adapters.importers.import_files import import_files
+    from mnemolog.adapters.importers.preview import preview_files
+
+    fields = field or []
+    if dry_run:
+        previews = preview_files(files, format=format, fields=fields, scope=scope, agent=agent)
+        _answer_preview(previews, skip_bad=skip_bad, as_json=as_json)
+        return
+    with (
+        _store(store, files, format=format, fields=fields, skip_bad=skip_bad, model=model) as opened,
+        phases() as phase,
+    ):
+        report = import_files(
+            opened,
+            files,
+            format=format,
+            fields=fields,
+            scope=scope,
+            agent=agent,
+            skip_bad=skip_bad,
+            progress=phase("reading"),
+        )
+        try:
+            _catch_up(opened, phase, vectors=vectors and chosen_model(model) is not None)
+        except KeyboardInterrupt as stop:
+            stop.add_note(f"{counted(report.recorded, 'turn')} recorded")
+            raise
+    _answer_report(report, as_json=as_json)
+
+
+def _is_log(files: list[Path]) -> bool:
+    from mnemolog.audit.export_reader import is_log_export
+
+    return any(is_log_export(file) for file in files if file.is_file())
+
+
+def _import_log(folder: Path, files: list[Path], *, dry_run: bool, as_json: bool) -> None:
+    if len(files) > 1:
+        raise typer.BadParameter("one of these files is an exported log; import it alone")
+    if dry_run:
+        raise typer.BadParameter("an exported log is imported as it is: --dry-run is for conversations")
+    from mnemolog.audit.log_import import import_log
+
+    with bar("importing") as progress:
+        answer = import_log(files[0], folder, progress=progress)
+    session_output.answer(answer, show_log_import, as_json=as_json)
+
+
+def _store(
+    folder: Path,
+    files: list[Path],
+    *,
+    format: str | None,  # noqa: A002
+    fields: list[str],
+    skip_bad: bool,
+    model: str,
+) -> MemoryStore:
+    """Open the store. If there is none, create it once a file is known to hold a turn."""
+    from mnemolog.adapters.importers.preview import holds_turns
+
+    try:
+        return store_with_model(folder, model)
+    except errors.StoreNotFound:
+        if not any(holds_turns(file, format=format, fields=fields, skip_bad=skip_bad) for file in files):
+            raise _no_turns(map(str, files)) from None
+        opened = MemoryStore.open(folder, model=chosen_model(model), background=False)
+        output.note(f"created the store {folder}")
+        return opened
+
+
+def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
+    """Update the projections. The turns are already recorded, so a missing model is only a note."""
+    store.admin.catch_up_views(progress=phase("indexing"))
+    if vectors:
+        try:
+            store.admin.catch_up_vectors(progress=phase("embedding"))
+        except errors.ModelError as error:
+            output.note(f"nothing was embedded: {error}; {error.hint}")
+
+
+def _answer_report(report: ImportReport, *, as_json: bool) -> None:
+    if as_json:
+        output.print_json(report)
+    else:
+        output.show_import(report)
+    if not report.turns:
+        raise _no_turns(report.empty)
+    for path in report.empty:
+        output.note(f"no turns in {path}")
+
+
+def _answer_preview(previews: list[FilePreview], *, skip_bad: bool, as_json: bool) -> None:
+    if as_json:
+        output.print_json(previews)
+    else:
+        for preview in previews:
+            output.show_import_preview(preview)
+        refused = sum(len(preview.refused) for preview in previews)
+        if refused and not skip_bad:
+            output.note(f"the import would stop at the first of {counted(refused, 'bad line')}; --skip-bad skips them")
+        output.note(f"nothing was written; to import: {_again(without='--dry-run')}")
+    if not any(preview.turns for preview in previews):
+        raise _no_turns(preview.path for preview in previews)
+
+
+def _no_turns(paths: Iterable[str]) -> Refused:
+    return Refused(f"no turns in {', '.join(paths)}", hint="check the file; `mnemolog import --help` names the formats")
+
+
+def _again(*, without: str) -> str:
+    """Return the command line as it was typed, without an option."""
+    return f"`{shlex.join(['mnemolog', *(word for word in sys.argv[1:] if word != without)])}`"
