@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import json
+import random
 import resource
 
 import pytest
 
 import mnemolog
 from mnemolog import MemoryStore, StorageFull
+from mnemolog.adapters.importers import import_files
 from mnemolog.projections.sql.opening import open_or_rebuild
 from tests.support import open_files
 
@@ -35,6 +38,25 @@ def test_an_append_without_room_writes_nothing_and_works_again_later(folder, fil
         assert store.verify().sound
     assert failed is None or failed.hint
     assert failed is not None or room >= 60_000  # It cannot have fitted into less.
+
+
+def test_an_import_that_fills_the_disk_says_how_many_turns_are_recorded_and_can_go_on(folder, tmp_path, file_limit):
+    """Whole transactions stay; importing again records the rest, and nothing twice."""
+    path = tmp_path / "talk.jsonl"
+    lines = [json.dumps({"text": random.Random(number).randbytes(30_000).hex()}) for number in range(200)]
+    path.write_text("\n".join(lines))
+    with MemoryStore.open(folder, model=None) as store:
+        file_limit(5 << 20)
+        with pytest.raises(mnemolog.errors.AppendError) as caught:
+            import_files(store, path)
+        file_limit(resource.RLIM_INFINITY)
+    (note,) = caught.value.__notes__
+    recorded = int(note.removesuffix(" turns recorded"))
+    with MemoryStore.open(folder, model=None) as store:
+        report = import_files(store, path)
+        assert 0 < recorded < len(lines)
+        assert (report.already_there, report.recorded) == (recorded, len(lines) - recorded)
+        assert store.verify().sound
 
 
 def test_a_database_that_cannot_be_begun_is_not_left_open(folder, request):

@@ -89,8 +89,10 @@ def database_rows(path: Path) -> Iterator[Row]:
 
     The database is opened read-only. Raises `ImportRefused` if it is not one of Chroma or cannot be read.
     """
+    # In WAL mode, even a reader creates files beside the database, unless the database is declared immutable.
+    unused = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     try:
-        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{unused}", uri=True)
         try:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables >= _TABLES:
