@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from mnemolog.cli import memory_output as show
-from mnemolog.cli.app import AsJson, Group, Store, StoreCommand, app
+from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import At, DryRun, Named, as_of, opened_session
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
+from mnemolog.results import Checkpoint
 
 checkpoints = typer.Typer(cls=Group, help="Create checkpoints of a session and restore them.")
 app.add_typer(checkpoints, name="checkpoint")
@@ -36,14 +37,14 @@ def create(
 
 
 @checkpoints.command("list", cls=StoreCommand)
-def list_(store: Store, session: Named, at: At = None, as_json: AsJson = False) -> None:
+def list_(store: Store, session: Named, at: At = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """List the checkpoints of a session, inherited ones included, oldest first.
 
     Example: mnemolog checkpoint list memory/ trip
     """
     with opened_session(store, session) as opened:
         found = as_of(opened, at).checkpoints()
-    answer(found, show.show_checkpoints, as_json=as_json)
+    answer(found, show.show_checkpoints, as_json=as_json, csv_of=Checkpoint if as_csv else None)
 
 
 @checkpoints.command("restore", cls=StoreCommand)

@@ -11,6 +11,7 @@ from mnemolog.cli import status_output as show
 from mnemolog.cli.app import (
     EXIT_DAMAGED,
     EXIT_FAILED,
+    AsCsv,
     AsJson,
     Group,
     Store,
@@ -22,6 +23,7 @@ from mnemolog.cli.app import (
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
+from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.store import MemoryStore
 
 quarantine = typer.Typer(cls=Group, help="Inspect and purge unusable files, which are kept with the reason.")
@@ -52,13 +54,14 @@ def doctor(
 
 
 @quarantine.command("list", cls=StoreCommand)
-def list_(store: Store, as_json: AsJson = False) -> None:
+def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """List the items in quarantine: what they were, why and when they were moved there.
 
     Example: mnemolog quarantine list memory/
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        answer(opened.admin.quarantine().items(), show.show_quarantine, as_json=as_json)
+        found = opened.admin.quarantine().items()
+    answer(found, show.show_quarantine, as_json=as_json, csv_of=QuarantinedItem if as_csv else None)
 
 
 @quarantine.command("purge", cls=StoreCommand)

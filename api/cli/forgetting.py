@@ -8,10 +8,11 @@ import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Store, StoreCommand, app, remark, typed
+from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Store, StoreCommand, app, remark, typed
 from mnemolog.cli.arguments import session_called
 from mnemolog.cli.forgetting_output import show_forget, show_forgotten
 from mnemolog.cli.progress import bar
+from mnemolog.forgetting.results import ForgottenEvent
 from mnemolog.store import MemoryStore
 
 Sessions = Annotated[
@@ -71,6 +72,7 @@ def forgotten(
         typer.Option("--erasures", help="Print the requests as JSON, to keep elsewhere for `mnemolog restore`."),
     ] = False,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """List what was forgotten: positions, kinds of events, when and why.
 
@@ -82,5 +84,7 @@ def forgotten(
         output.print_json(requests)
     elif as_json:
         output.print_json(found)
+    elif as_csv:
+        output.print_csv(ForgottenEvent, found)
     else:
         show_forgotten(found)

@@ -17,6 +17,7 @@ from mnemolog.cli.arguments import WHEN, Full, session_called
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.projections.history.timeline import Moment
 from mnemolog.store import MemoryStore
 
 From = Annotated[
@@ -55,11 +56,14 @@ def replay(
     full: Full = False,
     as_lines: Annotated[bool, typer.Option("--jsonl", help="Print only the timeline, as JSON Lines.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the final state, as JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print only the timeline, as CSV.")] = False,
 ) -> None:
     """Print the events up to a position or time, and the state of the store then, from the log alone.
 
     Example: mnemolog replay memory/ --until "2026-03-16 14:00" --session trip
     """
+    if as_csv and (as_lines or as_json):
+        raise typer.BadParameter("use one of --csv, --jsonl and --json")
     if as_json and (as_lines or first > 1 or since):
         raise typer.BadParameter("use --json without --jsonl, --from and --since: it prints only the final state")
     if to is not None and until is not None:
@@ -69,8 +73,13 @@ def replay(
         chosen = None if session is None else session_called(opened, session).id
         if not as_json:
             moments = opened.audit.timeline(after=first - 1, upto=last, session=chosen, since=since)
-            out.print_lines(moments) if as_lines else out.show_timeline(moments, full=full)
-        if not as_lines:
+            if as_csv:
+                output.print_csv(Moment, moments)
+            elif as_lines:
+                out.print_lines(moments)
+            else:
+                out.show_timeline(moments, full=full)
+        if not (as_lines or as_csv):
             with bar("replaying") as progress:
                 answer = opened.replay(to=last, session=chosen, progress=progress)
             (output.print_json if as_json else out.show_held)(answer)

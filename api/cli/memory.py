@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from mnemolog.cli import memory_output as show
-from mnemolog.cli.app import AsJson, Group, Refused, Store, StoreCommand, app, typed
+from mnemolog.cli.app import AsCsv, AsJson, Group, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import At, Full, Named, as_of, opened_session
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
 from mnemolog.domain.values import MISSING
-from mnemolog.results import Task
+from mnemolog.results import Note, Task
 
 memory = typer.Typer(cls=Group, help="Read and write the values of a session's working memory.")
 app.add_typer(memory, name="memory")
@@ -131,6 +131,7 @@ def notes(
     full: Full = False,
     at: At = None,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Print the notes on a session's scratchpad, add one, or clear them.
 
@@ -141,7 +142,8 @@ def notes(
     with opened_session(store, session) as opened:
         before = as_of(opened, at).notes(with_times=True)
         if add is None and not clear:
-            answer(before, partial(show.show_notes, full=full), as_json=as_json)
+            show_notes = partial(show.show_notes, full=full)
+            answer(before, show_notes, as_json=as_json, csv_of=Note if as_csv else None)
             return
         if clear and not yes:
             what = f"{counted(len(before), 'note')} of session {opened.id!r}"

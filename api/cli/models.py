@@ -8,11 +8,12 @@ import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import model_output as show
-from mnemolog.cli.app import EXIT_FAILED, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
+from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
 from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.results import Model
 from mnemolog.store import MemoryStore
 
 models = typer.Typer(cls=Group, help="Change the embedding model without interrupting readers.")
@@ -31,14 +32,14 @@ Known = Annotated[
 
 
 @models.command("list", cls=StoreCommand)
-def list_(store: Store, as_json: AsJson = False) -> None:
+def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
     """List the models that have vectors here or were ever activated.
 
     Example: mnemolog model list memory/
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
         found = opened.models.list()
-    answer(found, show.show_models, as_json=as_json)
+    answer(found, show.show_models, as_json=as_json, csv_of=Model if as_csv else None)
 
 
 @models.command("add", cls=StoreCommand)

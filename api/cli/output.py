@@ -1,15 +1,18 @@
-"""Terminal output of results. JSON output is the same structs, encoded."""
+"""Terminal output of results. JSON and CSV output are the same structs, encoded."""
 
 from __future__ import annotations
 
+import csv
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mnemolog.domain.display import counted, dated, visible, visible_json
 from mnemolog.domain.position import Position
+from mnemolog.domain.result import Result
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
 from mnemolog.projections.projector_status import ProjectorStatus
@@ -45,6 +48,31 @@ def print_json_line(answer: Any, *, indent: int = -1) -> None:
     document = msgspec.json.format(msgspec.json.encode(answer), indent=indent).decode()
     sys.stdout.write(visible_json(document) + "\n")
     sys.stdout.flush()
+
+
+def print_csv(kind: type[Result], rows: Iterable[Result]) -> None:
+    """Print results of one kind as CSV: a column for each field, lists and dictionaries as JSON, times in ISO 8601.
+
+    What would steer a terminal is printed as escapes; line breaks and tabs stay.
+    """
+    names = [field.name for field in msgspec.structs.fields(kind)]
+    write = csv.writer(sys.stdout, lineterminator="\n").writerow
+    write([field.encode_name for field in msgspec.structs.fields(kind)])
+    for row in rows:
+        write([_csv_cell(getattr(row, name)) for name in names])
+    sys.stdout.flush()
+
+
+def _csv_cell(value: Any) -> str:
+    match msgspec.to_builtins(value, builtin_types=(datetime,)):
+        case None:
+            return ""
+        case str() as text:
+            return "\t".join("\n".join(map(visible, part.split("\n"))) for part in text.split("\t"))
+        case datetime() as moment:
+            return moment.isoformat()
+        case other:
+            return visible_json(msgspec.json.encode(other).decode())
 
 
 def console() -> Terminal:

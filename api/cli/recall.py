@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final, cast
 
 import msgspec
 import typer
 
-from mnemolog.audit.receipt_audit import LIMIT
+from mnemolog.audit.receipt_audit import LIMIT, AuditedRecall
 from mnemolog.cli import completion_values as known
-from mnemolog.cli import output, recall_output
-from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsJson, Group, ModelName, Store, StoreCommand, app
+from mnemolog.cli import output, recall_output, session_output
+from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsCsv, AsJson, Group, ModelName, Store, StoreCommand, app
 from mnemolog.cli.arguments import WHEN, AfterPosition, Full, session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
+from mnemolog.projections.read_models import Turn
+from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.phrases import pattern_of
 from mnemolog.projections.recall.question import Mode
 from mnemolog.store import MemoryStore
@@ -115,6 +118,7 @@ def recall(
     full: Full = False,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Find the turns that answer a question.
 
@@ -140,6 +144,8 @@ def recall(
         )
     if as_json:
         output.print_json(answer)
+    elif as_csv:
+        output.print_csv(Hit, answer)
     elif explain:
         print(answer.explain())
     else:
@@ -163,6 +169,7 @@ def find(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=INTEGER_MAX, help="Maximum number of turns.")] = 100,
     full: Full = False,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """List the turns that hold a phrase, in the order of the log. No model is needed.
 
@@ -185,7 +192,8 @@ def find(
             limit=limit + 1,
         )
     page, more = found[:limit], len(found) > limit
-    output.print_json(page) if as_json else recall_output.show_found(page, pattern, full=full, more=more)
+    show = partial(recall_output.show_found, pattern=pattern, full=full, more=more)
+    session_output.answer(page, show, as_json=as_json, csv_of=Turn if as_csv else None)
 
 
 @audit.command("recalls", cls=StoreCommand)
@@ -201,6 +209,7 @@ def recalls(
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of receipts.")] = LIMIT,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Repeat every receipt's recall, as of its head and now. Exit status 1 if one does not reproduce.
 
@@ -208,7 +217,10 @@ def recalls(
     """
     with store_with_model(store, model) as opened, bar("auditing") as progress:
         answer = opened.audit.recalls(since=since, after=after, limit=limit, progress=progress)
-    output.print_json(answer) if as_json else recall_output.show_audit(answer)
+    if as_csv:
+        output.print_csv(AuditedRecall, answer.recalls)
+    else:
+        session_output.answer(answer, recall_output.show_audit, as_json=as_json)
     if not answer.sound:
         raise typer.Exit(EXIT_FAILED)
 

@@ -9,8 +9,9 @@ import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, status_output
-from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
 from mnemolog.projections.history.session_tree import tree
+from mnemolog.projections.read_models import SessionSummary
 from mnemolog.store import MemoryStore
 
 
@@ -20,6 +21,7 @@ def sessions(
     scope: Annotated[str, typer.Option(autocompletion=known.scopes, help="Only at or below this scope.")] = "",
     as_tree: Annotated[bool, typer.Option("--tree", help="Show branches below their origin.")] = False,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """List the sessions.
 
@@ -29,6 +31,8 @@ def sessions(
         found = opened.sessions(scope=scope)
     if as_json:
         output.print_json(tree(found) if as_tree else found)
+    elif as_csv:
+        output.print_csv(SessionSummary, found)
     elif as_tree:
         output.show_tree(tree(found))
     else:

@@ -10,11 +10,12 @@ import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import session_output as out
-from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, Named, opened_session
 from mnemolog.cli.history_output import show_event
 from mnemolog.cli.messages import messages_in
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.projections.read_models import Turn
 from mnemolog.session import SessionAt
 from mnemolog.store import MemoryStore
 
@@ -46,12 +47,16 @@ def show(
     newest_first: Annotated[bool, typer.Option("--newest-first", help="Newest turns first.")] = False,
     full: Full = False,
     as_json: AsJson = False,
+    as_csv: AsCsv = False,
 ) -> None:
     """Print the turns that a session sees, its whole state with --at, or one event of the log.
 
     Example: mnemolog show memory/ trip --newest-first --limit 20
     """
-    if session.isascii() and session.isdecimal() and not is_session:
+    is_event = session.isascii() and session.isdecimal() and not is_session
+    if as_csv and (is_event or at is not None):
+        raise typer.BadParameter("use --csv without --at, for the turns of a session")
+    if is_event:
         _show_event(store, int(session), full=full, as_json=as_json)
         return
     if hidden and at is not None:
@@ -62,7 +67,8 @@ def show(
             out.answer(_then(opened.at(at), page), partial(out.show_then, full=full), as_json=as_json)
         else:
             turns, seen = opened.turns(**page, hidden=hidden), opened.turns(**page) if hidden else None
-            out.answer(turns, partial(out.show_turns, full=full, seen=seen), as_json=as_json)
+            show = partial(out.show_turns, full=full, seen=seen)
+            out.answer(turns, show, as_json=as_json, csv_of=Turn if as_csv else None)
 
 
 @app.command("reconcile", cls=StoreCommand)

@@ -75,7 +75,7 @@ def _by_meaning(answer: Recall) -> str:
     if (why := answer.unavailable_legs.get(VECTOR)) is not None:
         return f"no: {one_line(why)}"
     if answer.vectors_cover is None:
-        return "no: only words were asked for"
+        return "no: only words were searched"
     if answer.vectors_cover >= answer.head:
         return "yes, every turn"
     lag = f": {one_line(answer.vectors_lag)}" if answer.vectors_lag else ""

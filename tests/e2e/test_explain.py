@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 
 from mnemolog import MemoryStore, Weights
+from mnemolog.domain.errors import ModelWarning
 from tests.support import HashEncoder
 
 
@@ -55,9 +56,12 @@ def test_an_explanation_shows_what_each_hit_scored_for_as_bars(store, trip):
 def test_an_explanation_says_why_the_meaning_was_not_searched(folder, store, trip):
     """There is no model, or it was not asked."""
     with MemoryStore.open(folder, model=None) as words:
-        answer = words.recall("dog")
-        assert f"by meaning  no: {answer.unavailable_legs['vector']}"[:60] in answer.explain()
-    assert "by meaning  no: only words were asked for" in store.recall("dog", mode="text").explain()
+        assert "by meaning  no: only words were searched" in words.recall("dog").explain()
+    with MemoryStore.open(folder, model="no-such-model", background=False) as lost:
+        with pytest.warns(ModelWarning):
+            answer = lost.recall("dog")
+        assert f"by meaning  no: {answer.unavailable_legs['vector']}"[:40] in answer.explain()
+    assert "by meaning  no: only words were searched" in store.recall("dog", mode="text").explain()
     only = store.recall("dog", mode="vector").explain()
     assert "by words    no: only the meaning was asked for" in only
     assert "similarity" in only
