@@ -115,7 +115,8 @@ def build(
         reranker=loaded_reranker,
     )
     snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
-    sessions = Sessions(log, SessionStates(log, snapshots, boundary=boundary), clock=clock, limits=limits)
+    states = SessionStates(log, snapshots, boundary=boundary)
+    sessions = Sessions(log, states, clock=clock, limits=limits, titles=projections.session_titles)
     if telemetry is not None:
         measure_appends(log, telemetry)
     recalls = Recalls(

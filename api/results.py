@@ -17,14 +17,14 @@ from mnemolog.domain.moments import Time
 from mnemolog.domain.position import Position
 from mnemolog.domain.raw_payload import Original
 from mnemolog.domain.result import Result
-from mnemolog.domain.session import checked_session_id
+from mnemolog.domain.session import SessionLike, checked_session_id, session_id_of
 from mnemolog.domain.state import CheckpointState, NoteState, TaskState
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn to record with `MemoryStore.record_many`. Fields as in `Session.record`, plus `original`."""
 
-    session: str
+    session: SessionLike
     role: str
     text: str
     key: str | None = None
@@ -36,7 +36,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The turn in your own format, stored byte for byte (read with `mnemolog.adapters.support.store_access`)."""
 
     @classmethod
-    def of(cls, message: object, *, session: str | None = None, **about: Any) -> NewTurn:
+    def of(cls, message: object, *, session: SessionLike | None = None, **about: Any) -> NewTurn:
         """Return a message as a turn: a dict with `role` and `content`, an object of a provider's library, or a turn.
 
         `session` is for a message that names none; `about` adds fields that it lacks. Raises `InvalidInput`.
@@ -47,9 +47,10 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
         named = fields.setdefault("session", session)
         if named is None:
             raise InvalidInput("session", "missing; name it in the message, {'session': 'trip', …}, or with session=")
-        if session is not None and named != session:
-            raise InvalidInput("session", f"{quoted(named)} is not {session!r}, the session given for the call")
-        checked_session_id(named)
+        fields["session"] = checked_session_id(session_id_of(named))
+        if session is not None and fields["session"] != session_id_of(session):
+            why = f"{quoted(fields['session'])} is not {session_id_of(session)!r}, the session given for the call"
+            raise InvalidInput("session", why)
         for name, value in about.items():
             if has_value(value):
                 if has_value(fields.get(name)):

@@ -22,6 +22,7 @@ from mnemolog.domain.moments import Time, When, checked_position, parse_time, po
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.session import SessionLike, session_id_of
 from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.forgetting.plan import Wish
@@ -160,53 +161,57 @@ class MemoryStore:
         agent: str = DEFAULT_AGENT,
         scope: str = "",
         title: str | None = None,
-        parent: str | None = None,
+        parent: SessionLike | None = None,
     ) -> Session:
         """Start a session and return a handle on it. Raises `SessionExists` if there is a session with that id.
 
         Without `id` the id is random. The other arguments are those of `session`.
         Raises `InvalidInput`, and `UnknownSession` if `parent` does not exist: nothing was written.
         """
-        started = domain.new_session(title=title or "", agent=agent, scope=scope, parent=parent)
+        of = None if parent is None else session_id_of(parent, "parent")
+        started = domain.new_session(title=title or "", agent=agent, scope=scope, parent=of)
         return self._handle(*self.parts.sessions.start(id, started))
 
     def session(
         self,
-        id: str | None = None,
+        id: SessionLike | None = None,
         *,
         agent: str | None = None,
         scope: str | None = None,
         title: str | None = None,
-        parent: str | None = None,
+        parent: SessionLike | None = None,
     ) -> Session:
         """Return a handle on the session with that id; start the session if there is none. Ended sessions stay ended.
 
         Without `id` a session with a random id is started. `title` is for people; it need not be unique.
         `scope` is a path such as `acme/support/alice`; a recall in a scope covers all scopes below it. `parent` is
-        the id of the session that this one works for: it is listed below it in `sessions` but does not see its turns;
-        `Session.branch` starts a session that does.
+        the session that this one works for: it is listed below it in `sessions` but does not see its turns;
+        `Session.branch` starts a session that does. Wherever a session is expected, a handle or an id is accepted.
 
         Raises `SessionDiffers` if the session was started with another value of an argument given here, `InvalidInput`,
         and `UnknownSession` if `parent` does not exist: nothing was written.
         """
-        chosen, started = self.parts.sessions.get_or_start(id, agent=agent, scope=scope, title=title, parent=parent)
+        wanted = None if id is None else session_id_of(id, "id")
+        of = None if parent is None else session_id_of(parent, "parent")
+        chosen, started = self.parts.sessions.get_or_start(wanted, agent=agent, scope=scope, title=title, parent=of)
         return self._handle(chosen, started)
 
-    def find_session(self, id: str) -> Session | None:
-        """Return a handle on the session with that id; None if there is none."""
-        state = self.parts.sessions.states.latest(domain.checked_session_id(id))
-        return None if state is None else self._handle(id, state.started)
+    def find_session(self, id: SessionLike) -> Session | None:
+        """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
+        wanted = domain.checked_session_id(session_id_of(id, "id"))
+        state = self.parts.sessions.states.latest(wanted)
+        return None if state is None else self._handle(wanted, state.started)
 
     def _known(self, session_id: str) -> Session:
         return self._handle(session_id, self.parts.sessions.state(session_id).started)
 
-    def end_session(self, session_id: str, *, reason: str = "ended") -> None:
+    def end_session(self, session: SessionLike, *, reason: str = "ended") -> None:
         """End a session. Raises `UnknownSession`."""
-        self.parts.sessions.end(session_id, reason=reason)
+        self.parts.sessions.end(session_id_of(session), reason=reason)
 
     def record(
         self,
-        session_id: str,
+        session: SessionLike,
         role: str | Mapping[str, Any],
         text: str | Sequence[Any] | None = None,
         *,
@@ -216,9 +221,9 @@ class MemoryStore:
         tool_calls: Sequence[Any] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> Turn:
-        """Record a turn in the session with that id. See `Session.record`; also raises `UnknownSession`."""
+        """Record a turn in a session. See `Session.record`; also raises `UnknownSession`."""
         return self.parts.sessions.record(
-            session_id,
+            session_id_of(session),
             role,
             text,
             key=key,
@@ -228,37 +233,39 @@ class MemoryStore:
             metadata=metadata,
         ).turn()
 
-    def record_many(self, messages: Sequence[NewTurn | Mapping[str, Any]], session: str | None = None) -> Results[Turn]:
+    def record_many(
+        self, messages: Sequence[NewTurn | Mapping[str, Any]], session: SessionLike | None = None
+    ) -> Results[Turn]:
         """Record messages in the order given, in one transaction: all of them or none.
 
         Each is a dict as in `Session.record`, or a `NewTurn`. They may belong to several sessions: each names its own
         under `session`, or all are for `session`. Takes up to `TURNS_PER_CALL_MAX` (10,000). Raises as `Session.record`
         does, naming the message, as in `messages[3].role`, and `LimitExceeded`.
         """
-        recorded = self.parts.sessions.record_many(messages, session_id=session)
+        of = None if session is None else session_id_of(session)
+        recorded = self.parts.sessions.record_many(messages, session_id=of)
         return Results(item.turn() for item in recorded)
 
     def sessions(self, *, scope: str = "") -> Results[SessionSummary]:
         """Return the sessions at or below `scope`, in the order they were started."""
         with self.parts.projections.current_views().database.reading() as connection:
             found = queries.sessions(connection, scope=self.parts.boundary.narrow(parse_scope(scope)))
-        return Results(item for item in found if self.parts.sessions.states.holds(item.session))
+        return Results(item for item in found if self.parts.sessions.shows_session(item.session))
 
-    def turns(self, session_id: str, *, after: When = ORIGIN, limit: int = 1_000) -> Results[Turn]:
+    def turns(self, session: SessionLike, *, after: When = ORIGIN, limit: int = 1_000) -> Results[Turn]:
         """Return up to `limit` of a session's own turns after a position or time, including hidden ones.
 
         `Session.turns` returns the turns that the session sees. Raises `UnknownSession`.
         """
-        self.parts.sessions.state(session_id)
-        own = (Span(session_id, ORIGIN),)
+        own = (Span(self.parts.sessions.state(session_id_of(session)).session, ORIGIN),)
         return Results(self.parts.projections.turns_in(own, after=after, before=None, limit=limit, newest_first=False))
 
     def switch(
         self,
-        to: str | None = None,
+        to: SessionLike | None = None,
         *,
         reason: SwitchReason | str,
-        session: Session | str | None = None,
+        session: SessionLike | None = None,
         agent: str | None = None,
         at: When | None = None,
         turns: int | None = None,
@@ -281,16 +288,15 @@ class MemoryStore:
         `UnknownSession`, `SessionExists`, `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`:
         nothing was written.
         """
-        left = session.id if isinstance(session, Session) else session
         switched = self.parts.sessions.switch(
-            to, reason=reason, session=left, agent=agent, at=at, turns=turns, title=title, scope=scope, key=key
+            to, reason=reason, session=session, agent=agent, at=at, turns=turns, title=title, scope=scope, key=key
         )
         if switched.left is not None:
             self.parts.prefetcher.discard(switched.left)
         return self._handle(switched.to, switched.started)
 
-    def preview_switch(self, to: str | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
-        """Return what `switch` would append, without appending it; `session` is an id. Raises as `switch` does."""
+    def preview_switch(self, to: SessionLike | None = None, **how: Unpack[SwitchHow]) -> SwitchPreview:
+        """Return what `switch` would append, without appending it. Raises as `switch` does."""
         return previews.switch_preview(self.parts.sessions.preview_switch(to, **how))
 
     def current(self, agent: str = DEFAULT_AGENT) -> Session | None:
@@ -323,15 +329,16 @@ class MemoryStore:
         for batch in log.read(after=begin, upto=end):
             yield from filter(self.parts.sessions.shows, batch)
 
-    def replay(self, *, to: When | None = None, session: str | None = None, progress: Progress | None = None) -> Replay:
+    def replay(
+        self, *, to: When | None = None, session: SessionLike | None = None, progress: Progress | None = None
+    ) -> Replay:
         """Return what the store held at `to`, a position or a time of recording, folded from the log alone.
 
         Raises `InvalidInput` for a position past the head, `UnknownSession`, `UndecodableEvent`.
         """
         end = self.parts.log.head().position if to is None else position_at("to", to, self.parts.log)
-        if session is not None:
-            self.parts.sessions.state(session)
-        return replay(self.parts.log, to=end, session=session, shows=self.parts.sessions.shows, progress=progress)
+        of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
+        return replay(self.parts.log, to=end, session=of, shows=self.parts.sessions.shows, progress=progress)
 
     def recall(
         self,
@@ -339,7 +346,7 @@ class MemoryStore:
         k: int = 5,
         *,
         scope: str = "",
-        session: str | None = None,
+        session: SessionLike | None = None,
         lineage: bool = False,
         roles: Sequence[str] = (),
         speakers: Sequence[str] = (),
@@ -384,7 +391,7 @@ class MemoryStore:
             k=k,
             mode=mode,
             scope=scope,
-            session=session,
+            session=None if session is None else session_id_of(session),
             lineage=lineage,
             roles=roles,
             speakers=speakers,
@@ -409,7 +416,7 @@ class MemoryStore:
         text: str,
         *,
         scope: str = "",
-        session: str | None = None,
+        session: SessionLike | None = None,
         roles: Sequence[str] = (),
         speakers: Sequence[str] = (),
         since: Time | None = None,
@@ -430,9 +437,8 @@ class MemoryStore:
         """
         pattern = pattern_of(text, regex=regex, ignore_case=ignore_case)
         within = self.parts.boundary.narrow(parse_scope(scope))
-        asked = question(text, scope=within, session=session, roles=roles, speakers=speakers, since=since, until=until)
-        if session is not None:
-            self.parts.sessions.state(session)
+        of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
+        asked = question(text, scope=within, session=of, roles=roles, speakers=speakers, since=since, until=until)
         return Results(
             find_turns(
                 self.parts.projections.current_views(),
@@ -447,7 +453,7 @@ class MemoryStore:
     def forget(
         self,
         *,
-        session: Session | str | Sequence[Session | str] = (),
+        session: SessionLike | Sequence[SessionLike] = (),
         positions: int | Iterable[int] = (),
         scope: str | Sequence[str] = (),
         reason: str = "",
@@ -472,14 +478,17 @@ class MemoryStore:
         given = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
         one_or_more = [positions] if isinstance(positions, int) else positions
         wish = Wish(
-            sessions=frozenset(item if isinstance(item, str) else item.id for item in given),
+            sessions=frozenset(session_id_of(item) for item in given),
             scopes=tuple(narrow(parse_scope(item)) for item in ([scope] if isinstance(scope, str) else scope)),
             positions=frozenset(checked_position("positions", position) for position in one_or_more),
         )
         self.parts.sessions.require_inside(wish.sessions, wish.positions)
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
-        return self.parts.forgetting.forget(wish, reason=reason, dry_run=dry_run, progress=progress)
+        try:
+            return self.parts.forgetting.forget(wish, reason=reason, dry_run=dry_run, progress=progress)
+        except errors.UnknownSession as error:
+            raise self.parts.sessions.unknown(error.session) from None
 
     def verify(
         self,

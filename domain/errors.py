@@ -18,7 +18,7 @@
     │       └── MemoryFull                               of one session; nothing was dropped
     ├── OutsideScope           .scope                the store was opened for a scope; nothing was read or written
     ├── SessionError                                     nothing was written
-    │   ├── UnknownSession         .session
+    │   ├── UnknownSession         .session .closest .titled
     │   ├── SessionExists          .session              the id is taken
     │   │   └── SessionDiffers     .session .attribute .recorded .given
     │   ├── SessionAlreadyEnded    .session
@@ -245,6 +245,15 @@ class OutsideScope(MnemologError):
         self.scope = scope
 
 
+def _listed(ids: Sequence[str]) -> str:
+    return ", ".join(map(repr, ids))
+
+
+def _owner(stream: str) -> str:
+    kind, _, name = stream.partition("/")
+    return f"{kind} {name!r}" if name else repr(stream)
+
+
 class SessionError(MnemologError):
     """The session does not allow this call. Nothing was written."""
 
@@ -252,11 +261,17 @@ class SessionError(MnemologError):
 class UnknownSession(SessionError):
     """No session with that id was ever started in this log."""
 
-    hint = "`sessions()` lists the ids; `session(id)` returns a session, or starts it"
+    hint = "`store.sessions()` lists the sessions; `store.session(id)` returns a session, or starts it"
 
-    def __init__(self, session: str) -> None:
-        super().__init__(f"there is no session {session!r}")
-        self.session = session
+    def __init__(self, session: str, *, closest: Sequence[str] = (), titled: Sequence[str] = ()) -> None:
+        """`closest` are ids that resemble it; `titled` are ids of sessions that have this text as their title."""
+        why = f"there is no session {session!r}"
+        if titled:
+            why += f"; {'one has' if len(titled) == 1 else f'{len(titled)} have'} that title: {_listed(titled[:3])}"
+        elif closest:
+            why += f"; the closest {'ids are' if len(closest) > 1 else 'id is'} {_listed(closest)}"
+        super().__init__(why)
+        self.session, self.closest, self.titled = session, tuple(closest), tuple(titled)
 
 
 class SessionExists(SessionError):
@@ -352,7 +367,7 @@ class WrongExpectedVersion(AppendError):
     hint = "nothing was written; read the stream again and retry"
 
     def __init__(self, *, stream: str, expected: int, actual: int) -> None:
-        super().__init__(f"stream {stream!r}: expected version {expected}, found {actual}")
+        super().__init__(f"{_owner(stream)}: expected version {expected}, found {actual}")
         self.stream, self.expected, self.actual = stream, expected, actual
 
 
@@ -362,7 +377,7 @@ class DuplicateKey(AppendError):
     hint = "nothing was written; use a new key for new content"
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
-        super().__init__(f"key {key!r} in {stream!r} belongs to other content, recorded at position {position}")
+        super().__init__(f"key {key!r} of {_owner(stream)} belongs to other content, recorded at position {position}")
         self.stream, self.key, self.position = stream, key, position
 
 
@@ -372,7 +387,9 @@ class ContentForgotten(AppendError):
     hint = "nothing was written; leave it forgotten, or record it again with a new key"
 
     def __init__(self, *, stream: str, key: str, position: int) -> None:
-        super().__init__(f"key {key!r} in {stream!r} belongs to content that was forgotten, at position {position}")
+        super().__init__(
+            f"key {key!r} of {_owner(stream)} belongs to content that was forgotten, at position {position}"
+        )
         self.stream, self.key, self.position = stream, key, position
 
 

@@ -5,8 +5,8 @@ Decisions are pure functions of a state and a command; they raise an error or re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
 
 from mnemolog.domain import errors
 from mnemolog.domain.events import Event, SessionEnded, SessionResumed, SessionStarted, TurnRecorded
@@ -26,6 +26,34 @@ from mnemolog.domain.scope import parse_scope
 from mnemolog.domain.state import SessionState
 
 _STREAM_PREFIX: Final = "session/"
+
+
+@runtime_checkable
+class SessionHandle(Protocol):
+    """A handle on a session: `Session` or `AsyncSession`."""
+
+    @property
+    def id(self) -> str:
+        """Id of the session."""
+        ...
+
+    @property
+    def record(self) -> Callable[..., Any]:
+        """Records a turn. What cannot do that, such as a session as it was, is no handle on it."""
+        ...
+
+
+SessionLike = SessionHandle | str
+"""A session as a call takes it: a handle, or the id."""
+
+
+def session_id_of(given: SessionLike, field: str = "session") -> str:
+    """Return the id of a session that is given by a handle or by its id. Raises `InvalidInput` for anything else."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, SessionHandle):
+        return given.id
+    raise errors.InvalidInput(field, f"expected a session or its id, got {type(given).__name__}")
 
 
 def session_stream(session_id: str) -> str:

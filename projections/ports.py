@@ -93,7 +93,11 @@ class StoreLog(FoldableLog, Protocol):
 
 
 class TimedLog(StoreLog, RecordedTimes, Protocol):
-    """The log of an open store, in which times can be looked up."""
+    """The log of an open store, in which times and streams can be looked up."""
+
+    def streams_with(self, topic: str, *, after: Position, upto: Position) -> list[str]:
+        """The stream of every event of a topic in `(after, upto]`, in order."""
+        ...
 
 
 class SpansAt(Protocol):

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.moments import When, page_bounds
 from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.catch_up import catch_up
@@ -18,8 +20,9 @@ from mnemolog.projections.projector import Projector
 from mnemolog.projections.projector_status import ProjectorStatus, read_status
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.sql import queries
-from mnemolog.projections.sql.conversation_views import Views
+from mnemolog.projections.sql.conversation_views import VIEWS, Views
 from mnemolog.projections.sql.opening import open_views
+from mnemolog.projections.sql.tracking import tracked
 from mnemolog.projections.vectors.model_registry import Models
 from mnemolog.projections.vectors.model_vectors import Vectors
 
@@ -104,6 +107,13 @@ class ProjectionSet:
         first, last = page_bounds(after, before, self.log)
         with self.current_views().database.reading() as connection:
             return queries.turns_in(connection, spans, after=first, before=last, limit=limit, newest_first=newest_first)
+
+    def session_titles(self) -> dict[str, str]:
+        """Return the titles of all sessions by id; without the title where the views have not read that far."""
+        with self.views().database.reading() as connection:
+            titles, position = queries.session_titles(connection), tracked(connection, VIEWS).position
+        started = self.log.streams_with(SessionStarted.topic, after=position, upto=self.log.head().position)
+        return {session_of(stream) or stream: "" for stream in started} | titles
 
     def projector_status(self) -> ProjectorStatus:
         """Return what the own projector does, or where there is none, one of another process."""

@@ -23,6 +23,7 @@ from mnemolog.adapters.support.rewind_to_transcript import flag_pending_undo, ha
 from mnemolog.adapters.support.shared_store import acquire
 from mnemolog.adapters.support.store_access import known_session
 from mnemolog.domain.errors import ExtraMissing
+from mnemolog.domain.session import session_id_of
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
@@ -130,7 +131,7 @@ class MnemologProvider(MemoryProvider):
 
     def _say(self, *turns: NewTurn, messages: list[dict[str, Any]] | None = None) -> None:
         def write(store: MemoryStore) -> None:
-            session = self._started(store, turns[0].session)
+            session = self._started(store, session_id_of(turns[0].session))
             if messages is not None and has_pending_undo(session):
                 rewind_to_transcript(session, messages, before=turns[0].text)
             record_many_reopening(store, turns)

@@ -15,7 +15,7 @@ from mnemolog.adapters.openai_agents.items import item_of, turn_of
 from mnemolog.adapters.support.store_access import sessions_of, with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
-from mnemolog.domain.errors import SessionExists, UnknownSession
+from mnemolog.domain.errors import SessionExists
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.session import checked_session_id, new_session
@@ -112,16 +112,14 @@ class MnemologSession:
         return True
 
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
-        with suppress(UnknownSession):
-            seen = self._sessions.seen(self.session_id, limit=limit)
-            return [item_of(recorded.event) for recorded in seen if isinstance(recorded.event, TurnRecorded)]
-        return []
+        if not self._sessions.exists(self.session_id):
+            return []
+        seen = self._sessions.seen(self.session_id, limit=limit)
+        return [item_of(recorded.event) for recorded in seen if isinstance(recorded.event, TurnRecorded)]
 
     def _add(self, items: list[TResponseInputItem], record: Callable[..., Any]) -> None:
         turns = [turn_of(self.session_id, item) for item in items]
-        try:
-            self._sessions.state(self.session_id)
-        except UnknownSession:
+        if not self._sessions.exists(self.session_id):
             if not turns:
                 return
             with suppress(SessionExists):  # Another process started it first.
@@ -129,12 +127,9 @@ class MnemologSession:
         record(turns)
 
     def _pop(self) -> TResponseInputItem | None:
-        with suppress(UnknownSession):
-            taken = self._sessions.take_back(self.session_id)
-            if taken is not None and isinstance(taken.event, TurnRecorded):
-                return item_of(taken.event)
-        return None
+        taken = self._sessions.take_back(self.session_id) if self._sessions.exists(self.session_id) else None
+        return item_of(taken.event) if taken is not None and isinstance(taken.event, TurnRecorded) else None
 
     def _clear(self) -> None:
-        with suppress(UnknownSession):
+        if self._sessions.exists(self.session_id):
             self._sessions.rewind(self.session_id, turns=INTEGER_MAX, to=None)

@@ -10,6 +10,7 @@ from mnemolog.aio.wrappers import AsyncWrapper, in_background_pool, in_read_pool
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.moments import Time, When
 from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.session import SessionLike
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.history.timeline import Moment
@@ -33,7 +34,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
         *,
         after: When = ORIGIN,
         upto: When | None = None,
-        session: str | None = None,
+        session: SessionLike | None = None,
         since: Time | None = None,
         until: Time | None = None,
         progress: Progress | None = None,

@@ -24,7 +24,7 @@ from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import ORIGIN
-from mnemolog.domain.switching import SwitchReason
+from mnemolog.domain.session import SessionLike
 from mnemolog.store import MemoryStore
 
 P = ParamSpec("P")
@@ -119,6 +119,7 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     recall = in_recall_pool(MemoryStore.recall)
     sessions = in_read_pool(MemoryStore.sessions)
     turns = in_read_pool(MemoryStore.turns)
+    switch = wrapped(AsyncSession, in_write_pool(MemoryStore.switch))
     preview_switch = in_write_pool(MemoryStore.preview_switch)
     head = in_read_pool(MemoryStore.head)
     position_at = in_read_pool(MemoryStore.position_at)
@@ -129,39 +130,8 @@ class AsyncMemoryStore(AsyncWrapper[MemoryStore]):
     status = in_read_pool(MemoryStore.status)
     rebuild = in_background_pool(MemoryStore.rebuild)
 
-    async def switch(
-        self,
-        to: str | None = None,
-        *,
-        reason: SwitchReason | str,
-        session: AsyncSession | str | None = None,
-        agent: str | None = None,
-        at: When | None = None,
-        turns: int | None = None,
-        title: str | None = None,
-        scope: str | None = None,
-        key: str | None = None,
-    ) -> AsyncSession:
-        """Switch an agent to the session `to`, as one append. See `MemoryStore.switch`; raises as that does."""
-        left = session.id if isinstance(session, AsyncSession) else session
-        switched = await self._pools.write(
-            partial(
-                self._of.switch,
-                to,
-                reason=reason,
-                session=left,
-                agent=agent,
-                at=at,
-                turns=turns,
-                title=title,
-                scope=scope,
-                key=key,
-            )
-        )
-        return AsyncSession(switched, self._pools)
-
-    async def find_session(self, id: str) -> AsyncSession | None:
-        """Return a handle on the session with that id; None if there is none."""
+    async def find_session(self, id: SessionLike) -> AsyncSession | None:
+        """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
         found = await self._pools.read(partial(self._of.find_session, id))
         return None if found is None else AsyncSession(found, self._pools)
 

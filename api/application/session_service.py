@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Required, TypedDict, Unpack
+from typing import Any, Final, Required, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -15,6 +15,7 @@ from mnemolog.domain import errors, pending_undo, session
 from mnemolog.domain.agent import AgentState, agent_stream
 from mnemolog.domain.checkpoints import find_checkpoint
 from mnemolog.domain.clock import Clock, local_time, to_datetime
+from mnemolog.domain.closest import closest
 from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, SessionSwitched, TurnRecorded
 from mnemolog.domain.limits import (
     INTEGER_MAX,
@@ -42,6 +43,7 @@ Decision = Callable[[SessionState | None, Micros], list[Event]]
 """Returns the events to append, given a session's state and the current time; or raises."""
 
 AGENTS_KEPT_MAX: Final = 1_000
+Result = TypeVar("Result")
 
 
 class Attributes(TypedDict, total=False):
@@ -69,7 +71,7 @@ class SwitchHow(TypedDict, total=False):
     """Arguments of `MemoryStore.switch` besides the session to enter."""
 
     reason: Required[SwitchReason | str]
-    session: str | None
+    session: session.SessionLike | None
     agent: str | None
     at: When | None
     turns: int | None
@@ -81,8 +83,17 @@ class SwitchHow(TypedDict, total=False):
 class Sessions:
     """The sessions of one log."""
 
-    def __init__(self, log: EventLog, states: SessionStates, *, clock: Clock, limits: MemoryLimits) -> None:
-        self.log, self.states, self.clock, self.limits = log, states, clock, limits
+    def __init__(
+        self,
+        log: EventLog,
+        states: SessionStates,
+        *,
+        clock: Clock,
+        limits: MemoryLimits,
+        titles: Callable[[], Mapping[str, str]],
+    ) -> None:
+        """`titles` returns the titles of all sessions by id."""
+        self.log, self.states, self.clock, self.limits, self._titles = log, states, clock, limits, titles
         self._agents: dict[str, FoldedState[AgentState]] = {}
 
     @property
@@ -104,6 +115,10 @@ class Sessions:
         session_id = session.session_of(stream)
         return session_id is not None and self.states.holds(session_id)
 
+    def shows_session(self, session_id: str) -> bool:
+        """Whether a session that exists may be shown."""
+        return self.boundary.scope == ROOT or self.states.holds(session_id)
+
     def require_inside(self, sessions: Iterable[str], positions: Iterable[int]) -> None:
         """Raise `UnknownSession` or `OutsideScope` if one of these is outside of the store's scope."""
         if self.boundary.scope == ROOT:
@@ -119,8 +134,27 @@ class Sessions:
         """Return the current state of a session. Raises `UnknownSession`."""
         state = self.states.latest(session_id)
         if state is None:
-            raise errors.UnknownSession(session_id)
+            raise self.unknown(session_id)
         return state
+
+    def unknown(self, session_id: str) -> errors.UnknownSession:
+        """Return the error for an id that no session has. It names the closest ids, if they can be read."""
+        try:
+            titles = {item: title for item, title in self._titles().items() if self.shows_session(item)}
+            titled = [other for other, title in titles.items() if title == session_id]
+            return errors.UnknownSession(session_id, closest=closest(session_id, titles), titled=titled)
+        except Exception:  # Whatever is wrong with the views, the error of the caller is another one.
+            return errors.UnknownSession(session_id)
+
+    def _transact(self, work: Callable[[Transaction], Result], *, dry_run: bool = False) -> Result:
+        try:
+            return self.log.rehearse(work) if dry_run else self.log.transact(work)
+        except errors.UnknownSession as error:
+            raise self.unknown(error.session) from None
+
+    def exists(self, session_id: str) -> bool:
+        """Return whether a session was ever started."""
+        return self.states.latest(session_id) is not None
 
     def state_at(self, session_id: str, position: int) -> SessionState:
         """Return the state of a session at a position. Raises `UnknownSession`, `OutsideSession`."""
@@ -179,7 +213,7 @@ class Sessions:
         self.state(session_id)
         state = self.states.at(session_id, head)
         if state is None:
-            raise errors.UnknownSession(session_id)
+            raise self.unknown(session_id)
         return commands.last_visible(self.log, cut(state.spans, upto=head), count=limit)[::-1]
 
     def agent(self, agent: str) -> AgentState | None:
@@ -215,7 +249,7 @@ class Sessions:
             for event in session.start(chosen, commands.new_state_in(tx, chosen, self.states), started=started):
                 tx.append(session.session_stream(chosen), event)
 
-        self.log.transact(start)
+        self._transact(start)
         return chosen, started
 
     def get_or_start(self, session_id: str | None, **given: Unpack[Attributes]) -> tuple[str, SessionStarted]:
@@ -238,7 +272,7 @@ class Sessions:
             tx.append(session.session_stream(chosen), wanted)
             return wanted
 
-        return chosen, self.log.transact(get_or_start)
+        return chosen, self._transact(get_or_start)
 
     def _startable(self, session_id: str | None, started: SessionStarted) -> tuple[str, SessionStarted]:
         if started.parent is not None:
@@ -254,7 +288,7 @@ class Sessions:
 
     def decide(self, session_id: str, decision: Decision) -> list[RecordedEvent]:
         """Append the events that `decision` returns for a session's state and the current time."""
-        return self.log.transact(
+        return self._transact(
             partial(
                 commands.decide,
                 session_id=session_id,
@@ -274,13 +308,13 @@ class Sessions:
     ) -> commands.Recorded:
         """Record a turn, given as a role and a text or as one message. See `Session.record`."""
         if not isinstance(role, str):
-            return self.log.transact(self._recording(NewTurn.of(role, session=session_id, text=text, key=key, **about)))
+            return self._transact(self._recording(NewTurn.of(role, session=session_id, text=text, key=key, **about)))
         if text is None:
             raise errors.InvalidInput("text", f'missing; write record("user", "Hello") or record({EXAMPLE})')
         turn = session.new_turn(role=role, text=text, **about)
         if key is not None:
             session.checked_key(key)
-        return self.log.transact(
+        return self._transact(
             partial(commands.record_turn, session_id=session_id, turn=turn, states=self.states, key=key)
         )
 
@@ -301,13 +335,13 @@ class Sessions:
         for place, message in enumerate(messages):
             try:
                 new = NewTurn.of(message, session=session_id)
-                works.append((new.session, self._recording(new)))
+                works.append((session.session_id_of(new.session), self._recording(new)))
             except errors.InvalidInput as error:
                 error.within(f"messages[{place}]")
                 raise
         if reopen_ended:
-            return self.log.transact(partial(commands.record_late, turns=works, states=self.states))
-        return self.log.transact(lambda tx: [work(tx) for _, work in works])
+            return self._transact(partial(commands.record_late, turns=works, states=self.states))
+        return self._transact(lambda tx: [work(tx) for _, work in works])
 
     def rewrite(self, session_id: str, turns: Sequence[NewTurn]) -> None:
         """Hide all turns that a session sees and record these in their place, in one transaction."""
@@ -318,17 +352,18 @@ class Sessions:
             for work in works:
                 work(tx)
 
-        self.log.transact(rewrite)
+        self._transact(rewrite)
 
     def _recording(self, new: NewTurn) -> Callable[[Transaction], commands.Recorded]:
         turn, key = checked_turn(new)
-        return partial(commands.record_turn, session_id=new.session, turn=turn, states=self.states, key=key)
+        session_id = session.session_id_of(new.session)
+        return partial(commands.record_turn, session_id=session_id, turn=turn, states=self.states, key=key)
 
     def record_behind(
         self, session_id: str, turns: Sequence[tuple[TurnRecorded, str | None]], *, expected: Version
     ) -> list[commands.Recorded]:
         """Record turns if the stream is still at version `expected`. Raises `WrongExpectedVersion`."""
-        return self.log.transact(
+        return self._transact(
             partial(commands.record_behind, session_id=session_id, states=self.states, turns=turns, expected=expected)
         )
 
@@ -336,8 +371,7 @@ class Sessions:
         """Hide turns of a session, and return how many; with `dry_run` only count them."""
         _check_one_of(turns, to)
         target = None if to is None else self._place(session_id, "to", to, rewinds=True)
-        run = self.log.rehearse if dry_run else self.log.transact
-        return len(run(self._rewind(session_id, to=target, turns=turns)))
+        return len(self._transact(self._rewind(session_id, to=target, turns=turns), dry_run=dry_run))
 
     def _rewind(self, session_id: str, *, to: int | None, turns: int | None) -> Callable[[Transaction], list[Position]]:
         return partial(commands.rewind, session_id=session_id, states=self.states, to=to, turns=turns)
@@ -351,11 +385,11 @@ class Sessions:
             resume(tx)
             commands.decide(tx, session_id, self.states, decision)
 
-        self.log.transact(flag)
+        self._transact(flag)
 
     def resolve_pending_undo(self, session_id: str, *, turns: int, expected: Version) -> None:
         """Hide the last `turns` turns and clear the flag. Raises `WrongExpectedVersion`."""
-        self.log.transact(
+        self._transact(
             partial(
                 commands.resolve_pending_undo,
                 session_id=session_id,
@@ -368,7 +402,7 @@ class Sessions:
     def take_back(self, session_id: str) -> RecordedEvent | None:
         """Hide the last turn that a session sees, and return it; None if it sees none. No two callers get the same."""
         work = self._rewind(session_id, to=None, turns=1)
-        while hidden := self.log.transact(work):
+        while hidden := self._transact(work):
             taken = self.log.event_at(hidden[0])
             if taken is not None and isinstance(taken.event, TurnRecorded):  # Otherwise it was forgotten meanwhile.
                 return taken
@@ -376,9 +410,8 @@ class Sessions:
 
     def preview_restore(self, session_id: str, checkpoint: str) -> commands.Restored:
         """Return what a restore of a session's checkpoint would change."""
-        return self.log.rehearse(
-            partial(commands.restore, session_id=session_id, states=self.states, checkpoint=checkpoint)
-        )
+        restore = partial(commands.restore, session_id=session_id, states=self.states, checkpoint=checkpoint)
+        return self._transact(restore, dry_run=True)
 
     def branch(self, session_id: str, to: str | None, *, at: When | None, title: str | None) -> commands.Switched:
         """Start a session that continues from another; no agent moves. As text, `at` is a checkpoint or else a time."""
@@ -391,7 +424,7 @@ class Sessions:
             at=None if at is None else self._branch_point(state, at),
             title=title,
         )
-        return self.log.transact(partial(commands.branch, asked=asked, states=self.states))
+        return self._transact(partial(commands.branch, asked=asked, states=self.states))
 
     def _branch_point(self, state: SessionState, at: When) -> Position:
         if not isinstance(at, str):
@@ -404,16 +437,18 @@ class Sessions:
             except errors.InvalidInput:
                 raise unknown from None
 
-    def switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
+    def switch(self, to: session.SessionLike | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Switch an agent to another session. See `MemoryStore.switch`."""
-        return self.log.transact(self._switch(to, **how))
+        return self._transact(self._switch(to, **how))
 
-    def preview_switch(self, to: str | None, **how: Unpack[SwitchHow]) -> commands.Switched:
+    def preview_switch(self, to: session.SessionLike | None, **how: Unpack[SwitchHow]) -> commands.Switched:
         """Return what a switch would append."""
-        return self.log.rehearse(self._switch(to, **how))
+        return self._transact(self._switch(to, **how), dry_run=True)
 
-    def _switch(self, to: str | None, **how: Unpack[SwitchHow]) -> Work:
-        reason, left, agent = parse_switch_reason(how["reason"]), how.get("session"), how.get("agent")
+    def _switch(self, target: session.SessionLike | None, **how: Unpack[SwitchHow]) -> Work:
+        reason, agent, leave = parse_switch_reason(how["reason"]), how.get("agent"), how.get("session")
+        to = None if target is None else session.session_id_of(target, "to")
+        left = None if leave is None else session.session_id_of(leave)
         at, turns, scope = how.get("at"), how.get("turns"), how.get("scope")
         if turns is not None:
             _check_one_of(turns, at)

@@ -18,6 +18,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.moments import Time, When, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
+from mnemolog.domain.session import SessionLike, session_id_of
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.forgetting.results import Erasure, ForgottenEvent
 from mnemolog.forgetting.service import Forgetting
@@ -52,25 +53,24 @@ class AuditService:
         *,
         after: When = ORIGIN,
         upto: When | None = None,
-        session: str | None = None,
+        session: SessionLike | None = None,
         since: Time | None = None,
         until: Time | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Moment]:
         """Yield what happened after position `after`, up to `upto` (the head by default), event by event, in words.
 
-        `session` is the id of a session; `since` and `until` (exclusive) are times of recording. Holds one batch of
+        `session` is a handle or an id; `since` and `until` (exclusive) are times of recording. Holds one batch of
         events in memory, however long the log is. Raises `InvalidInput` for a position past the head, `UnknownSession`,
         `UndecodableEvent`.
         """
         first, last = self._range("after", after, "upto", upto)
-        if session is not None:
-            self._sessions.state(session)
+        of = None if session is None else self._sessions.state(session_id_of(session)).session
         return timeline(
             self._log,
             after=first,
             upto=last,
-            session=session,
+            session=of,
             since=None if since is None else parse_time("since", since),
             until=None if until is None else parse_time("until", until),
             shows=self._sessions.shows,

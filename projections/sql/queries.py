@@ -149,6 +149,11 @@ def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionS
     return [_summary(row) for row in connection.execute(query)]
 
 
+def session_titles(connection: sa.Connection) -> dict[str, str]:
+    """Return the titles of all sessions by id."""
+    return dict(fetch(connection, "SELECT session, title FROM sessions ORDER BY started_position"))
+
+
 def counts(connection: sa.Connection) -> tuple[int, int]:
     """Return the number of sessions and the number of turns."""
     count = sa.select(sa.func.count())

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mnemolog import AsyncMemoryStore, MemoryStore, errors
+from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
 
 SCRIPT = """
 import sys
@@ -147,3 +147,125 @@ def test_asyncio_has_the_same_three_calls(folder):
                 await store.start_session("trip")
 
     asyncio.run(main())
+
+
+def test_a_handle_is_taken_wherever_an_id_is(store):
+    """Also one for asyncio, and for a session that is passed to `session` itself."""
+    trip = store.session("trip", scope="acme")
+    turn = store.record(trip, "user", "the ferry leaves at noon")
+    store.record_many([{"role": "user", "content": "it is late"}], session=trip)
+    store.record_many(
+        [NewTurn(session=trip, role="user", text="later"), {"role": "user", "text": "x", "session": trip}]
+    )
+    assert store.recall("ferry", session=trip).hits[0].position == turn.position
+    assert store.find("ferry", session=trip)[0].position == turn.position
+    assert [item.text for item in store.turns(trip)] == ["the ferry leaves at noon", "it is late", "later", "x"]
+    assert len(store.replay(session=trip).sessions) == 1
+    assert {moment.session for moment in store.audit.timeline(session=trip)} == {"trip"}
+    assert store.session(trip).id == store.find_session(trip).id == "trip"
+    store.session("helper", parent=trip)
+    assert store.switch("b", reason="branch", session=trip).id == "b"
+    assert store.preview_switch(trip, reason="resume", session=trip).to == "trip"
+    assert store.switch(trip, reason="resume").id == "trip"
+    store.end_session(trip)
+    assert store.forget(session=[trip], dry_run=True).sessions == ("trip",)
+
+
+def test_a_handle_for_asyncio_is_taken_wherever_an_id_is(folder):
+    """By the calls of that side."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            trip = await store.session("trip")
+            await store.record(trip, "user", "the ferry leaves at noon")
+            assert len((await store.recall("ferry", session=trip)).hits) == 1
+            assert (await store.switch("b", reason="branch", session=trip)).id == "b"
+            assert (await store.switch(trip, reason="resume")).id == "trip"
+            assert [moment.session async for moment in store.audit.timeline(session=trip)] == ["trip"] * 2
+            await store.end_session(trip)
+            assert (await store.forget(session=trip, dry_run=True)).sessions == ("trip",)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("given", [7, None, b"trip", object()])
+def test_what_is_neither_a_handle_nor_an_id_is_refused_by_name(store, given):
+    """Instead of an error from deep within; a session as it was is no handle on it."""
+    for call in (
+        lambda: store.end_session(given),
+        lambda: store.turns(given),
+        lambda: store.record(given, "user", "x"),
+        lambda: store.find_session(given),
+    ):
+        with pytest.raises(errors.InvalidInput, match="expected a session or its id"):
+            call()
+    store.session("trip")
+    with pytest.raises(errors.InvalidInput, match="got SessionAt"):
+        store.recall("x", session=store.session("trip").at(1))
+
+
+def test_an_unknown_session_names_the_three_closest_ids(store):
+    """In every call, for readers as for writers, and nothing is started."""
+    for name in ("trip", "trip-2", "tour", "invoices"):
+        store.session(name)
+    head = store.head()
+    for call in (
+        lambda: store.record("tripp", "user", "x"),
+        lambda: store.record_many([NewTurn(session="tripp", role="user", text="x")]),
+        lambda: store.end_session("tripp"),
+        lambda: store.turns("tripp"),
+        lambda: store.recall("x", session="tripp"),
+        lambda: store.find("x", session="tripp"),
+        lambda: store.replay(session="tripp"),
+        lambda: store.forget(session="tripp"),
+        lambda: store.switch("tripp", reason="resume"),
+        lambda: store.switch("new", reason="new", session="tripp"),
+        lambda: store.preview_switch("tripp", reason="resume"),
+        lambda: store.session("new", parent="tripp"),
+        lambda: store.audit.timeline(session="tripp"),
+    ):
+        with pytest.raises(errors.UnknownSession) as refused:
+            call()
+        assert str(refused.value) == "there is no session 'tripp'; the closest ids are 'trip', 'trip-2', 'tour'"
+        assert "nothing was written" not in refused.value.hint
+    assert store.head() == head
+
+
+def test_a_title_given_as_an_id_is_answered_with_the_id(store):
+    """With the id to use instead."""
+    made = store.session(title="A trip to Lisbon")
+    store.sessions()
+    with pytest.raises(errors.UnknownSession) as refused:
+        store.turns("A trip to Lisbon")
+    assert str(refused.value) == f"there is no session 'A trip to Lisbon'; one has that title: '{made.id}'"
+
+
+def test_an_unknown_session_is_still_unknown_where_the_views_cannot_be_read(store):
+    """The suggestions are left out."""
+    store.session("trip")
+    store.sessions()
+    (store.path / "projections" / "views.db").write_bytes(b"this is no database" * 400)
+    for part in ("-wal", "-shm"):
+        (store.path / "projections" / f"views.db{part}").unlink(missing_ok=True)
+    with MemoryStore.open(store.path, model=None) as other, pytest.raises(errors.UnknownSession):
+        other.end_session("tripp")
+
+
+def test_an_ended_session_says_how_to_reopen_it(store):
+    """In the hint."""
+    trip = store.session("trip")
+    trip.end()
+    with pytest.raises(errors.SessionAlreadyEnded) as refused:
+        trip.record("user", "One more thing.")
+    assert 'switch(id, reason="resume")' in refused.value.hint
+    store.switch("trip", reason="resume")
+    trip.record("user", "One more thing.")
+
+
+def test_a_key_that_is_taken_names_the_session_and_not_its_stream(store):
+    """Streams are internal."""
+    trip = store.session("trip")
+    trip.record("user", "tea", key="k1")
+    with pytest.raises(errors.DuplicateKey, match="key 'k1' of session 'trip' belongs to other content") as refused:
+        trip.record("user", "coffee", key="k1")
+    assert "session/" not in str(refused.value)

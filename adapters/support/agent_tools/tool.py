@@ -32,6 +32,7 @@ PARAMETERS: Final[dict[str, Any]] = {
     ],
     "id": Annotated[str | None, Meta(description="Id of the session; started if there is none. Null: generated.")],
     "title": Annotated[str | None, Meta(description="A title for people.")],
+    "parent": Annotated[str | None, Meta(description="The session that this one works for.")],
     "agent": Annotated[str | None, Meta(description="Agent of the session. Null: the default agent of this server.")],
     "scope": Annotated[str, Meta(description="A path like acme/support/alice; a scope includes everything below it.")],
     "role": Role,
