@@ -1,6 +1,6 @@
 """An MCP client that has a memory served to it over standard input and output: python examples/mcp_client.py
 
-Needs the extra: pip install 'mnemolog[mcp]'.
+Needs the extra `mcp`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OpenTelemetry, for programs that have it: `pip install 'mnemolog[otel]'`.
+"""OpenTelemetry, for programs that have it (the extra `otel`).
 
 It uses the meters and tracers of the program; if that configures no SDK, OpenTelemetry's API does nothing.
 """
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
+from mnemolog.domain.errors import install_command
 from mnemolog.infra.version import this_version
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges
 
@@ -16,7 +17,7 @@ try:
     from opentelemetry import metrics, trace
     from opentelemetry.metrics import CallbackOptions, Observation
 except ImportError as error:
-    raise ImportError("OpenTelemetry is not installed: pip install 'mnemolog[otel]'") from error
+    raise ImportError(f"OpenTelemetry is not installed: {install_command('otel')}") from error
 
 _NAME = "mnemolog"
 
