@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mnemolog.projections.drift import MEANS
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.registry import caches, tables
 from mnemolog.projections.vectors import inventory
+from tests.chroma import chroma_database
 from tests.pages import (
     ROOT,
     blocks,
@@ -85,6 +87,40 @@ def test_the_commands_of_a_page_run_as_they_are_written_one_after_the_other(page
     for command, shown in ran:
         output = run_command(command, tmp_path)
         assert shown in ("", output), command
+
+
+SAMPLES = {
+    "chats.csv": "table.csv",
+    "chatgpt/conversations.json": "chatgpt.json",
+    "claude/conversations.json": "claude_ai.json",
+    "kettle.jsonl": "claude_code.jsonl",
+    "rollout.jsonl": "codex.jsonl",
+    **{name: name for name in ("mem0.json", "zep.json", "letta.af", "chroma.json", "sharegpt.json", "turns.jsonl")},
+    **{name: name for name in ("openai.json", "openai.jsonl")},
+}
+"""The files of the recipes for imports, and the samples they stand for."""
+
+
+def test_the_recipes_for_imports_run_as_they_are_written(tmp_path):
+    """Each in a store of its own, with a sample of what people have."""
+    for name, sample in SAMPLES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / "tests" / "integration" / "data" / "importing" / sample, tmp_path / name)
+    (tmp_path / "other.csv").write_text("day,clock,who,said,mood\n2026-03-16,09:00,Ada,hello,glad\n")
+    (tmp_path / "other.jsonl").write_text('{"message": {"body": "hello"}, "room": "tea", "day": 1}\n')
+    (tmp_path / "chroma").mkdir()
+    chroma_database(tmp_path / "chroma" / "chroma.sqlite3")
+    recipes = commands("docs/import.md")
+    assert {command.split()[3] for command, _ in recipes} == {*SAMPLES, "other.csv", "other.jsonl", "chroma/"} - {
+        "openai.jsonl",
+        "rollout.jsonl",
+    }
+    for command, shown in recipes:
+        output = run_command(command, tmp_path)
+        assert shown in ("", output), command
+        if not shown:
+            assert ", 0 already there" in output, command
+            shutil.rmtree(tmp_path / "memory")
 
 
 INSTALLED = [page for page in pages() if "pip install" in (ROOT / page).read_text() and "/adr/" not in page]

@@ -10,6 +10,7 @@ import pytest
 
 from mnemolog.adapters.importers import detect_format, parse_field_map, read_turns
 from mnemolog.domain.errors import ImportRefused
+from tests.chroma import chroma_database
 
 DATA = Path(__file__).parent / "data" / "importing"
 NINE = 1_773_651_600_000_000  # 2026-03-16T09:00:00Z
@@ -151,47 +152,12 @@ def test_the_json_of_a_chroma_collection_is_imported():
     assert turns[1].metadata == {"page": 3}
 
 
-CHROMA = """
-CREATE TABLE collections (id TEXT PRIMARY KEY, name TEXT NOT NULL, dimension INTEGER, database_id TEXT NOT NULL);
-CREATE TABLE segments (id TEXT PRIMARY KEY, type TEXT NOT NULL, scope TEXT NOT NULL, collection TEXT NOT NULL);
-CREATE TABLE embeddings (
-    id INTEGER PRIMARY KEY, segment_id TEXT NOT NULL, embedding_id TEXT NOT NULL, seq_id BLOB NOT NULL,
-    created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE (segment_id, embedding_id)
-);
-CREATE TABLE embedding_metadata (
-    id INTEGER REFERENCES embeddings(id), key TEXT NOT NULL, string_value TEXT, int_value INTEGER, float_value REAL,
-    bool_value INTEGER, PRIMARY KEY (id, key)
-);
-"""
-
-
 @pytest.fixture
 def chroma(tmp_path):
     """A folder as Chroma's persistent client leaves it, with two collections and a vector without a document."""
     folder = tmp_path / "chroma"
     folder.mkdir()
-    with sqlite3.connect(folder / "chroma.sqlite3") as database:
-        database.executescript(CHROMA)
-        for number, name in enumerate(("notes", "chats"), start=1):
-            database.execute("INSERT INTO collections VALUES (?, ?, 384, 'default')", (f"c{number}", name))
-            kind = "urn:chroma:segment/metadata/sqlite"
-            database.execute("INSERT INTO segments VALUES (?, ?, 'METADATA', ?)", (f"s{number}", kind, f"c{number}"))
-        rows = [("s1", "n1"), ("s2", "m1"), ("s2", "m2"), ("s2", "bare")]
-        database.executemany("INSERT INTO embeddings (segment_id, embedding_id, seq_id) VALUES (?, ?, 1)", rows)
-        metadata = [
-            (1, "chroma:document", "Rex is a dog.", None, None, None),
-            (1, "page", None, 3, None, None),
-            (1, "checked", None, None, None, 1),
-            (2, "chroma:document", "I moved to Lisbon.", None, None, None),
-            (2, "session_id", "trip", None, None, None),
-            (2, "role", "user", None, None, None),
-            (3, "chroma:document", "Congratulations!", None, None, None),
-            (3, "session_id", "trip", None, None, None),
-            (3, "role", "assistant", None, None, None),
-            (4, "role", "user", None, None, None),
-        ]
-        database.executemany("INSERT INTO embedding_metadata VALUES (?, ?, ?, ?, ?, ?)", metadata)
-    database.close()
+    chroma_database(folder / "chroma.sqlite3")
     return folder
 
 
