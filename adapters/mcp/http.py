@@ -15,19 +15,19 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 
 from mnemolog.adapters.mcp.listen import BindConfig, bracketed
 from mnemolog.adapters.mcp.server import make_server
-from mnemolog.adapters.support.agent_tools import Memory
+from mnemolog.adapters.support.agent_tools import Memory, Toolset
 
 PATH: Final = "/mcp"
 CLOSE_TIMEOUT_S: Final = 2
 """How long a server that shuts down waits for answers in progress."""
 
 
-def make_app(memory: Memory, bind: BindConfig) -> Any:
+def make_app(memory: Memory, bind: BindConfig, *, tools: Toolset = "core") -> Any:
     """Return the ASGI application. Raises `InvalidInput` for a non-loopback address without a token."""
     bind.check()
     security = TransportSecuritySettings(allowed_hosts=bind.names(), allowed_origins=list(bind.origins))
     checker = None if bind.token is None else _TokenVerifier(bind.token)
-    app = make_server(memory).streamable_http_app(
+    app = make_server(memory, tools=tools).streamable_http_app(
         streamable_http_path=PATH, transport_security=security, token_verifier=checker
     )
     if checker is not None:
@@ -35,9 +35,9 @@ def make_app(memory: Memory, bind: BindConfig) -> Any:
     return app
 
 
-async def serve_http(memory: Memory, bind: BindConfig) -> None:
+async def serve_http(memory: Memory, bind: BindConfig, *, tools: Toolset = "core") -> None:
     """Serve any number of clients until SIGINT or SIGTERM. Prints the URL to stderr. Raises `InvalidInput`."""
-    app = make_app(memory, bind)
+    app = make_app(memory, bind, tools=tools)
     with bind.listen() as listening:
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSE_TIMEOUT_S)
         host, port = listening.getsockname()[:2]

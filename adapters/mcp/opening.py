@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -22,8 +23,10 @@ class OpeningMemory:
     tries again; if the memory was never opened, leaving raises the last error.
     """
 
-    def __init__(self, open_memory: Callable[[], AbstractAsyncContextManager[Memory]], *, read_only: bool) -> None:
-        self.read_only = read_only
+    def __init__(
+        self, folder: Path, open_memory: Callable[[], AbstractAsyncContextManager[Memory]], *, read_only: bool
+    ) -> None:
+        self.folder, self.read_only = folder, read_only
         self._open_memory = open_memory
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[Memory] | None = None

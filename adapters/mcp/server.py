@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -15,7 +16,16 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from mnemolog.adapters.mcp.opening import OpeningMemory
-from mnemolog.adapters.support.agent_tools import INSTRUCTIONS, TOOLS, Memory, Refusal, Tool
+from mnemolog.adapters.support.agent_tools import (
+    INSTRUCTIONS,
+    TOOLS,
+    Answer,
+    Memory,
+    Refusal,
+    Tool,
+    Toolset,
+    offered,
+)
 from mnemolog.adapters.support.agent_tools.answers import TURNS_MAX, session_whole
 from mnemolog.domain.errors import MnemologError, SessionError
 from mnemolog.domain.limits import INTEGER_MAX
@@ -26,13 +36,14 @@ RESOURCES_PER_PAGE: Final = 100
 _log = logging.getLogger(__name__)
 
 
-def make_server(memory: Memory | OpeningMemory) -> Any:
+def make_server(memory: Memory | OpeningMemory, *, tools: Toolset = "core") -> Any:
     """Return a server of the SDK (`mcp.server.lowlevel.Server`) for any of its transports."""
-    requests = _Requests(memory)
+    requests = _Requests(memory, offered(memory, tools))
     return Server(
         "mnemolog",
+        version=version("mnemolog"),
         title="mnemolog memory",
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS.format(folder=memory.folder),
         on_list_tools=requests.list_tools,
         on_call_tool=requests.call_tool,
         on_list_resources=requests.list_resources,
@@ -42,13 +53,13 @@ def make_server(memory: Memory | OpeningMemory) -> Any:
     )
 
 
-async def serve_stdio(memory: Memory | OpeningMemory) -> None:
+async def serve_stdio(memory: Memory | OpeningMemory, *, tools: Toolset = "core") -> None:
     """Serve one client over standard input and output until it disconnects. Everything else printed goes to stderr.
 
     An error at opening the memory is the answer to every call, which tries again. It is raised after the client has
     disconnected.
     """
-    server = make_server(memory)
+    server = make_server(memory, tools=tools)
     try:
         service = memory if isinstance(memory, OpeningMemory) else memory.loading()
         async with service, stdio_server() as (incoming, outgoing):
@@ -60,7 +71,7 @@ async def serve_stdio(memory: Memory | OpeningMemory) -> None:
 class _Requests:
     """Answers requests; those that need the memory wait until it is open."""
 
-    def __init__(self, memory: Memory | OpeningMemory) -> None:
+    def __init__(self, memory: Memory | OpeningMemory, tools: dict[str, Tool]) -> None:
         self._memory: Callable[[], Awaitable[Memory]]
         if isinstance(memory, OpeningMemory):
             self._memory = memory.memory
@@ -70,7 +81,7 @@ class _Requests:
                 return memory
 
             self._memory = present
-        self._tools = {name: tool for name, tool in TOOLS.items() if tool.effect == "reads" or not memory.read_only}
+        self._tools = tools
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return self._tools[name].input_schema if name in self._tools else None
@@ -80,25 +91,19 @@ class _Requests:
 
     async def call_tool(self, _ctx: Any, params: Any) -> Any:
         if params.name not in self._tools:
-            why = "this server is read-only" if params.name in TOOLS else "there is no such tool"
-            raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; tools/list lists the tools")
-        text, structured = await self._ask(params.name, params.arguments or {})
+            why = "this server does not offer it" if params.name in TOOLS else "there is no such tool"
+            raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; it has {', '.join(self._tools)}")
+        answer = await self._ask(self._tools[params.name], params.arguments or {})
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=text)],
-            structured_content=structured,
-            is_error=structured is None,
+            content=[types.TextContent(type="text", text=str(answer))], is_error=isinstance(answer, Refusal)
         )
 
-    async def _ask(self, tool: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """Return an answer as text and as data; for a refusal, its text and None."""
+    async def _ask(self, tool: Tool, arguments: dict[str, Any]) -> Answer[Any] | Refusal:
         try:
             memory = await self._memory()
         except MnemologError as error:
-            return str(Refusal.of(error)), None
-        answer = await TOOLS[tool].ask(memory, arguments)
-        if isinstance(answer, Refusal):
-            return str(answer), None
-        return msgspec.json.encode(answer).decode(), msgspec.to_builtins(answer)
+            return Refusal.of(error)
+        return await tool.ask(memory, arguments)
 
     async def list_resources(self, _ctx: Any, params: Any) -> Any:
         after = _position(params.cursor) if params is not None and params.cursor is not None else 0
@@ -166,7 +171,6 @@ def _described(tool: Tool) -> Any:
         name=tool.name,
         description=tool.description,
         input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(
             read_only_hint=tool.effect == "reads",
             destructive_hint=tool.effect == "hides",

@@ -74,6 +74,11 @@ def encoder_of(store: MemoryStore) -> Encoder | None:
     return store.parts.projections.vectors().encoder if store.parts.projections.has_model else None
 
 
+def has_model(store: AsyncMemoryStore) -> bool:
+    """Return whether a store was opened with a model."""
+    return store._of.parts.projections.has_model
+
+
 def open_tables(store: MemoryStore, file_name: str, kind: type[Tables]) -> Tables:
     """Open tables in a file of their own in the store's folder of projections. Close them before the store."""
     return opening.open_tables(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast, get_args
 
 import typer
 
 from mnemolog.cli.app import RECEIPTS_VARIABLE, ModelName, Store, StoreCommand, app, chosen_model
 from mnemolog.defaults import DEFAULT_AGENT, DEFAULT_MODEL
+from mnemolog.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from mnemolog.adapters.support.agent_tools import Memory
@@ -39,6 +40,9 @@ Hosts = Annotated[
     list[str] | None,
     typer.Option("--allow-host", help="Another allowed host name, with port or ':*'.", rich_help_panel=HTTP_PANEL),
 ]
+Tools = Annotated[
+    str, typer.Option("--tools", metavar="core|full", help="core: the six that a model needs. full: all.")
+]
 Origins = Annotated[
     list[str] | None,
     typer.Option("--allow-origin", help="An allowed origin of web pages.", rich_help_panel=HTTP_PANEL),
@@ -64,6 +68,8 @@ def mcp(
             "--receipts", envvar=RECEIPTS_VARIABLE, help="Record every recall in the log, unless --read-only is given."
         ),
     ] = False,
+    tools: Tools = "core",
+    scope: Annotated[str, typer.Option("--scope", help="Serve only this scope: nothing outside of it.")] = "",
     model: ModelName = DEFAULT_MODEL,
 ) -> None:
     """Serve the store to agents as an MCP server, and create it if it does not exist. Needs the extra 'mcp'.
@@ -71,18 +77,22 @@ def mcp(
     Example: claude mcp add memory -- mnemolog mcp memory/
     """
     from mnemolog.adapters.mcp import BindConfig, OpeningMemory, serve_http, serve_stdio
+    from mnemolog.adapters.support.agent_tools import Toolset
     from mnemolog.adapters.support.agent_tools.memory import opened
 
     def memory() -> AbstractAsyncContextManager[Memory]:
-        chosen = chosen_model(model)
-        return opened(store, agent=agent, read_only=read_only, model=chosen, receipts=receipts and not read_only)
+        kept = receipts and not read_only
+        return opened(store, agent=agent, read_only=read_only, model=chosen_model(model), receipts=kept, scope=scope)
 
     async def serve() -> None:
         if not http:
-            return await serve_stdio(OpeningMemory(memory, read_only=read_only))
+            return await serve_stdio(OpeningMemory(store, memory, read_only=read_only), tools=toolset)
         async with memory() as served:
-            return await serve_http(served, bind)
+            return await serve_http(served, bind, tools=toolset)
 
+    if tools not in get_args(Toolset):
+        raise InvalidInput("tools", f"{tools!r} is none of {', '.join(get_args(Toolset))}")
+    toolset = cast(Toolset, tools)
     bind = BindConfig(host=host, port=port, token=token, hosts=allow_host or (), origins=allow_origin or ())
     if http:
         bind.check()

@@ -5,6 +5,7 @@ Independent of protocols and frameworks: adapters convert these tools (docs/adap
 
 from mnemolog.adapters.support.agent_tools.catalogue import INSTRUCTIONS as INSTRUCTIONS
 from mnemolog.adapters.support.agent_tools.catalogue import TOOLS as TOOLS
+from mnemolog.adapters.support.agent_tools.catalogue import Toolset as Toolset
 from mnemolog.adapters.support.agent_tools.catalogue import offered as offered
 from mnemolog.adapters.support.agent_tools.conversation import ConversationTool as ConversationTool
 from mnemolog.adapters.support.agent_tools.conversation import conversation_tools as conversation_tools
@@ -21,6 +22,7 @@ __all__ = [
     "Memory",
     "Refusal",
     "Tool",
+    "Toolset",
     "conversation_tools",
     "offered",
 ]

@@ -17,10 +17,6 @@ from mnemolog.projections.read_models import SessionSummary
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.results import Checkpoint, Note, Task
 
-SCANNED_MAX: Final = 5_000
-"""Positions that one timeline scans."""
-CUT_AT: Final = 400
-"""Characters of a text that a timeline shows."""
 TURNS_MAX: Final = 50
 """Turns in the answer about a session."""
 
@@ -44,13 +40,6 @@ class Mind(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: list[Checkpoint]
 
 
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Events in the order of the log. `next` is the `after` of the next page, null at the end of the log."""
-
-    events: list[dict[str, Any]]
-    next: int | None
-
-
 class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the store: `model` is `loading`, `ready`, or why there is none."""
 
@@ -63,13 +52,6 @@ class StatusNow(msgspec.Struct, frozen=True, kw_only=True):
     projector: str
     warnings: tuple[str, ...]
     read_only: bool
-
-
-async def recall(memory: Memory, *, session: str | None, **asked: Any) -> Recall:
-    """Recall from all sessions, or from what one of them sees. While the model is loading, by text search only."""
-    return await memory.store.recall(
-        **asked, session=session, lineage=session is not None, wait_for_model=memory.model != "loading"
-    )
 
 
 async def session_list(
@@ -86,42 +68,6 @@ async def session_current(memory: Memory, *, agent: str) -> SessionNow | None:
     """Return the session that an agent was last switched to."""
     found = await memory.store.current(agent)
     return None if found is None else await session_now(found)
-
-
-async def memory_read(memory: Memory, *, session: str, as_of: int | None = None) -> Mind:
-    """Return values, task, notes and checkpoints of a session."""
-    opened = await known_async_session(memory.store, session)
-    view = opened if as_of is None else await opened.at(as_of)
-    return Mind(
-        values=await view.all(),
-        task=await view.task(),
-        notes=await view.notes(with_times=True),
-        checkpoints=await view.checkpoints(),
-    )
-
-
-async def timeline(
-    memory: Memory,
-    *,
-    session: Annotated[str | None, Meta(description="Only events of this session. Null: of all.")] = None,
-    after: Annotated[int, Meta(description="Only events after this position. Null: the newest.", ge=0)] | None = None,
-    limit: Annotated[int, Meta(description="Maximum number.", ge=1, le=500)] = 50,
-) -> Timeline:
-    """Return events of the log, with long texts cut."""
-    head = (await memory.store.head()).position
-    if session is not None:
-        await known_async_session(memory.store, session)
-    start = max(0, head - SCANNED_MAX) if after is None else after
-    upto, events = min(head, start + SCANNED_MAX), list[dict[str, Any]]()
-    async for event in memory.store.events(after=Position(start), upto=Position(upto)):
-        if session is None or event.stream == session_stream(session):
-            if len(events) == limit and after is not None:
-                upto = events[-1]["position"]
-                break
-            about = {"position": event.position, "at": to_datetime(event.recorded_at), "stream": event.stream}
-            about["what"] = event.event.topic.rpartition(".")[0]
-            events = [*events[-limit + 1 :], about | _cut(msgspec.to_builtins(event.event))]
-    return Timeline(events=events, next=None if upto >= head else upto)
 
 
 async def status(memory: Memory) -> StatusNow:
@@ -154,14 +100,11 @@ async def session_whole(memory: Memory, session_id: str, as_of: int | None) -> d
     session = await known_async_session(memory.store, session_id)
     view = session if as_of is None else await session.at(as_of)
     turns = await view.turns(newest_first=True, limit=TURNS_MAX)
-    mind = await memory_read(memory, session=session.id, as_of=as_of)
+    mind = Mind(
+        values=await view.all(),
+        task=await view.task(),
+        notes=await view.notes(with_times=True),
+        checkpoints=await view.checkpoints(),
+    )
     about: dict[str, Any] = msgspec.to_builtins(await session_now(session)) | msgspec.to_builtins(mind)
     return about | {"position": position if as_of is None else as_of, "turns": turns[::-1]}
-
-
-def _cut(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _cut(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_cut(item) for item in value]
-    return f"{value[:CUT_AT]}…" if isinstance(value, str) and len(value) > CUT_AT else value

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, Protocol
 
 from msgspec import Meta
 
-from mnemolog.adapters.support.agent_tools import answers
+from mnemolog.adapters.support.agent_tools import answers, core
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.adapters.support.agent_tools.tool import PARAMETERS, Effect, Tool, made
 from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
-from mnemolog.domain.switching import SwitchReason
-from mnemolog.results import Checkpoint
 from mnemolog.session import Session
-from mnemolog.store import MemoryStore
-
-
-def _of_store(name: str, effect: Effect, method: Callable[..., Any], description: str, **how: Any) -> Tool:
-    async def call(memory: Memory, **given: Any) -> Any:
-        return await _answer_of(await getattr(memory.store, method.__name__)(**given))
-
-    return made(name, effect, call, description, like=method, **how)
 
 
 def _of_session(name: str, effect: Effect, method: Callable[..., Any], description: str, **how: Any) -> Tool:
@@ -38,75 +28,58 @@ async def _answer_of(result: Any) -> Any:
     return await answers.session_now(result) if isinstance(result, AsyncSession) else result
 
 
-_To = Annotated[str | None, Meta(description="The session to resume, or an id for the one to start. Null: generated.")]
-_Left = Annotated[str | None, Meta(description="The session to leave. Null: the agent's current one.")]
-_Among = Annotated[str | None, Meta(description="Recall only what this session sees. Null: every session.")]
 _Key = Annotated[str, Meta(description="Name of the value.")]
-_RetryKey = Annotated[str | None, Meta(description="Makes a retry safe: the same key adds nothing.")]
-_After = Annotated[str | None, Meta(description="`next` of the previous page; keep all other arguments the same.")]
 _BranchAt = Annotated[int | str | None, Meta(description="A position, or the id or name of a checkpoint. Null: here.")]
-_LEFT_OUT: Final = ("lineage", "weights", "min_position", "timeout_s", "receipt", "wait_for_model")
 
 INSTRUCTIONS: Final = """\
-A memory that keeps every turn and knows what was known at any position of its log. Begin with session_current or
-session_start. Record every turn as it is said. Recall before you answer about anything that may have been discussed
-before. Positions in answers are positions in the log: pass one as `as_of` to get the state at that time.\
+A memory that keeps every turn and knows what was known at any time. Record what is said with `remember`. Look with `recall`
+before you answer about anything that may have been discussed before. Nothing here deletes: if the user wants something
+forgotten for good, tell them the command to run: mnemolog forget {folder} --session ID (or --position N).\
 """
-"""Instructions for the model that gets these tools."""
+"""Instructions for the model that gets these tools; `folder` is that of the store."""
 
 TOOLS: Final[dict[str, Tool]] = {
     tool.name: tool
     for tool in (
-        _of_session(
-            "record",
+        made(
+            "remember",
             "adds",
-            Session.record,
-            """Record a turn of a conversation. It is durable when this returns. Use it for every message, the user's
-            and your own, word for word, as it is said: what is not recorded cannot be recalled.""",
-            key=_RetryKey,
+            core.remember,
+            """Record what was said, word for word: it is durable when this returns. Starts the session if needed. Use it
+            for every message, the user's and your own.""",
         ),
         made(
             "recall",
             "reads",
-            answers.recall,
-            """Find the turns that answer a question, each with its position. Use it before you answer about anything
-            that may have been discussed before. With as_of it finds what would have been found at that position.
-            unavailable_legs lists search paths that did not answer: while the model loads, only text search does.""",
-            like=MemoryStore.recall,
-            leave_out=_LEFT_OUT,
-            session=_Among,
-            after=_After,
+            core.recall,
+            """Find turns that answer a question. Use it before you answer about anything discussed before.""",
+        ),
+        made(
+            "context",
+            "reads",
+            core.context,
+            """Return working memory and relevant earlier turns as one text. Use it at the start of a task.""",
         ),
         made(
             "timeline",
             "reads",
-            answers.timeline,
-            """List what happened, in order: turns, values, notes, checkpoints, restores, switches, with positions.
-            Use it to see how the current state came about, and to find the position for an as_of.""",
+            core.timeline,
+            """List what happened in a time, in order, with positions. Use it for "what did we say on Tuesday?".""",
         ),
-        _of_store(
-            "session_start",
-            "adds",
-            MemoryStore.session,
-            """Start a session: a conversation with turns and a working memory of its own; if there is one with that id,
-            return it. Use it when a conversation begins, before the first record. To leave another session for it, use
-            session_switch.""",
-            result=answers.SessionNow,
-            scope=str | None,
-        ),
-        _of_store(
-            "session_switch",
+        made(
+            "working_memory",
             "hides",
-            MemoryStore.switch,
-            """Move the agent to another session, atomically. Use it when the conversation changes: new (another topic),
-            reset (start over, end the old one), resume (continue `to`), branch (try something from here, or from
-            position `at`), compress (continue after a summary), rewind (undo `turns` turns, or all after position
-            `at`: they are hidden, not lost).""",
-            result=answers.SessionNow,
-            to=_To,
-            reason=SwitchReason,
-            session=_Left,
-            scope=str | None,
+            core.working_memory,
+            """Read or change values, task and notes of a session. Use it for facts that the task needs. Without changes
+            it only reads.""",
+            reads_too=True,
+        ),
+        made(
+            "switch",
+            "hides",
+            core.switch,
+            """Move to another session. Use it when the conversation changes: new (another topic), reset (end the old
+            one), resume, branch (try something), compress (after a summary), rewind (hide turns).""",
         ),
         _of_session(
             "session_branch",
@@ -114,7 +87,6 @@ TOOLS: Final[dict[str, Tool]] = {
             Session.branch,
             """Start a session that continues another. That one does not change, and the agent stays in its session.
             Use it to try something out, or to hand a task to a second agent with all that is known so far.""",
-            result=answers.SessionNow,
             at=_BranchAt,
         ),
         _of_session(
@@ -137,13 +109,6 @@ TOOLS: Final[dict[str, Tool]] = {
             """Return the current session of an agent, null before its first switch. Use it after a restart, to continue
             where the agent was.""",
         ),
-        made(
-            "memory_read",
-            "reads",
-            answers.memory_read,
-            """Return the working memory of a session: values, task, notes, checkpoints; now or as of a position. Use it
-            at the beginning, and after a switch or a restore, to know the current state.""",
-        ),
         _of_session(
             "memory_set",
             "adds",
@@ -153,30 +118,10 @@ TOOLS: Final[dict[str, Tool]] = {
             key=_Key,
         ),
         _of_session(
-            "memory_delete",
-            "hides",
-            Session.delete,
-            """Delete a value of a session's working memory; returns whether it existed. Use it when a value no longer
-            holds.""",
-            key=_Key,
-        ),
-        _of_session(
-            "task_set",
-            "adds",
-            Session.set_task,
-            """Set the task of a session, replacing the old one. Use it when a task begins.""",
-        ),
-        _of_session(
             "task_update",
             "adds",
             Session.update_task,
             """Change step, total, percent or status of the task. Use it whenever a step is done.""",
-        ),
-        _of_session(
-            "note_add",
-            "adds",
-            Session.note,
-            """Add a note to a session's scratchpad. Use it for findings and decisions on the way.""",
         ),
         _of_session(
             "notes_clear",
@@ -205,7 +150,6 @@ TOOLS: Final[dict[str, Tool]] = {
             """Restore values, task and notes from a checkpoint, and hide the turns after it. Use it to undo everything
             since. Nothing is lost: later checkpoints and the history stay.""",
             leave_out=("dry_run",),
-            result=Checkpoint,
         ),
         made(
             "status",
@@ -218,6 +162,22 @@ TOOLS: Final[dict[str, Tool]] = {
 }
 
 
-def offered(memory: Memory) -> dict[str, Tool]:
-    """Return the tools of a memory; of a read-only one, those that only read."""
-    return {name: tool for name, tool in TOOLS.items() if tool.effect == "reads" or not memory.read_only}
+CORE: Final = ("remember", "recall", "context", "timeline", "working_memory", "switch")
+"""The tools that are offered unless all are asked for."""
+Toolset = Literal["core", "full"]
+
+
+class HasReadOnly(Protocol):
+    """A memory, or one that is still being opened."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing may be written."""
+        ...
+
+
+def offered(memory: HasReadOnly, toolset: Toolset = "full") -> dict[str, Tool]:
+    """Return the tools of a memory; of a read-only one, those that can only read."""
+    names = CORE if toolset == "core" else TOOLS
+    found = {name: TOOLS[name] for name in names}
+    return {name: tool for name, tool in found.items() if tool.effect == "reads" or tool.reads_too or not memory.read_only}

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from mnemolog.adapters.support.store_access import has_model
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import MnemologError
@@ -20,7 +21,12 @@ class Memory:
     def __init__(self, store: AsyncMemoryStore, *, agent: str = DEFAULT_AGENT, read_only: bool = False) -> None:
         self.store, self.agent, self.read_only = store, agent, read_only
         self.model = "loading"
-        """`loading`, `ready`, or why the model cannot be loaded."""
+        """`loading`, `ready`, or why there is no model."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the store."""
+        return self.store.path
 
     @asynccontextmanager
     async def loading(self) -> AsyncIterator[None]:
@@ -34,6 +40,9 @@ class Memory:
                 await task
 
     async def _load(self) -> None:
+        if not has_model(self.store):
+            self.model = "none: searching by words only"
+            return
         await asyncio.sleep(START_DELAY_S)  # Answer the greeting first: importing torch blocks everything else.
         try:
             await self.store.models.load()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
@@ -13,7 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import Memory
-from mnemolog.domain.errors import MnemologError, UnknownSession
+from mnemolog.domain import errors
+from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
 
@@ -21,9 +24,27 @@ Result = TypeVar("Result")
 Effect = Literal["reads", "adds", "settles", "hides"]
 """What a tool does to the log: nothing; append; append once, however often it is called; hide turns or values."""
 
-NOTHING_DONE: Final = "nothing was written; correct the arguments and call again"
-UNKNOWN_SESSION: Final = "nothing was written; session_list lists the ids; session_start, where offered, starts one"
+NOTHING_DONE: Final = "correct the arguments and call again"
 LOOK_UP: Final = "timeline shows what was written; the server's log has more"
+HINTS: Final[dict[type[MnemologError], str]] = {
+    errors.UnknownSession: "leave `session` out for the session you are in; `remember` starts a new one",
+    errors.SessionExists: "resume that session with `switch`, or choose another id",
+    errors.SessionAlreadyEnded: "resume it: `switch` with its id",
+    errors.MemoryFull: "delete values that are no longer needed",
+    errors.NoTask: "set a task first",
+    errors.OutsideScope: "this server serves one scope; leave `scope` out",
+    errors.StoreNotFound: "tell the user that the server was started for a folder without a store",
+    errors.LogDamaged: "tell the user: `mnemolog verify` shows the damage, and a backup has to be restored",
+}
+"""What a model can do about an error, where the library's hint names a method or a command."""
+_NOTHING_WRITTEN: Final = "nothing was written; "
+
+SYNONYMS: Final = {
+    **{"limit": "k", "top_k": "k", "n": "k", "count": "k"},
+    **{"session_id": "session", "conversation": "session", "thread_id": "session"},
+    **{"content": "text", "message": "text", "messages": "text", "user_id": "scope", "start": "since", "end": "until"},
+}
+"""Arguments that models try, and the names that they have here."""
 
 Moment = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a time zone.")]
 PARAMETERS: Final[dict[str, Any]] = {
@@ -52,11 +73,40 @@ PARAMETERS: Final[dict[str, Any]] = {
 _log = logging.getLogger(__name__)
 
 
+def lean_json(value: Any) -> str:
+    """Return a value as JSON, its structs and top-level fields without nulls and empty lists, texts and objects."""
+    return msgspec.json.encode(_lean(value, top=True)).decode()
+
+
+def _lean(value: Any, *, top: bool = False) -> Any:
+    if isinstance(value, msgspec.Struct) or (top and isinstance(value, dict)):
+        fields = value.items() if isinstance(value, dict) else msgspec.structs.asdict(value).items()
+        return {name: lean for name, item in fields if (lean := _lean(item)) not in (None, "", [], {})}
+    if isinstance(value, list | tuple):
+        return [_lean(item) for item in value]
+    return value
+
+
+def _allowed(schema: Mapping[str, Any], field: Mapping[str, Any]) -> str:
+    """Return in words what a field of a schema may hold."""
+    if "$ref" in field:
+        field = schema["$defs"][field["$ref"].rpartition("/")[2]]
+    if "enum" in field:
+        return "one of " + ", ".join(str(value) for value in field["enum"] if value is not None)
+    if "anyOf" in field:
+        return " or ".join(filter(None, (_allowed(schema, one) for one in field["anyOf"] if one.get("type") != "null")))
+    return str(field.get("type", ""))
+
+
 class Answer(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
     """The answer of a tool. `position` is the head of the log: before the read, or after the write."""
 
     position: Position
     result: Result
+
+    def __str__(self) -> str:
+        """Return it as text for a model: a text as it is, anything else as JSON without what is empty."""
+        return self.result if isinstance(self.result, str) else lean_json(self)
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,45 +118,55 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, error: MnemologError) -> Self:
         """Return the refusal for an error of the library."""
-        hint = UNKNOWN_SESSION if isinstance(error, UnknownSession) else error.hint
-        return cls(what=f"{type(error).__name__}: {error}", hint=hint)
+        hint = next((HINTS[kind] for kind in type(error).mro() if kind in HINTS), error.hint)
+        return cls(what=f"{type(error).__name__}: {error}", hint=hint.removeprefix(_NOTHING_WRITTEN))
 
     def __str__(self) -> str:
         return f"{self.what}\nhint: {self.hint}" if self.hint else self.what
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A call for clients, with its description."""
+    """A call for clients, with its description. Its answers are text."""
 
     name: str
     description: str
     function: Callable[..., Awaitable[Any]]
     effect: Effect
     arguments: type[msgspec.Struct]
-    answer: Any
-    """The type of its answer."""
+    reads_too: bool = False
+    """Whether it can be called only to read, although it writes as well."""
 
     @property
     def input_schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments."""
         return schema_of(self.arguments)
 
-    @property
-    def output_schema(self) -> dict[str, Any]:
-        """The JSON Schema of its answers."""
-        return schema_of(self.answer)
-
     async def ask(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any] | Refusal:
         """Return an answer or a refusal. Never raises: a failed call must not end the service of other clients."""
         try:
             return await self.call(memory, arguments)
         except msgspec.ValidationError as error:
-            return Refusal(what=f"InvalidArguments: {error}", hint=NOTHING_DONE)
+            return Refusal(what=f"InvalidArguments: {self._what_is_wrong(arguments, error)}", hint=NOTHING_DONE)
         except MnemologError as error:
             return Refusal.of(error)
         except Exception as error:
             _log.exception("tool %s failed", self.name)
             return Refusal(what=f"internal error: {error!r}", hint=LOOK_UP)
+
+    def _what_is_wrong(self, arguments: Any, error: msgspec.ValidationError) -> str:
+        """Return what is wrong with arguments, and what is allowed."""
+        known = self.input_schema["properties"]
+        if not isinstance(arguments, Mapping):
+            return f"expected an object with {', '.join(known)}"
+        for name in arguments:
+            if name not in known:
+                close = difflib.get_close_matches(str(name), [*known, *SYNONYMS], n=1)
+                meant = SYNONYMS.get(close[0], close[0]) if close else ""
+                guess = f" (did you mean {meant!r}?)" if meant in known else ""
+                return f"{self.name} has no argument {name!r}{guess}; it takes {', '.join(known)}"
+        named = re.search(r"`\$\.(\w+)", str(error))
+        allowed = _allowed(self.input_schema, known[named[1]]) if named and named[1] in known else ""
+        return f"{error}{allowed and f'; {named[1]} is {allowed}'}" if named else str(error)
 
     async def call(self, memory: Memory, arguments: Mapping[str, Any]) -> Answer[Any]:
         """Return the answer. Raises `msgspec.ValidationError` for invalid arguments: nothing was done."""
@@ -127,7 +187,7 @@ def made(
     *,
     like: Callable[..., Any] | None = None,
     leave_out: tuple[str, ...] = (),
-    result: Any = None,
+    reads_too: bool = False,
     **types: Any,
 ) -> Tool:
     """Return the tool that calls `function` with a memory and the keywords of `like`, by default its own.
@@ -147,14 +207,13 @@ def made(
         for key, default in defaults.items()
     ]
     arguments = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
-    answer: Any = Answer
     return Tool(
         name=name,
         description=" ".join(description.split()),
         function=function,
         effect=effect,
         arguments=arguments,
-        answer=answer[known["return"] if result is None else result],
+        reads_too=reads_too,
     )
 
 

@@ -1,0 +1,246 @@
+"""The six tools that a model needs: remember, recall, context, timeline, working_memory, switch. All answer in text."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from mnemolog.adapters.support.agent_tools.memory import Memory
+from mnemolog.adapters.support.agent_tools.tool import lean_json
+from mnemolog.adapters.support.context import SIMILARITY_MIN
+from mnemolog.adapters.support.store_access import known_async_session
+from mnemolog.aio.session import AsyncSession
+from mnemolog.domain.errors import InvalidInput
+from mnemolog.domain.moments import local_time
+from mnemolog.domain.position import Position
+from mnemolog.domain.switching import SwitchReason
+from mnemolog.projections.history.timeline import Moment
+from mnemolog.projections.recall.answer import Hit, Recall
+
+TEXT_MAX: Final = 1_500
+"""Characters of a turn that a recall shows, unless it is asked for all."""
+LINE_MAX: Final = 600
+"""Characters of a turn in a context."""
+TOKEN_CHARS: Final = 4
+"""Characters that are counted as one token. An estimate for English."""
+SCANNED_MAX: Final = 5_000
+"""Positions that a timeline without `since` and `after` looks back."""
+NOTHING: Final = "Nothing was found."
+
+When = int | str
+Session = Annotated[
+    str | None, Meta(description="Id of the conversation, chosen by you. Default: the one you are in.")
+]
+Among = Annotated[str | None, Meta(description="Only what this session sees. Default: all sessions.")]
+Since = Annotated[str | None, Meta(description="ISO date or time, such as 2026-03-16.")]
+AsOf = Annotated[When | None, Meta(description="Answer as of this time or log position.")]
+
+
+async def remember(
+    memory: Memory,
+    *,
+    text: Annotated[str | list[dict[str, Any]], Meta(description="A message, or a list of {role, content}.")],
+    role: Annotated[str, Meta(description="user, assistant, system or tool.")] = "user",
+    session: Session = None,
+    speaker: str | None = None,
+    said_at: Annotated[str | None, Meta(description="ISO time. Default: now.")] = None,
+    key: Annotated[str | None, Meta(description="Makes a retry safe.")] = None,
+    scope: Annotated[str | None, Meta(description="Owner of a session that this starts, such as acme/alice.")] = None,
+) -> str:
+    """Record messages in a session, and start the session if there is none."""
+    held = await _held(memory, session, scope=scope)
+    if isinstance(text, list):
+        if key is not None or said_at is not None or speaker is not None:
+            raise InvalidInput("text", "in a list, each message has its own key, said_at and speaker")
+        recorded = await memory.store.record_many(text, session=held.id)
+    else:
+        recorded = [await held.record(role, text, key=key, said_at=said_at, speaker=speaker)]
+    return lean_json({"session": held.id, "positions": [turn.position for turn in recorded]})
+
+
+async def recall(
+    memory: Memory,
+    *,
+    query: str,
+    k: Annotated[int, Meta(description="How many turns.", ge=1, le=100)] = 5,
+    session: Among = None,
+    scope: str = "",
+    since: Since = None,
+    until: Since = None,
+    as_of: AsOf = None,
+    full: Annotated[bool, Meta(description=f"Do not cut turns at {TEXT_MAX} characters.")] = False,
+) -> str:
+    """Return the turns that answer a question. While the model is loading, by text search only."""
+    found = await _recalled(
+        memory, query, k=k, session=session, scope=scope, since=since, until=until, as_of=as_of
+    )
+    if not found.hits:
+        return NOTHING
+    hits = [_hit(hit, characters_max=None if full else TEXT_MAX) for hit in found.hits]
+    return lean_json({"hits": hits, "note": "; ".join(found.unavailable_legs.values())})
+
+
+async def context(
+    memory: Memory,
+    *,
+    query: str,
+    session: Session = None,
+    scope: str = "",
+    tokens: Annotated[int, Meta(description="Size of the answer.", ge=100, le=100_000)] = 1_500,
+) -> str:
+    """Return the working memory of the session, and what was said that has to do with the query, as text."""
+    room = tokens * TOKEN_CHARS
+    lines = list[str]()
+    if (held := await _found(memory, session)) is not None and (mind := await _mind(held, as_of=None)) != "{}":
+        lines.append(f"Working memory of session {held.id}: {mind}")
+    found = await _recalled(memory, query, k=50, scope=scope)
+    for hit in found.hits:
+        if "text" in hit.ranks or (hit.similarity or 0.0) >= SIMILARITY_MIN:
+            lines.append(f"- {_when(hit.said_at)} {hit.speaker or hit.role} ({hit.session} @{hit.position}): {_cut(hit.text, LINE_MAX)}")
+    packed = list[str]()
+    for line in lines:
+        if len(line) < room:  # Whole entries: a shorter one may still fit.
+            packed.append(line)
+            room -= len(line) + 1
+    left_out = len(lines) - len(packed)
+    if left_out:
+        packed.append(f"({left_out} more did not fit into {tokens} tokens)")
+    return "\n".join(packed) or NOTHING
+
+
+async def timeline(
+    memory: Memory,
+    *,
+    since: Since = None,
+    until: Since = None,
+    session: Among = None,
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50,
+    after: Annotated[int | None, Meta(description="Only after this position: the next page.")] = None,
+) -> str:
+    """Return what was recorded in a time, in order; without `since` and `after` the newest."""
+    forward = since is not None or after is not None
+    start = after or 0
+    if not forward:
+        end = (await memory.store.head()).position if until is None else await memory.store.position_at(until)
+        start = max(0, end - SCANNED_MAX)
+    events = memory.store.audit.timeline(after=Position(start), session=session, since=since, until=until)
+    kept: deque[Moment] = deque(maxlen=limit)
+    more = False
+    async for moment in events:
+        if forward and len(kept) == limit:
+            more = True
+            break
+        kept.append(moment)
+    lines = [f"@{item.position} {_when(item.at)} {item.session or item.who}: {_cut(item.what, LINE_MAX)}" for item in kept]
+    if more:
+        lines.append(f"(more: after={kept[-1].position})")
+    return "\n".join(lines) or NOTHING
+
+
+async def working_memory(
+    memory: Memory,
+    *,
+    session: Session = None,
+    values: Annotated[dict[str, Any], Meta(description="Values to set, by key.")] = {},  # noqa: B006
+    delete: Annotated[list[str], Meta(description="Keys to delete.")] = [],  # noqa: B006
+    task: Annotated[str | None, Meta(description="What you are working on.")] = None,
+    note: Annotated[str | None, Meta(description="A line to add to the notes.")] = None,
+    as_of: AsOf = None,
+) -> str:
+    """Change the working memory of a session, and return it."""
+    if not (values or delete or task is not None or note is not None):
+        held = await _found(memory, session)
+        return "{}" if held is None else await _mind(held, as_of=as_of)
+    if memory.read_only:
+        raise InvalidInput("values", "this server is read-only")
+    if as_of is not None:
+        raise InvalidInput("as_of", "the past cannot be changed; leave it out")
+    held = await _held(memory, session)
+    for key in delete:
+        await held.delete(key)
+    for key, value in values.items():
+        await held.set(key, value)
+    if task is not None:
+        await held.set_task(task)
+    if note is not None:
+        await held.note(note)
+    return await _mind(held, as_of=None)
+
+
+async def switch(
+    memory: Memory,
+    *,
+    to: Annotated[str | None, Meta(description="The session to resume or to start. Default: a new id.")] = None,
+    reason: Annotated[
+        Literal["new", "reset", "resume", "branch", "compress", "rewind"] | None,
+        Meta(description="Default: resume `to` if there is one, else new."),
+    ] = None,
+    turns: Annotated[int | None, Meta(description="rewind: how many turns to hide.")] = None,
+    at: Annotated[When | None, Meta(description="branch, rewind: from this position or time.")] = None,
+    title: str | None = None,
+    scope: str | None = None,
+) -> str:
+    """Move the agent to another session."""
+    exists = to is not None and await memory.store.find_session(to) is not None
+    entered = await memory.store.switch(
+        to,
+        reason=reason or (SwitchReason.RESUME if exists else SwitchReason.NEW),
+        agent=memory.agent,
+        turns=turns,
+        at=at,
+        title=title,
+        scope=scope,
+    )
+    return lean_json({"session": entered.id, "title": entered.title, "scope": entered.scope})
+
+
+async def _found(memory: Memory, session: str | None) -> AsyncSession | None:
+    """Return the session that a call means, None if there is none yet. Raises `UnknownSession` for an unknown id."""
+    if session is not None:
+        return await known_async_session(memory.store, session)
+    current = await memory.store.current(memory.agent)
+    return current or await memory.store.find_session(memory.agent)
+
+
+async def _held(memory: Memory, session: str | None, *, scope: str | None = None) -> AsyncSession:
+    """Return the session that a call means, started if there is none; one without an id has that of the agent."""
+    found = await (memory.store.find_session(session) if session is not None else _found(memory, None))
+    if found is not None:
+        return found
+    return await memory.store.session(session or memory.agent, agent=memory.agent, scope=scope)
+
+
+async def _recalled(memory: Memory, query: str, *, session: str | None = None, **asked: Any) -> Recall:
+    return await memory.store.recall(
+        query, session=session, lineage=session is not None, wait_for_model=memory.model != "loading", **asked
+    )
+
+
+async def _mind(session: AsyncSession, *, as_of: When | None) -> str:
+    view = session if as_of is None else await session.at(as_of)
+    task = await view.task()
+    return lean_json({"values": await view.all(), "task": task, "notes": await view.notes()})
+
+
+def _hit(hit: Hit, *, characters_max: int | None) -> Mapping[str, Any]:
+    return {
+        "text": hit.text if characters_max is None else _cut(hit.text, characters_max),
+        "who": hit.speaker or hit.role.value,
+        "when": _when(hit.said_at),
+        "session": hit.session,
+        "title": hit.session_title,
+        "position": hit.position,
+    }
+
+
+def _when(moment: Any) -> str:
+    return f"{local_time(moment):%Y-%m-%d %H:%M}"
+
+
+def _cut(text: str, characters_max: int) -> str:
+    if len(text) <= characters_max:
+        return text
+    return f"{text[:characters_max]}… (+{len(text) - characters_max:,} characters)"
