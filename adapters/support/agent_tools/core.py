@@ -34,7 +34,7 @@ When = int | str
 Session = Annotated[
     str | None, Meta(description="Id of the conversation, chosen by you. Default: the one you are in.")
 ]
-Among = Annotated[str | None, Meta(description="Only what this session sees. Default: all sessions.")]
+Among = Annotated[str | None, Meta(description="Only this session and what it inherits. Default: all.")]
 Since = Annotated[str | None, Meta(description="ISO date or time, such as 2026-03-16.")]
 AsOf = Annotated[When | None, Meta(description="Answer as of this time or log position.")]
 

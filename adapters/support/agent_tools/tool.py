@@ -222,4 +222,26 @@ def schema_of(type_: Any) -> dict[str, Any]:
     """Return the JSON Schema of a struct, inlined at the top level, where clients expect an object."""
     (reference,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
     own: dict[str, Any] = parts.pop(reference["$ref"].rpartition("/")[2])
-    return own | ({"$defs": parts} if parts else {})
+    short: dict[str, Any] = _short(own | ({"$defs": parts} if parts else {}))
+    return short
+
+
+def _short(schema: Any) -> Any:
+    """Return a schema without what costs a model tokens and says nothing: titles, nulls, defaults of null."""
+    if isinstance(schema, list):
+        return [_short(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "properties" in schema:
+        schema = schema | {"properties": {key: _short(item) for key, item in schema["properties"].items()}}
+    kept = {
+        key: item if key == "properties" else _short(item)
+        for key, item in schema.items()
+        if not (key == "title" or (key == "default" and item in (None, [], {})))
+    }
+    if "enum" in kept:
+        kept["enum"] = [value for value in kept["enum"] if value is not None]
+    if "anyOf" in kept:
+        some = [item for item in kept.pop("anyOf") if item != {"type": "null"}]
+        kept = {**some[0], **kept} if len(some) == 1 else {"anyOf": some, **kept}
+    return kept
