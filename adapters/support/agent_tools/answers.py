@@ -10,11 +10,7 @@ from msgspec import Meta
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
-from mnemolog.domain.clock import to_datetime
-from mnemolog.domain.position import Position
-from mnemolog.domain.session import session_stream
 from mnemolog.projections.read_models import SessionSummary
-from mnemolog.projections.recall.answer import Recall
 from mnemolog.results import Checkpoint, Note, Task
 
 TURNS_MAX: Final = 50

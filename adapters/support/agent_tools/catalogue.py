@@ -32,9 +32,9 @@ _Key = Annotated[str, Meta(description="Name of the value.")]
 _BranchAt = Annotated[int | str | None, Meta(description="A position, or the id or name of a checkpoint. Null: here.")]
 
 INSTRUCTIONS: Final = """\
-A memory that keeps every turn and knows what was known at any time. Record what is said with `remember`. Look with `recall`
-before you answer about anything that may have been discussed before. Nothing here deletes: if the user wants something
-forgotten for good, tell them the command to run: mnemolog forget {folder} --session ID (or --position N).\
+A memory that keeps every turn and knows what was known at any time. Record what is said with `remember`. Look with
+`recall` before you answer about anything that may have been discussed before. Nothing here deletes: if the user wants
+something forgotten for good, tell them the command to run: mnemolog forget {folder} --session ID (or --position N).\
 """
 """Instructions for the model that gets these tools; `folder` is that of the store."""
 
@@ -45,8 +45,8 @@ TOOLS: Final[dict[str, Tool]] = {
             "remember",
             "adds",
             core.remember,
-            """Record what was said, word for word: it is durable when this returns. Starts the session if needed. Use it
-            for every message, the user's and your own.""",
+            """Record what was said, word for word: it is durable when this returns. Starts the session if needed. Use
+            it for every message, the user's and your own.""",
         ),
         made(
             "recall",
@@ -180,4 +180,6 @@ def offered(memory: HasReadOnly, toolset: Toolset = "full") -> dict[str, Tool]:
     """Return the tools of a memory; of a read-only one, those that can only read."""
     names = CORE if toolset == "core" else TOOLS
     found = {name: TOOLS[name] for name in names}
-    return {name: tool for name, tool in found.items() if tool.effect == "reads" or tool.reads_too or not memory.read_only}
+    return {
+        name: tool for name, tool in found.items() if tool.effect == "reads" or tool.reads_too or not memory.read_only
+    }

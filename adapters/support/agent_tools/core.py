@@ -31,9 +31,7 @@ SCANNED_MAX: Final = 5_000
 NOTHING: Final = "Nothing was found."
 
 When = int | str
-Session = Annotated[
-    str | None, Meta(description="Id of the conversation, chosen by you. Default: the one you are in.")
-]
+Session = Annotated[str | None, Meta(description="Id of the conversation, chosen by you. Default: the one you are in.")]
 Among = Annotated[str | None, Meta(description="Only this session and what it inherits. Default: all.")]
 Since = Annotated[str | None, Meta(description="ISO date or time, such as 2026-03-16.")]
 AsOf = Annotated[When | None, Meta(description="Answer as of this time or log position.")]
@@ -74,9 +72,7 @@ async def recall(
     full: Annotated[bool, Meta(description=f"Do not cut turns at {TEXT_MAX} characters.")] = False,
 ) -> str:
     """Return the turns that answer a question. While the model is loading, by text search only."""
-    found = await _recalled(
-        memory, query, k=k, session=session, scope=scope, since=since, until=until, as_of=as_of
-    )
+    found = await _recalled(memory, query, k=k, session=session, scope=scope, since=since, until=until, as_of=as_of)
     if not found.hits:
         return NOTHING
     hits = [_hit(hit, characters_max=None if full else TEXT_MAX) for hit in found.hits]
@@ -99,7 +95,9 @@ async def context(
     found = await _recalled(memory, query, k=50, scope=scope)
     for hit in found.hits:
         if "text" in hit.ranks or (hit.similarity or 0.0) >= SIMILARITY_MIN:
-            lines.append(f"- {_when(hit.said_at)} {hit.speaker or hit.role} ({hit.session} @{hit.position}): {_cut(hit.text, LINE_MAX)}")
+            lines.append(
+                f"- {_when(hit.said_at)} {hit.speaker or hit.role} ({hit.session} @{hit.position}): {_cut(hit.text, LINE_MAX)}"
+            )
     packed = list[str]()
     for line in lines:
         if len(line) < room:  # Whole entries: a shorter one may still fit.
@@ -134,7 +132,9 @@ async def timeline(
             more = True
             break
         kept.append(moment)
-    lines = [f"@{item.position} {_when(item.at)} {item.session or item.who}: {_cut(item.what, LINE_MAX)}" for item in kept]
+    lines = [
+        f"@{item.position} {_when(item.at)} {item.session or item.who}: {_cut(item.what, LINE_MAX)}" for item in kept
+    ]
     if more:
         lines.append(f"(more: after={kept[-1].position})")
     return "\n".join(lines) or NOTHING
