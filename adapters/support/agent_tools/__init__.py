@@ -3,6 +3,7 @@
 Independent of protocols and frameworks: adapters convert these tools (docs/adapters/README.md).
 """
 
+from mnemolog.adapters.support.agent_tools.catalogue import CORE as CORE
 from mnemolog.adapters.support.agent_tools.catalogue import INSTRUCTIONS as INSTRUCTIONS
 from mnemolog.adapters.support.agent_tools.catalogue import TOOLS as TOOLS
 from mnemolog.adapters.support.agent_tools.catalogue import Toolset as Toolset
@@ -15,6 +16,7 @@ from mnemolog.adapters.support.agent_tools.tool import Refusal as Refusal
 from mnemolog.adapters.support.agent_tools.tool import Tool as Tool
 
 __all__ = [
+    "CORE",
     "INSTRUCTIONS",
     "TOOLS",
     "Answer",

@@ -14,9 +14,8 @@ from tests.adapters.mcp.serving import answer, over_http, over_stdio
 
 async def main(where: str, session: str) -> None:
     async with over_http(where) if where.startswith("http") else over_stdio(where) as client:
-        await answer(client, "session_start", id=session)
         for number in count():
-            await answer(client, "record", session=session, role="user", text=f"number {number}", key=str(number))
+            await answer(client, "remember", session=session, text=f"number {number}", key=str(number))
             print(number, flush=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -36,11 +37,11 @@ def over_stdio(folder, *options, mode="auto"):
 
 
 @asynccontextmanager
-async def in_process(folder, *, model=None, mode="auto", agent="agent", read_only=False):
+async def in_process(folder, *, model=None, mode="auto", agent="agent", read_only=False, tools="full", **how):
     """A client with a server that has a store of its own, and the store."""
-    async with AsyncMemoryStore.open(folder, model=model or HashEncoder(), background=False) as store:
+    async with AsyncMemoryStore.open(folder, model=model or HashEncoder(), background=False, **how) as store:
         memory = Memory(store, agent=agent, read_only=read_only)
-        async with memory.loading(), Client(make_server(memory), mode=mode) as client:
+        async with memory.loading(), Client(make_server(memory, tools=tools), mode=mode) as client:
             yield client, store
 
 
@@ -74,8 +75,10 @@ async def over_http(url, *, mode="auto", **headers):
 async def answer(client, tool, /, **arguments):
     """What a tool answers, which must not be an error."""
     result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content[0].text
-    return result.structured_content
+    (only,) = result.content
+    assert not result.is_error, only.text
+    assert result.structured_content is None, "each answer comes once"
+    return json.loads(only.text) if only.text[:1] in "{[" else only.text
 
 
 async def refusal(client, tool, /, **arguments):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from mcp import Client, MCPError
@@ -18,7 +19,10 @@ from tests.support import WAIT_S
 
 @asynccontextmanager
 async def client_of(prepare, mode="auto"):
-    async with OpeningMemory(prepare, read_only=False) as opening, Client(make_server(opening), mode=mode) as client:
+    async with (
+        OpeningMemory(Path("memory"), prepare, read_only=False) as opening,
+        Client(make_server(opening, tools="full"), mode=mode) as client,
+    ):
         yield client
 
 
@@ -48,7 +52,7 @@ def test_a_client_is_greeted_and_told_the_tools_before_there_is_a_store_and_call
             assert not (await asyncio.wait([*calls, listing], timeout=0))[0]
             assert not folder.exists()
             opens.set()
-            assert {tuple((await call)["result"]) for call in calls} == {()}
+            assert [await call for call in calls] == [{"position": 0}] * 3
             assert (await listing).resources == []
 
     asyncio.run(main())
@@ -90,11 +94,11 @@ def test_what_keeps_a_store_from_being_opened_is_told_to_every_call_and_tried_ag
                 with pytest.raises(MCPError, match=r"log\.db"):
                     await asking
             (folder / "log.db").unlink()
-            await answer(client, "session_start", name="trip")
+            await answer(client, "remember", session="trip", text="tea")
 
     asyncio.run(main())
     with MemoryStore.open(folder, model=None, create=False) as store:
-        assert [item.name for item in store.sessions()] == ["trip"]
+        assert [item.session for item in store.sessions()] == ["trip"]
 
 
 def test_what_kept_a_store_from_being_opened_to_the_end_is_raised_there(folder):
@@ -119,7 +123,7 @@ def test_a_server_that_could_open_nothing_fails_when_its_client_has_gone(folder)
 
     async def main():
         async with over_stdio(folder) as client:
-            return await refusal(client, "status")
+            return await refusal(client, "recall", query="tea")
 
     assert "NotAStore" in asyncio.run(main())
     gone = subprocess.run(

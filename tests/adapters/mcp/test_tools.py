@@ -4,142 +4,250 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 
 import pytest
 from jsonschema import Draft202012Validator
-from mcp import MCPError
+from mcp import Client, MCPError
 
-from mnemolog import MemoryStore
-from mnemolog.adapters.support.agent_tools import TOOLS, answers
+from mnemolog import AsyncMemoryStore, MemoryStore
+from mnemolog.adapters.mcp import Memory, make_server
+from mnemolog.adapters.support.agent_tools import CORE, TOOLS
 from tests.adapters.mcp.serving import MODES, answer, in_process, refusal
 from tests.support import WAIT_S, HashEncoder
 
-READING = {
-    *("recall", "timeline", "session_list", "session_current", "memory_read", "checkpoint_list", "status"),
-}
+READING = {"recall", "context", "timeline", "session_list", "session_current", "checkpoint_list", "status"}
 WRITING = {
-    *("record", "session_start", "session_switch", "session_branch", "session_end", "memory_set", "memory_delete"),
-    *("task_set", "task_update", "note_add", "notes_clear", "checkpoint_create", "checkpoint_restore"),
+    *("remember", "switch", "working_memory", "session_branch", "session_end", "memory_set", "task_update", "notes_clear"),
+    *("checkpoint_create", "checkpoint_restore"),
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_tool_says_when_to_use_it_and_what_it_takes_and_gives(folder, mode):
+def test_every_tool_says_when_to_use_it_and_what_it_takes(folder, mode):
     """Names, schemas that are schemas, hints of what is only read."""
 
     async def main():
         async with in_process(folder, mode=mode) as (client, _):
-            assert "session_start" in client.instructions
+            assert f"mnemolog forget {folder}" in client.instructions
             found = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert found.keys() == READING | WRITING
         for tool in found.values():
             assert "Use it " in tool.description
-            for schema in (tool.input_schema, tool.output_schema):
-                Draft202012Validator.check_schema(schema)
-                assert schema["type"] == "object"
+            Draft202012Validator.check_schema(tool.input_schema)
+            assert tool.input_schema["type"] == "object"
             assert tool.input_schema["additionalProperties"] is False
-            assert tool.output_schema["properties"].keys() == {"position", "result"}
+            assert tool.output_schema is None
             assert tool.annotations.read_only_hint is (tool.name in READING)
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_conversation_from_start_to_restore(folder, mode):
-    """Every tool once, each answer with a position, all of it in the log as the library reads it."""
+def test_the_default_tools_cost_a_model_fewer_than_1500_tokens(folder):
+    """Six of them, as they are sent; a token is counted as four characters."""
 
     async def main():
-        async with in_process(folder, mode=mode, agent="helper") as (client, _):
-            before = (await answer(client, "session_current"))["result"]
-            started = await answer(client, "session_switch", reason="new", to="trip", name="trip", scope="acme/alice")
-            now = (await answer(client, "session_current"))["result"]
-            said = await answer(client, "record", session="trip", role="user", text="I moved to Lisbon.", key="t1")
-            again = await answer(client, "record", session="trip", role="user", text="I moved to Lisbon.", key="t1")
-            await answer(client, "memory_set", session="trip", key="budget", value={"eur": 900})
-            await answer(client, "memory_set", session="trip", key="offer", value=None, ttl=3_600)
-            await answer(client, "task_set", session="trip", description="book", step=1, total=3)
-            await answer(client, "task_update", session="trip", step=2)
-            await answer(client, "note_add", session="trip", text="prefers trains")
-            kept = await answer(client, "checkpoint_create", session="trip", name="asked")
-            await answer(client, "memory_set", session="trip", key="budget", value=1_200)
-            gone = (await answer(client, "memory_delete", session="trip", key="offer"))["result"]
-            await answer(client, "notes_clear", session="trip")
-            then = await answer(client, "memory_read", session="trip", as_of=kept["position"])
-            branch = await answer(client, "session_branch", session="trip", to="by-train", at="asked")
-            await answer(client, "record", session="trip", role="assistant", text="Lisbon it is.")
-            listed = await answer(client, "checkpoint_list", session="trip")
-            await answer(client, "checkpoint_restore", session="trip", checkpoint="asked")
-            mind = await answer(client, "memory_read", session="trip")
-            found = await answer(client, "recall", query="Lisbon", session="trip", mode="text")
-            early = await answer(client, "recall", query="Lisbon", as_of=said["position"] - 1, mode="text")
-            told = await answer(client, "timeline", session="trip", after=0)
-            await answer(client, "session_end", session="by-train")
-            sessions = await answer(client, "session_list", scope="acme")
-            state = await answer(client, "status")
-            fresh = await answer(client, "session_start", id="other")
-        assert before is None
-        assert started["result"] == now
-        assert now == {
-            "session": "trip", "name": "trip", "agent": "helper", "scope": "acme/alice", "lineage": ["trip"],
-        }  # fmt: skip
-        assert said["result"]["position"] == again["result"]["position"] == said["position"]
-        assert gone is True
-        assert then["result"]["values"] == {"budget": {"eur": 900}, "offer": None} == mind["result"]["values"]
-        assert mind["result"]["task"]["step"] == 2
-        assert [note["text"] for note in mind["result"]["notes"]] == ["prefers trains"]
-        assert listed["result"] == mind["result"]["checkpoints"]
-        assert branch["result"]["lineage"] == ["trip", "by-train"]
-        assert [hit["text"] for hit in found["result"]["hits"]] == ["I moved to Lisbon."], "the other one is hidden"
-        assert found["result"]["hits"][0]["position"] == said["position"]
-        assert early["result"]["hits"] == []
-        assert [event["what"] for event in told["result"]["events"]] == [
-            *("session.started", "turn.recorded", "value.set", "value.set", "task.changed", "task.changed"),
-            *("note.added", "checkpoint.created", "value.set", "value.deleted", "notes.cleared", "turn.recorded"),
-            "checkpoint.restored",
-        ]
-        assert told["result"]["next"] is None
-        assert [item["session"] for item in sessions["result"]] == ["trip", "by-train"]
-        assert state["result"]["sessions"] == 2
-        assert state["position"] < fresh["position"]
-        with MemoryStore.open(folder, model=None, create=False) as store:
-            assert store.verify().sound
-            assert store.head().position == fresh["position"]
-            assert store.session("other").agent == "helper"
-            assert store.session("trip").get("budget") == {"eur": 900}
+        async with in_process(folder, tools="core") as (client, _):
+            sent = await client.list_tools()
+        assert [tool.name for tool in sent.tools] == list(CORE)
+        assert len(sent.model_dump_json(by_alias=True, exclude_none=True)) <= 4 * 1_500
 
     asyncio.run(main())
 
 
-def test_an_error_is_an_answer_with_a_hint_and_nothing_is_written(folder):
-    """Of the library, of arguments, of a missing one; and the next call is answered as if nothing had been."""
+def test_a_model_remembers_and_recalls_in_one_call_each(folder):
+    """No session is started first; the ids are the client's, or the agent's own."""
+
+    async def main():
+        async with in_process(folder, agent="helper", tools="core") as (client, store):
+            said = await answer(client, "remember", text="My dog is called Rex.")
+            told = await answer(client, "remember", text="He hates stairs.", session="dogs", scope="acme/alice", key="1")
+            again = await answer(client, "remember", text="He hates stairs.", session="dogs", key="1")
+            found = await answer(client, "recall", query="dog")
+            assert (await store.find_session("dogs")).agent == "helper"
+            assert (await store.find_session("dogs")).scope == "acme/alice"
+        assert said == {"session": "helper", "positions": [2]}
+        assert told == again == {"session": "dogs", "positions": [4]}
+        hit = found["hits"][0]
+        assert hit.pop("when")
+        assert hit == {"text": "My dog is called Rex.", "who": "user", "session": "helper", "position": 2}
+
+    asyncio.run(main())
+
+
+def test_a_model_may_pass_messages_as_it_has_them(folder):
+    """A list of them, roles in the words of its provider, content in parts, times as text."""
+
+    async def main():
+        async with in_process(folder, tools="core") as (client, store):
+            listed = [
+                {"role": "human", "content": "Where is Rex?", "said_at": "2026-03-16T12:00+00:00"},
+                {"role": "ai", "content": [{"type": "text", "text": "In the garden."}]},
+            ]
+            said = await answer(client, "remember", text=listed, session="dogs")
+            await answer(client, "remember", text="Good.", role="human", session="dogs", said_at="2026-03-16T12:05Z")
+            turns = await store.turns("dogs")
+        assert said["positions"] == [2, 3]
+        assert [(turn.role.value, turn.text) for turn in turns] == [
+            ("user", "Where is Rex?"), ("assistant", "In the garden."), ("user", "Good."),
+        ]  # fmt: skip
+        assert [turn.said_at.isoformat() for turn in turns[::2]] == [
+            "2026-03-16T12:00:00+00:00", "2026-03-16T12:05:00+00:00",
+        ]  # fmt: skip
+
+    asyncio.run(main())
+
+
+def test_a_model_can_ask_what_was_said_on_a_day(folder):
+    """By dates, in order, with positions; and as of a time or a position."""
+
+    async def main():
+        async with in_process(folder, tools="core", clock=SteppingClock()) as (client, _):
+            for text in ("tea", "coffee", "cocoa", "water"):
+                await answer(client, "remember", text=text, session="drinks")
+            head = await answer(client, "timeline", since="2026-03-17", until="2026-03-18", session="drinks")
+            paged = await answer(client, "timeline", after=0, limit=2)
+            newest = await answer(client, "timeline", limit=1)
+            as_of = await answer(client, "recall", query="coffee", as_of=2)
+        lines = head.splitlines()
+        assert [line.split()[0] for line in lines] == ["@2"], "one event a day, the first on 16 March"
+        assert lines[0].endswith("drinks: user: tea")
+        assert lines[0].startswith("@2 2026-03-17 ")
+        assert paged.splitlines()[-1] == "(more: after=2)"
+        assert newest.endswith("user: water")
+        assert as_of == "Nothing was found."
+
+    asyncio.run(main())
+
+
+def test_working_memory_is_read_and_changed_by_one_tool(folder):
+    """What it says of the past is what was so; a value of null is a value."""
+
+    async def main():
+        async with in_process(folder, tools="core") as (client, store):
+            assert await answer(client, "working_memory") == {}
+            changed = {"budget": {"eur": 900}, "offer": None}
+            mind = await answer(client, "working_memory", values=changed, task="book", note="prefers trains")
+            then = (await store.head()).position
+            assert mind["values"] == changed
+            assert (mind["task"]["description"], mind["notes"]) == ("book", ["prefers trains"])
+            now = await answer(client, "working_memory", delete=["offer"])
+            assert now["values"] == {"budget": {"eur": 900}}
+            assert (await answer(client, "working_memory", as_of=then))["values"] == changed
+
+    asyncio.run(main())
+
+
+def test_a_switch_resumes_or_starts_and_later_calls_go_there(folder):
+    """Without a session, a call means the one that the agent is in."""
+
+    async def main():
+        async with in_process(folder, tools="core") as (client, _):
+            assert (await answer(client, "switch", to="trip", title="Lisbon"))["title"] == "Lisbon"
+            await answer(client, "remember", text="By train.")
+            await answer(client, "switch", to="work")
+            assert (await answer(client, "remember", text="Report due."))["session"] == "work"
+            assert (await answer(client, "switch", to="trip"))["session"] == "trip"
+            branch = (await answer(client, "switch", reason="branch"))["session"]
+            seen = await answer(client, "recall", query="train", session=branch)
+            assert [hit["session"] for hit in seen["hits"]] == ["trip"]
+            assert [hit["title"] for hit in seen["hits"]] == ["Lisbon"]
+            await answer(client, "switch", to="trip")
+            await answer(client, "switch", reason="rewind", turns=1)
+            assert await answer(client, "recall", query="train", session="trip") == "Nothing was found."
+
+    asyncio.run(main())
+
+
+def test_a_context_fits_its_budget_and_says_what_it_left_out(folder):
+    """Whole entries: working memory first, then what has to do with the query."""
+
+    async def main():
+        async with in_process(folder, tools="core") as (client, _):
+            await answer(client, "working_memory", values={"budget": 900})
+            for number in range(20):
+                await answer(client, "remember", text=f"train {number} " + "x" * 300)
+            whole = await answer(client, "context", query="train", tokens=10_000)
+            small = await answer(client, "context", query="train", tokens=300)
+        assert whole.splitlines()[0] == 'Working memory of session agent: {"values":{"budget":900}}'
+        assert len(whole.splitlines()) == 21
+        assert len(small) <= 4 * 300 + 60
+        assert "did not fit into 300 tokens" in small.splitlines()[-1]
+
+    asyncio.run(main())
+
+
+def test_a_long_turn_is_cut_unless_all_of_it_is_asked_for(folder):
+    """And the cut says how much is missing."""
+    text = "cellar " + "x" * 5_000
+
+    async def main():
+        async with in_process(folder, tools="core") as (client, _):
+            await answer(client, "remember", text=text)
+            (short,) = (await answer(client, "recall", query="cellar"))["hits"]
+            (full,) = (await answer(client, "recall", query="cellar", full=True))["hits"]
+        assert short["text"].endswith("… (+3,507 characters)")
+        assert full["text"] == text
+
+    asyncio.run(main())
+
+
+def test_an_error_says_what_is_allowed_in_the_words_of_the_tools(folder):
+    """Of the library, of arguments, of a missing one; nothing is written."""
 
     async def main():
         async with in_process(folder) as (client, store):
-            await answer(client, "session_start", id="trip")
+            await answer(client, "remember", text="hello", session="trip")
             before = await store.head()
-            unknown = await refusal(client, "record", session="tripp", role="user", text="hello")
-            empty = await refusal(client, "record", session="trip", role="user", text=" ")
-            role = await refusal(client, "record", session="trip", role="bot", text="hello")
-            excess = await refusal(client, "record", session="trip", role="user", text="hello", scop="acme")
-            missing = await refusal(client, "record", session="trip", role="user")
-            naive = await refusal(client, "recall", query="x", since="2026-01-01T00:00:00")
+            unknown = await refusal(client, "recall", query="x", session="tripp")
+            empty = await refusal(client, "remember", text=" ")
+            role = await refusal(client, "remember", text="hello", role="martian")
+            excess = await refusal(client, "recall", query="x", limit=3)
+            wrong = await refusal(client, "switch", to="x", reason="go")
+            number = await refusal(client, "recall", query="x", k="many")
+            missing = await refusal(client, "recall")
             ahead = await refusal(client, "recall", query="x", as_of=10_000)
             restore = await refusal(client, "checkpoint_restore", session="trip", checkpoint="none")
             assert await store.head() == before
-            with pytest.raises(MCPError, match="there is no such tool"):
-                await client.call_tool("remember", {})
-        assert unknown == (
-            "UnknownSession: there is no session 'tripp'\n"
-            "hint: nothing was written; session_list lists the ids; session_start, where offered, starts one"
-        )
+            with pytest.raises(MCPError, match="there is no such tool; it has remember, recall"):
+                await client.call_tool("forget", {})
+        assert unknown.startswith("UnknownSession: ")
+        assert "'trip'" in unknown, "the closest"
+        assert "`remember` starts a new one" in unknown
         assert empty.startswith("InvalidInput: text")
-        for text in (role, excess, missing, naive):
-            assert text.startswith("InvalidArguments: ")
-            assert "hint: nothing was written" in text
-        assert "scop" in excess
+        assert "assistant" in role
+        assert "user" in role
+        assert excess.startswith("InvalidArguments: recall has no argument 'limit' (did you mean 'k'?); it takes query, k, ")
+        assert "reason is one of branch, compress, new, reset, resume, rewind" in wrong
+        assert "k is integer" in number
+        assert "query" in missing
         assert "position" in ahead
         assert "no checkpoint 'none'" in restore
+        for text in (unknown, empty, role, excess, wrong, number, missing, ahead, restore):
+            assert "\nhint: " in text
+            assert "nothing was written" not in text
+            assert "store." not in text
+            assert "mnemolog " not in text
+
+    asyncio.run(main())
+
+
+def test_a_server_of_one_scope_serves_nothing_else(folder):
+    """The store is opened for the scope, so no tool reaches outside."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("bob", scope="acme/bob").record("user", "my secret is heliotrope")
+
+    async def main():
+        async with in_process(folder, scope="acme/alice") as (client, store):
+            await answer(client, "remember", text="my colour is red", session="mine")
+            assert (await store.find_session("mine")).scope == "acme/alice"
+            for tool in ("recall", "context"):
+                assert "heliotrope" not in str(await answer(client, tool, query="secret colour"))
+            assert "heliotrope" not in await answer(client, "timeline", after=0)
+            assert "UnknownSession" in await refusal(client, "recall", query="secret", session="bob")
+            assert "SessionExists" in await refusal(client, "remember", text="x", session="bob")
+            assert "OutsideScope" in await refusal(client, "recall", query="secret", scope="acme/bob")
 
     asyncio.run(main())
 
@@ -150,7 +258,7 @@ ODD = [2**63, 2**70, -1, "", "\x00", "x" * 70_000, "0001-01-01T00:00:00+14:00", 
 def test_no_argument_however_odd_is_more_than_refused(folder):
     """Each parameter of each tool, one odd value at a time; the log is sound behind them."""
     known = {"session": "s", "role": "user", "text": "tea", "query": "tea", "key": "k", "value": 1, "name": "n"}
-    known |= {"checkpoint": "c", "description": "d", "reason": "rewind"}
+    known |= {"checkpoint": "c"}
 
     async def main():
         async with in_process(folder) as (client, store):
@@ -195,43 +303,43 @@ def test_a_server_that_only_reads_offers_nothing_that_writes(folder, mode):
 
     async def main():
         async with in_process(folder) as (client, _):
-            await answer(client, "session_start", id="trip")
+            await answer(client, "remember", text="tea", session="trip")
         async with in_process(folder, read_only=True, mode=mode) as (client, store):
-            assert {tool.name for tool in (await client.list_tools()).tools} == READING
+            assert {tool.name for tool in (await client.list_tools()).tools} == READING | {"working_memory"}
             before = await store.head()
-            for name in sorted(WRITING):
-                with pytest.raises(MCPError, match="read-only"):
-                    await client.call_tool(name, {"session": "trip", "role": "user", "text": "hello"})
+            for name in sorted(WRITING - {"working_memory"}):
+                with pytest.raises(MCPError, match="does not offer it"):
+                    await client.call_tool(name, {"session": "trip", "text": "hello"})
+            assert "read-only" in await refusal(client, "working_memory", note="hello")
+            assert await answer(client, "working_memory", session="trip") == {}
             assert (await answer(client, "status"))["result"]["read_only"] is True
             assert await store.head() == before
 
     asyncio.run(main())
 
 
-def test_a_timeline_is_read_page_by_page_and_begins_with_the_newest(folder, monkeypatch):
-    """Whatever the limit and however few positions are looked through at a time, nothing is left out or told twice."""
-    monkeypatch.setattr(answers, "SCANNED_MAX", 7)
+def test_a_timeline_is_read_page_by_page_and_begins_with_the_newest(folder):
+    """Whatever the limit, nothing is left out or told twice."""
+
+    def positions(told):
+        return [int(line.split()[0][1:]) for line in told.splitlines() if line.startswith("@")]
 
     async def main():
         async with in_process(folder) as (client, store):
-            for session in ("a", "b"):
-                await answer(client, "session_start", id=session)
             for number in range(20):
-                await answer(client, "record", session="ab"[number % 2], role="user", text=f"{number} " + "x" * 500)
+                await answer(client, "remember", session="ab"[number % 2], text=f"{number} " + "x" * 500)
             whole = [event.position async for event in store.events()]
-            for session in (None, "a"):
+            for session in ({}, {"session": "a"}):
                 told, after = [], 0
                 while after is not None:
-                    page = (await answer(client, "timeline", after=after, limit=3, session=session))["result"]
-                    assert len(page["events"]) <= 3
-                    told += page["events"]
-                    after = page["next"]
-                expected = [event.position async for event in store.events() if session is None or "a" in event.stream]
-                assert [event["position"] for event in told] == expected
-            newest = (await answer(client, "timeline", limit=4))["result"]
-            assert [event["position"] for event in newest["events"]] == whole[-4:]
-            assert newest["next"] is None
-            assert len(newest["events"][0]["text"]) == answers.CUT_AT + 1
+                    page = await answer(client, "timeline", after=after, limit=3, **session)
+                    told += positions(page)
+                    assert len(positions(page)) <= 3
+                    more = re.search(r"after=(\d+)\)$", page)
+                    after = int(more[1]) if more else None
+                expected = [event.position async for event in store.events() if not session or "/a" in event.stream]
+                assert told == expected
+            assert positions(await answer(client, "timeline", limit=4)) == whole[-4:]
 
     asyncio.run(main())
 
@@ -290,26 +398,36 @@ def test_until_the_model_is_loaded_words_are_looked_for_and_the_answer_says_so(f
 
     async def main():
         async with in_process(folder, model=model) as (client, _):
-            await answer(client, "session_start", id="trip")
             for number in range(4):
-                await answer(client, "record", session="trip", role="user", text=f"I moved to Lisbon in {number}.")
-            early = await answer(client, "recall", query="Lisbon", k=2, session="trip")
+                await answer(client, "remember", session="trip", text=f"I moved to Lisbon in {number}.")
+            early = await answer(client, "recall", query="Lisbon", session="trip")
             state = (await answer(client, "status"))["result"]["model"]
             model.may.set()
             async with asyncio.timeout(WAIT_S):
                 while (await answer(client, "status"))["result"]["model"] == "loading":
                     pass
-            late = await answer(client, "recall", query="Lisbon", k=2, session="trip")
-            after = early["result"]["next"]
-            further = await answer(client, "recall", query="Lisbon", k=2, session="trip", after=after)
+            late = await answer(client, "recall", query="Lisbon", session="trip")
         assert state == "loading"
-        assert early["result"]["legs"] == ["text"]
-        assert "not loaded yet" in early["result"]["unavailable_legs"]["vector"]
-        assert late["result"]["legs"] == ["text", "vector"]
-        assert further["result"]["legs"] == ["text"]
-        assert not {hit["position"] for hit in further["result"]["hits"]} & {
-            hit["position"] for hit in early["result"]["hits"]
-        }
+        assert "not loaded yet" in early["note"]
+        assert "note" not in late
+
+    asyncio.run(main())
+
+
+def test_a_server_without_a_model_says_that_it_searches_by_words(folder):
+    """And does not apologise for it in every answer."""
+
+    async def main():
+        async with AsyncMemoryStore.open(folder, model=None) as store:
+            memory = Memory(store)
+            async with memory.loading(), Client(make_server(memory, tools="full")) as client:
+                await answer(client, "remember", text="tea")
+                async with asyncio.timeout(WAIT_S):
+                    while (state := (await answer(client, "status"))["result"]["model"]) == "loading":
+                        await asyncio.sleep(0)
+                found = await answer(client, "recall", query="tea")
+        assert state == "none: searching by words only"
+        assert "note" not in found
 
     asyncio.run(main())
 
@@ -328,14 +446,13 @@ def test_a_model_that_cannot_be_loaded_leaves_the_words_and_says_why(folder):
 
     async def main():
         async with in_process(folder, model=Broken()) as (client, _):
-            await answer(client, "session_start", id="trip")
-            await answer(client, "record", session="trip", role="user", text="I moved to Lisbon.")
+            await answer(client, "remember", session="trip", text="I moved to Lisbon.")
             async with asyncio.timeout(WAIT_S):
                 while (state := (await answer(client, "status"))["result"]["model"]) == "loading":
                     pass
             found = await answer(client, "recall", query="Lisbon")
         assert "no weights" in state
-        assert "no weights" in found["result"]["unavailable_legs"]["vector"]
-        assert len(found["result"]["hits"]) == 1
+        assert "no weights" in found["note"]
+        assert len(found["hits"]) == 1
 
     asyncio.run(main())

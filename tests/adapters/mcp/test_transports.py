@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from contextlib import contextmanager
+from importlib.metadata import version
 
 import httpx2
 import pytest
@@ -51,13 +52,12 @@ def test_a_conversation_over_a_transport(folder, transport, mode):
 
     async def main(connect):
         async with connect(mode) as client:
-            await answer(client, "session_start", id="trip")
-            said = await answer(client, "record", session="trip", role="user", text="I moved to Lisbon. 🎒\u2028é")
+            said = await answer(client, "remember", session="trip", text="I moved to Lisbon. 🎒\u2028é")
             found = await answer(client, "recall", query="Lisbon")
-            assert "there is no session" in await refusal(client, "memory_read", session="nobody")
+            assert "there is no session" in await refusal(client, "working_memory", session="nobody")
             assert len((await client.list_resources()).resources) == 1
-        assert found["result"]["hits"][0]["text"] == "I moved to Lisbon. 🎒\u2028é"
-        assert found["result"]["hits"][0]["position"] == said["position"]
+        assert found["hits"][0]["text"] == "I moved to Lisbon. 🎒\u2028é"
+        assert [found["hits"][0]["position"]] == said["positions"]
 
     with TRANSPORTS[transport](folder) as connect:
         asyncio.run(main(connect))
@@ -71,12 +71,10 @@ def test_several_clients_at_once_lose_nothing_to_one_another(folder, transport):
     async def one(connect, number):
         async with connect() as client:
             session = f"s{number}"
-            await answer(client, "session_start", id=session)
-            calls = (
-                answer(client, "record", session=session, role="user", text=f"{number}/{turn}") for turn in range(turns)
-            )
-            recorded = await asyncio.gather(*calls, answer(client, "recall", query="anything"))
-            return {item["result"]["position"]: item["result"]["text"] for item in recorded[:-1]}
+            texts = [f"{number}/{turn}" for turn in range(turns)]
+            calls = (answer(client, "remember", session=session, text=text) for text in texts)
+            *recorded, _ = await asyncio.gather(*calls, answer(client, "recall", query="anything"))
+            return {item["positions"][0]: text for item, text in zip(recorded, texts, strict=True)}
 
     async def main(connect):
         return await asyncio.gather(*(one(connect, number) for number in range(clients)))
@@ -112,15 +110,14 @@ def test_a_client_that_is_killed_has_lost_nothing_that_it_was_told_and_hinders_n
 
     async def others(connect, where):
         async with connect() as client:
-            await answer(client, "session_start", id="other")
             dying = asyncio.create_task(asyncio.to_thread(recording_client, where, "dying", acknowledged=20))
             while not dying.done():
-                await answer(client, "record", session="other", role="user", text="still here")
+                await answer(client, "remember", session="other", text="still here")
             told, errors = await dying
         async with connect() as client:
             seen = await answer(client, "recall", query="number", session="dying", k=100)
-            await answer(client, "record", session="dying", role="user", text="gone on")
-        return told, errors, {hit["text"] for hit in seen["result"]["hits"]}
+            await answer(client, "remember", session="dying", text="gone on")
+        return told, errors, {hit["text"] for hit in seen["hits"]}
 
     if transport == "stdio":
         told, errors, seen = asyncio.run(others(lambda: over_stdio(folder), folder))
@@ -144,7 +141,7 @@ def test_standard_output_carries_the_protocol_and_nothing_else(folder):
         json.dumps(INITIALIZE),
         json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
         "this is no JSON",
-        json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "status", "arguments": {}}}),
+        json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "timeline", "arguments": {}}}),
         json.dumps({"jsonrpc": "2.0", "id": 3, "method": "no/such/method"}),
     ]
     process = subprocess.Popen(
@@ -161,7 +158,8 @@ def test_standard_output_carries_the_protocol_and_nothing_else(folder):
     assert process.returncode == 0, errors
     assert rest == ""
     assert answered[1]["result"]["serverInfo"]["name"] == "mnemolog"
-    assert answered[2]["result"]["structuredContent"]["result"]["sessions"] == 0
+    assert answered[1]["result"]["serverInfo"]["version"] == version("mnemolog")
+    assert answered[2]["result"]["content"][0]["text"] == "Nothing was found."
     assert "error" in answered[3]
 
 
@@ -192,7 +190,7 @@ def test_http_with_a_token_answers_nobody_without_it(folder, monkeypatch):
 
     async def main(url):
         async with over_http(url, **bearer) as client:
-            await answer(client, "session_start", name="trip")
+            await answer(client, "remember", session="trip", text="tea")
 
     with http_server(folder, "--host", "0.0.0.0", *allowed) as (url, _):
         url = url.replace("0.0.0.0", "127.0.0.1")
