@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from agents import FunctionTool, function_tool
 
-from mnemolog.adapters.support.agent_tools import Memory, Refusal, Tool, offered
+from mnemolog.adapters.support.agent_tools import Memory, Tool, offered
 from mnemolog.adapters.support.store_access import with_pools
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.domain.errors import InvalidInput
@@ -43,9 +43,9 @@ def recall_tool(
 
 
 def memory_tools(memory: Memory, *names: str) -> list[FunctionTool]:
-    """Return the tools of a memory with these names, or all: record, recall as of a position, task, checkpoints ...
+    """Return the tools of a memory with these names, or all: remember, recall, working memory, checkpoints ...
 
-    They are the tools of the MCP server, and answer in JSON. Raises `InvalidInput` for an unknown name.
+    They are the tools of the MCP server, and answer in text. Raises `InvalidInput` for an unknown name.
     """
     there = offered(memory)
     if unknown := set(names) - there.keys():
@@ -67,8 +67,7 @@ async def _ask(memory: Memory, tool: Tool, _context: Any, arguments: str) -> str
         given = msgspec.json.decode(arguments or "{}")
     except msgspec.DecodeError as error:
         return f"InvalidArguments: {error}"
-    answer = await tool.ask(memory, given)
-    return str(answer) if isinstance(answer, Refusal) else msgspec.json.encode(answer).decode()
+    return str(await tool.ask(memory, given))
 
 
 def _line(hit: Hit) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
-from mnemolog.adapters.support.agent_tools import TOOLS, Answer, Memory, Refusal, conversation_tools, offered
+from mnemolog.adapters.support.agent_tools import CORE, TOOLS, Answer, Memory, Refusal, conversation_tools, offered
 from mnemolog.adapters.support.context import context_for
 
 
@@ -32,27 +32,27 @@ def test_a_tool_says_when_to_use_it_and_what_it_takes_and_gives(tool):
     """Its schemas are of objects, and can be told as JSON."""
     assert "Use it " in tool.description
     assert tool.input_schema["additionalProperties"] is False
-    assert tool.output_schema["properties"].keys() == {"position", "result"}
-    for schema in (tool.input_schema, tool.output_schema):
-        assert msgspec.json.decode(msgspec.json.encode(schema))["type"] == "object"
+    assert msgspec.json.decode(msgspec.json.encode(tool.input_schema))["type"] == "object"
 
 
 def test_an_answer_has_its_position(asked):
     """Where the log ended: for what reads before that, for what writes behind it."""
-    started, said, found = asked(
-        ("session_start", {"id": "trip"}),
-        ("record", {"session": "trip", "role": "user", "text": "To Lisbon."}),
-        ("recall", {"query": "Lisbon"}),
+    said, current, listed = asked(
+        ("remember", {"session": "trip", "text": "To Lisbon."}),
+        ("switch", {"to": "trip"}),
+        ("session_list", {}),
     )
-    assert (started.position, said.position, found.position) == (1, 2, 2)
-    assert started.result.agent == "helper"
-    assert [hit.position for hit in found.result.hits] == [said.result.position]
+    assert (said.position, current.position, listed.position) == (2, 3, 3)
+    assert [item.agent for item in listed.result] == ["helper"]
+    assert str(said) == '{"session":"trip","positions":[2]}'
+    assert '"turns":1' in str(listed)
+    assert "null" not in str(listed)
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "what"),
     [
-        ("record", {"session": "nowhere", "role": "user", "text": "hi"}, "UnknownSession: "),
+        ("recall", {"session": "nowhere", "query": "hi"}, "UnknownSession: "),
         ("recall", {"query": "tea", "scop": "acme"}, "InvalidArguments: "),
         ("recall", {}, "InvalidArguments: "),
         ("recall", ["tea"], "InvalidArguments: "),
@@ -79,10 +79,10 @@ def test_what_nobody_foresaw_is_a_refusal_too(asked, monkeypatch, caplog):
 
 def test_a_memory_that_is_read_only_offers_what_reads():
     """And all of that."""
-    assert {name for name, tool in TOOLS.items() if tool.effect == "reads"} == offered(
-        Memory(None, read_only=True)
-    ).keys()
+    reading = {name for name, tool in TOOLS.items() if tool.effect == "reads"} | {"working_memory"}
+    assert offered(Memory(None, read_only=True)).keys() == reading
     assert offered(Memory(None)) == TOOLS
+    assert list(offered(Memory(None), "core")) == list(CORE)
 
 
 @pytest.fixture

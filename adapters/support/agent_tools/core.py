@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from mnemolog.adapters.support.agent_tools.memory import Memory
+from mnemolog.adapters.support.agent_tools.memory import NO_MODEL, Memory
 from mnemolog.adapters.support.agent_tools.tool import lean_json
 from mnemolog.adapters.support.context import SIMILARITY_MIN
 from mnemolog.adapters.support.store_access import known_async_session
@@ -16,9 +16,11 @@ from mnemolog.aio.session import AsyncSession
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.moments import local_time
 from mnemolog.domain.position import Position
+from mnemolog.domain.session import new_turn
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.results import NewTurn
 
 TEXT_MAX: Final = 1_500
 """Characters of a turn that a recall shows, unless it is asked for all."""
@@ -49,13 +51,17 @@ async def remember(
     scope: Annotated[str | None, Meta(description="Owner of a session that this starts, such as acme/alice.")] = None,
 ) -> str:
     """Record messages in a session, and start the session if there is none."""
-    held = await _held(memory, session, scope=scope)
     if isinstance(text, list):
         if key is not None or said_at is not None or speaker is not None:
             raise InvalidInput("text", "in a list, each message has its own key, said_at and speaker")
-        recorded = await memory.store.record_many(text, session=held.id)
+        messages = text
     else:
-        recorded = [await held.record(role, text, key=key, said_at=said_at, speaker=speaker)]
+        given = {"role": role, "content": text, "key": key, "said_at": said_at, "speaker": speaker}
+        messages = [{name: value for name, value in given.items() if value is not None}]
+    for message in messages:  # Before a session is started for them.
+        _require_turn(message)
+    held = await _held(memory, session, scope=scope)
+    recorded = await memory.store.record_many(messages, session=held.id)
     return lean_json({"session": held.id, "positions": [turn.position for turn in recorded]})
 
 
@@ -76,7 +82,8 @@ async def recall(
     if not found.hits:
         return NOTHING
     hits = [_hit(hit, characters_max=None if full else TEXT_MAX) for hit in found.hits]
-    return lean_json({"hits": hits, "note": "; ".join(found.unavailable_legs.values())})
+    note = "" if memory.model == NO_MODEL else "; ".join(found.unavailable_legs.values())
+    return lean_json({"hits": hits, "note": note})
 
 
 async def context(
@@ -95,9 +102,8 @@ async def context(
     found = await _recalled(memory, query, k=50, scope=scope)
     for hit in found.hits:
         if "text" in hit.ranks or (hit.similarity or 0.0) >= SIMILARITY_MIN:
-            lines.append(
-                f"- {_when(hit.said_at)} {hit.speaker or hit.role} ({hit.session} @{hit.position}): {_cut(hit.text, LINE_MAX)}"
-            )
+            who = f"{hit.speaker or hit.role.value} ({hit.session} @{hit.position})"
+            lines.append(f"- {_when(hit.said_at)} {who}: {_cut(hit.text, LINE_MAX)}")
     packed = list[str]()
     for line in lines:
         if len(line) < room:  # Whole entries: a shorter one may still fit.
@@ -197,6 +203,19 @@ async def switch(
     return lean_json({"session": entered.id, "title": entered.title, "scope": entered.scope})
 
 
+def _require_turn(message: Mapping[str, Any]) -> None:
+    """Raise `InvalidInput` if a message cannot be recorded."""
+    new = NewTurn.of(message, session="any")
+    new_turn(
+        role=new.role,
+        text=new.text,
+        speaker=new.speaker,
+        said_at=new.said_at,
+        tool_calls=new.tool_calls,
+        metadata=new.metadata,
+    )
+
+
 async def _found(memory: Memory, session: str | None) -> AsyncSession | None:
     """Return the session that a call means, None if there is none yet. Raises `UnknownSession` for an unknown id."""
     if session is not None:
@@ -226,12 +245,12 @@ async def _mind(session: AsyncSession, *, as_of: When | None) -> str:
 
 
 def _hit(hit: Hit, *, characters_max: int | None) -> Mapping[str, Any]:
-    return {
+    title = {"title": hit.session_title} if hit.session_title else {}
+    return title | {
         "text": hit.text if characters_max is None else _cut(hit.text, characters_max),
         "who": hit.speaker or hit.role.value,
         "when": _when(hit.said_at),
         "session": hit.session,
-        "title": hit.session_title,
         "position": hit.position,
     }
 

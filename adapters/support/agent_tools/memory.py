@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mnemolog.adapters.support.store_access import has_model
 from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import MnemologError
 from mnemolog.projections.projector import START_DELAY_S
+
+NO_MODEL: Final = "none: searching by words only"
+"""The state of the model of a store that was opened without one."""
 
 
 class Memory:
@@ -21,7 +24,7 @@ class Memory:
     def __init__(self, store: AsyncMemoryStore, *, agent: str = DEFAULT_AGENT, read_only: bool = False) -> None:
         self.store, self.agent, self.read_only = store, agent, read_only
         self.model = "loading"
-        """`loading`, `ready`, or why there is no model."""
+        """`loading`, `ready`, `NO_MODEL`, or why the model cannot be loaded."""
 
     @property
     def folder(self) -> Path:
@@ -41,7 +44,7 @@ class Memory:
 
     async def _load(self) -> None:
         if not has_model(self.store):
-            self.model = "none: searching by words only"
+            self.model = NO_MODEL
             return
         await asyncio.sleep(START_DELAY_S)  # Answer the greeting first: importing torch blocks everything else.
         try:

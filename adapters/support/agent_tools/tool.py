@@ -49,7 +49,7 @@ SYNONYMS: Final = {
 Moment = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a time zone.")]
 PARAMETERS: Final[dict[str, Any]] = {
     "session": Annotated[
-        str, Meta(description="Id of a session, as given to session_start or listed by session_list.")
+        str, Meta(description="Id of a session, as given to remember or switch, or listed by session_list.")
     ],
     "id": Annotated[str | None, Meta(description="Id of the session; started if there is none. Null: generated.")],
     "title": Annotated[str | None, Meta(description="A title for people.")],

@@ -141,7 +141,9 @@ def test_standard_output_carries_the_protocol_and_nothing_else(folder):
         json.dumps(INITIALIZE),
         json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
         "this is no JSON",
-        json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "timeline", "arguments": {}}}),
+        json.dumps(
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "timeline", "arguments": {}}}
+        ),
         json.dumps({"jsonrpc": "2.0", "id": 3, "method": "no/such/method"}),
     ]
     process = subprocess.Popen(
@@ -214,14 +216,14 @@ def test_http_beyond_this_machine_wants_a_token(folder):
     for options in (["--host", "0.0.0.0"], ["--token", "secret"]):
         refused = ran(*command(folder, "--http", *options))
         assert refused.returncode == 1
-        assert refused.stderr.startswith("error: token: ")
+        assert refused.stderr.startswith("error: --token: ")
         assert "hint: " in refused.stderr
     assert not folder.exists()
     with http_server(folder) as (url, _):
         port = url.rpartition(":")[2].partition("/")[0]
         taken = ran(*command(folder, "--http", "--port", port))
         assert taken.returncode == 1
-        assert taken.stderr.startswith(f"error: host: cannot listen at 127.0.0.1 port {port}")
+        assert taken.stderr.startswith(f"error: --host: cannot listen at 127.0.0.1 port {port}")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

@@ -301,27 +301,30 @@ def test_all_tools_of_a_memory_are_the_agents(folder, run):
             tools = {tool.name: tool for tool in memory_tools(memory)}
             assert tools.keys() == TOOLS.keys()
             steps = [
-                calls("session_start", "c1", id="trip"),
+                calls("remember", "c1", session="trip", text="Plan a trip."),
                 calls("memory_set", "c2", session="trip", key="budget", value={"eur": 900}),
-                calls("memory_read", "c3", session="nowhere"),
-                calls("memory_read", "c4", session="trip", as_off=1),
-                calls("memory_read", "c5", session="trip"),
+                calls("working_memory", "c3", session="nowhere"),
+                calls("working_memory", "c4", session="trip", as_off=1),
+                calls("working_memory", "c5", session="trip"),
                 answers("Done."),
             ]
             made = Agent(name="A", model=ScriptedModel(steps), tools=list(tools.values()))
             await Runner.run(made, "Plan a trip.", session=MnemologSession("s", store))
             outputs = [item["output"] for item in await MnemologSession("s", store).get_items() if "output" in item]
-            assert json.loads(outputs[0])["result"]["agent"] == "helper"
+            assert json.loads(outputs[0])["session"] == "trip"
+            assert (await store.find_session("trip")).agent == "helper"
             assert outputs[2].startswith("UnknownSession: there is no session 'nowhere'\nhint: ")
             assert outputs[3].startswith("InvalidArguments: ")
-            assert json.loads(outputs[4])["result"]["values"] == {"budget": {"eur": 900}}
+            assert json.loads(outputs[4])["values"] == {"budget": {"eur": 900}}
             for bad in ("{", "[]", "1"):
                 assert (await tools["status"].on_invoke_tool(None, bad)).startswith("InvalidArguments: ")
             assert "position" in json.loads(await tools["status"].on_invoke_tool(None, ""))
             reading = memory_tools(Memory(store, read_only=True))
-            assert {tool.name for tool in reading} == {tool.name for tool in TOOLS.values() if tool.effect == "reads"}
-            assert [tool.name for tool in memory_tools(memory, "recall", "record")] == ["recall", "record"]
-            with pytest.raises(InvalidInput, match="record"):
-                memory_tools(Memory(store, read_only=True), "record")
+            assert {tool.name for tool in reading} == {
+                tool.name for tool in TOOLS.values() if tool.effect == "reads" or tool.reads_too
+            }
+            assert [tool.name for tool in memory_tools(memory, "recall", "remember")] == ["recall", "remember"]
+            with pytest.raises(InvalidInput, match="remember"):
+                memory_tools(Memory(store, read_only=True), "remember")
 
     run(main())
