@@ -13,8 +13,8 @@ from mnemolog.adapters.support.agent_tools.tool import lean_json
 from mnemolog.adapters.support.context import SIMILARITY_MIN
 from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
+from mnemolog.domain.clock import local_time
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.domain.moments import local_time
 from mnemolog.domain.position import Position
 from mnemolog.domain.session import new_turn
 from mnemolog.domain.switching import SwitchReason
