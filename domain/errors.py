@@ -61,6 +61,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 
+from mnemolog.domain.display import counted
+
 EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "hermes": ["hermes-agent>=0.19"],
     "langgraph": ["langgraph-checkpoint>=4.3,<5"],
@@ -468,7 +470,7 @@ class ProjectionBehind(ProjectionError):
     hint = "wait longer, or rebuild it (`rebuild`)"
 
     def __init__(self, projection: str, *, behind_events: int, why: str) -> None:
-        super().__init__(f"projection {projection!r} is {behind_events:,} events behind: {why}")
+        super().__init__(f"projection {projection!r} is {counted(behind_events, 'event')} behind: {why}")
         self.behind_events, self.why = behind_events, why
 
 

@@ -27,6 +27,7 @@ from mnemolog.adapters.support.agent_tools import (
     offered,
 )
 from mnemolog.adapters.support.agent_tools.answers import TURNS_MAX, session_whole
+from mnemolog.domain.display import counted
 from mnemolog.domain.errors import MnemologError, SessionError
 from mnemolog.domain.limits import INTEGER_MAX
 
@@ -115,7 +116,7 @@ class _Requests:
                 types.Resource(
                     uri=f"{RESOURCES}/{quote(item.session, safe='')}",
                     name=item.title or item.session,
-                    description=f"{item.turns} turns, agent {item.agent}, scope {item.scope or '/'}",
+                    description=f"{counted(item.turns, 'turn')}, agent {item.agent}, scope {item.scope or '/'}",
                     mime_type="application/json",
                 )
                 for item in page

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import difflib
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Store, StoreCommand, app, remark, typed
+from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Refused, Store, StoreCommand, app, remark
 from mnemolog.cli.arguments import session_called
-from mnemolog.cli.forgetting_output import show_forget, show_forgotten
+from mnemolog.cli.forgetting_output import Preview, show_forget, show_forgotten
 from mnemolog.cli.progress import bar
-from mnemolog.forgetting.results import ForgottenEvent
+from mnemolog.forgetting.results import ForgetReport, ForgottenEvent
+from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.store import MemoryStore
+
+PREVIEWED_MAX: Final = 10
+"""Sessions and events that a preview describes; the rest is counted."""
+SCOPES_SHOWN: Final = 5
 
 Sessions = Annotated[
     list[str] | None,
@@ -46,6 +53,8 @@ def forget(
     rehearsal = dry_run or not yes
     with MemoryStore.open(store, model=None, create=False) as opened, bar("forgetting") as progress:
         chosen = [session_called(opened, given).id for given in session or ()]
+        for given in scope or ():
+            _require_scope(opened, given)
         report = opened.forget(
             session=chosen,
             positions=position or (),
@@ -54,14 +63,34 @@ def forget(
             dry_run=rehearsal,
             progress=progress,
         )
-    output.print_json(report) if as_json else show_forget(report)
-    if rehearsal and not dry_run:
-        if report.events:
-            remark("nothing was forgotten", hint="add --yes to do it")
-        else:
-            remark("nothing to forget", hint=f"{typed('sessions', store)} lists the sessions and their scopes")
+        preview = _preview(opened, report, position or ())
+    output.print_json(report) if as_json else show_forget(report, preview)
+    if rehearsal and not dry_run and report.events:
+        remark("nothing was forgotten", hint="add --yes to do it")
     if (rehearsal and not dry_run) or not report.complete:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _require_scope(store: MemoryStore, wanted: str) -> None:
+    """Raise `Refused` with the scopes there are if no session is at or below one."""
+    if store.sessions(scope=wanted):
+        return
+    scopes = sorted({item.scope for item in store.sessions() if item.scope})
+    close = difflib.get_close_matches(wanted, scopes, n=SCOPES_SHOWN, cutoff=0)
+    more = f" and {len(scopes) - len(close):,} more" if len(scopes) > len(close) else ""
+    hint = f"scopes there are: {', '.join(close)}{more}" if close else "no session has a scope"
+    raise Refused(f"no session is at or below the scope {wanted!r}; nothing was forgotten", hint=hint)
+
+
+def _preview(store: MemoryStore, report: ForgetReport, positions: Sequence[int]) -> Preview:
+    """Return titles and texts of what would be forgotten; nothing once it is forgotten."""
+    if not report.dry_run or not report.events:
+        return Preview((), ())
+    chosen = set(report.sessions[:PREVIEWED_MAX])
+    sessions = [item for item in store.sessions() if item.session in chosen]
+    first = [(item, next(iter(store.turns(item.session, limit=1)), None)) for item in sessions]
+    found = (store.audit.event(position) for position in positions[:PREVIEWED_MAX])
+    return Preview(first, [(item.position, describe(item.event)) for item in found if item.event is not None])
 
 
 @app.command("forgotten", cls=StoreCommand)

@@ -151,7 +151,7 @@ def _listed(positions: tuple[int, ...], *, most: int = 10) -> str:
 def show_export(answer: LogExport, file: Path) -> None:
     """Print what was exported, and the head to verify it with."""
     out = console()
-    text = f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {answer.bytes:,} bytes"
+    text = f"{counted(answer.events, 'event')} of log {answer.log_id} in {file}, {counted(answer.bytes, 'byte')}"
     out.line(text)
     out.line(f"head {answer.head}")
 

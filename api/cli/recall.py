@@ -9,18 +9,32 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 import typer
 
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.receipt_audit import LIMIT, AuditedRecall
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, recall_output, session_output
-from mnemolog.cli.app import EXIT_FAILED, RECEIPTS_VARIABLE, AsCsv, AsJson, Group, ModelName, Store, StoreCommand, app
+from mnemolog.cli.app import (
+    EXIT_FAILED,
+    RECEIPTS_VARIABLE,
+    AsCsv,
+    AsJson,
+    Group,
+    ModelName,
+    Store,
+    StoreCommand,
+    app,
+    typed,
+)
 from mnemolog.cli.arguments import WHEN, AfterPosition, Full, session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
+from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
+from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Hit
+from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.projections.recall.phrases import pattern_of
 from mnemolog.projections.recall.question import Mode
 from mnemolog.store import MemoryStore
@@ -142,14 +156,28 @@ def recall(
             receipt=receipt,
             mode=cast(Mode, mode),
         )
+        embedded = None if as_json else _embedded(opened, answer)
     if as_json:
         output.print_json(answer)
-    elif as_csv:
+        return
+    if as_csv:
         output.print_csv(Hit, answer)
     elif explain:
         print(answer.explain())
     else:
         recall_output.show_recall(answer, full=full)
+    if embedded is not None:
+        chosen = () if model == DEFAULT_MODEL else ("--model", model)
+        recall_output.note_missing_vectors(*embedded, typed("project", store, *chosen))
+
+
+def _embedded(store: MemoryStore, answer: Recall) -> tuple[int, int] | None:
+    """Return how many turns have no vector yet, of how many; None if all have one or none were searched."""
+    if answer.vectors_cover is None or answer.as_of is not None or answer.vectors_cover >= answer.head:
+        return None
+    count = partial(log_of(store).count, topic=TurnRecorded.topic, upto=answer.head)
+    missing = count(after=answer.vectors_cover)
+    return (missing, count(after=ORIGIN)) if missing else None
 
 
 @app.command("find", cls=StoreCommand)

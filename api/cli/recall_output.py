@@ -26,11 +26,13 @@ def show_recall(answer: Recall, *, full: bool) -> None:
     """Print hits, best first, with their source, and what the answer is based on."""
     out = console()
     for number, hit in enumerate(answer.hits, 1):
-        who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
-        legs = " ".join(f"{leg} #{rank}" for leg, rank in hit.ranks.items())
         place = (f"{number}.", "bold"), " ", (f"@{hit.position}", "cyan"), f" {dated(hit.said_at)} "
-        source = " ".join(filter(None, (hit.scope, named(hit.session, hit.session_title), who)))
-        out.line(*place, (source, "dim"), "  ", (f"{hit.score:.4f}", "green"), f" ({legs})")
+        who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
+        legs = ", ".join(f"{leg} #{rank}" for leg, rank in hit.ranks.items())
+        like = "" if hit.similarity is None else f", similarity {hit.similarity:.2f}"
+        out.line(*place, (who, "dim"), "  ", (f"score {hit.score:.2f}", "green"), f" ({legs}){like}")
+        source = named(hit.session, hit.session_title) + (f" in {hit.scope}" if hit.scope else "")
+        out.line(f"   {source}", style="dim")
         _show_neighbours(out, hit.before, full=full)
         out.text(TEXT_INDENT, text=hit.text, full=full, margin=TEXT_INDENT)
         _show_neighbours(out, hit.after, full=full)
@@ -41,11 +43,17 @@ def show_recall(answer: Recall, *, full: bool) -> None:
     hits = counted(len(answer.hits), "hit")
     out.line(f"{hits}; {head}, vectors {covered}, legs: {legs}{receipt}", style="dim")
     if answer.next is not None:
-        out.line(f"next page: --after {answer.next}", style="dim")
+        out.advice(f"next page: `--after {answer.next}`", style="dim")
     for leg, why in answer.unavailable_legs.items():
         note(f"the {leg} leg did not answer: {why}")
     if answer.vectors_lag is not None:
         note(f"the vectors are behind: {answer.vectors_lag}")
+
+
+def note_missing_vectors(missing: int, turns: int, command: str) -> None:
+    """Print to stderr that a search by meaning did not see all turns, and the command that embeds the rest."""
+    have = "has" if missing == 1 else "have"
+    note(f"{missing:,} of {counted(turns, 'turn')} {have} no vector yet; {command} makes them")
 
 
 def show_found(turns: Sequence[Turn], pattern: re.Pattern[str], *, full: bool, more: bool) -> None:

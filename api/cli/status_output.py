@@ -109,7 +109,7 @@ def show_purged(answer: Purged) -> None:
 
 def _wal(status: Status) -> str:
     size = f"write-ahead log {status.wal.bytes / 1e6:.1f} MB"
-    return f"{size}, {status.wal.waiting_frames:,} pages waiting" if status.wal.why else size
+    return f"{size}, {counted(status.wal.waiting_frames, 'page')} waiting" if status.wal.why else size
 
 
 def _holds(item: GenerationStatus) -> str:

@@ -88,7 +88,7 @@ def _hits(answer: Recall) -> Iterator[str]:
     largest = max((abs(part) for hit in answer.hits for part in hit.score_parts.values()), default=0.0)
     for number, hit in enumerate(answer.hits, 1):
         yield ""
-        yield _fitted(f"{number}. @{hit.position} {hit.speaker or hit.role.value}: {one_line(hit.text)}")
+        yield _fitted(f"{number}. @{hit.position} {one_line(hit.speaker or hit.role.value)}: {one_line(hit.text)}")
         for name, part in hit.score_parts.items():
             if part:
                 yield f"   {_PARTS.get(name, name):<{_PART_COLUMNS}}{_bar(part, largest)} {part:5.2f}"

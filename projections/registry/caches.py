@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.domain import errors
+from mnemolog.domain.display import counted
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.projections.drift import MEANS, Actions, Drift
 from mnemolog.projections.quarantine import size_of
@@ -127,7 +128,11 @@ def _audited(context: StoreContext, path: Path) -> tuple[str, str, list[tuple[An
             keys = rows_audit.invalid_rows(database, progress=context.progress)
     except errors.ProjectionUnreadable as error:
         return state_by(error).value, error.cause, []
-    return (Drift.DAMAGED.value, f"{len(keys)} rows do not match their checksum", keys) if keys else (PRESENT, "", [])
+    return (
+        (Drift.DAMAGED.value, f"{counted(len(keys), 'row')} without the right checksum", keys)
+        if keys
+        else (PRESENT, "", [])
+    )
 
 
 def _delete_rows(path: Path, keys: list[tuple[Any, ...]]) -> str:
@@ -135,4 +140,4 @@ def _delete_rows(path: Path, keys: list[tuple[Any, ...]]) -> str:
 
     with opened(path) as database:
         count = rows_audit.delete(database, keys)
-    return f"deleted {count} rows; they are computed again when needed"
+    return f"deleted {counted(count, 'row')}; what they held is computed again when needed"

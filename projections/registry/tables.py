@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from mnemolog.domain import errors
+from mnemolog.domain.display import counted
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.drift import LOST_HISTORY, MEANS, Actions, Drift
@@ -152,7 +153,7 @@ class ConversationViews:
             case Drift.BEHIND | Drift.MISSING if status.behind_events == 0:
                 return
             case Drift.BEHIND | Drift.MISSING:
-                why, fix = f"{status.behind_events} events behind", partial(self._catch_up, context)
+                why, fix = f"{counted(status.behind_events, 'event')} behind", partial(self._catch_up, context)
             case _:
                 why = why or _ends(context, status.position)
                 fix = partial(self._rebuild, context, unusable=unusable, why=why, state=state.value)
@@ -185,7 +186,7 @@ class ConversationViews:
             done = context.quarantine_database(context.layout.views, why=why, state=state) + "; "
         upto = context.log.head().position
         rebuilt = self.rebuild(context, upto=upto, from_scratch=False, skip_bad=False)
-        return f"{done}rebuilt from the log with {rebuilt.turns} turns"
+        return f"{done}rebuilt from the log with {counted(rebuilt.turns, 'turn')}"
 
     def _catch_up(self, context: StoreContext) -> str:
         """Bring the views up to date. Views that turn out to be damaged are rebuilt."""

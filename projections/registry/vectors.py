@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Final
 
 from mnemolog.domain import errors
+from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
@@ -59,7 +60,7 @@ class VectorGenerations:
                     yield from _unused(context, generation, segment, validate)
             of_another = context.active is not None and not context.active.startswith(generation.prefix)
             if generation.covers < head and not of_another:
-                behind = f"{head - generation.covers} events behind"
+                behind = f"{counted(head - generation.covers, 'event')} behind"
                 yield _to_build(context, generation.folder, generation.prefix, Drift.BEHIND, behind, generation.model)
         for status in self.status(context):
             if status.state == Drift.MISSING:
@@ -195,4 +196,5 @@ def _catch_up(context: StoreContext, prefix: str) -> str:
     if vectors.fingerprint[: len(prefix)] != prefix:
         raise errors.ModelMismatch(built_with=prefix, asked_with=prefix_of(vectors.fingerprint))
     report = catch_up_vectors(context.log, context.projections.indexing, progress=context.progress)
-    return f"now up to {report.upto}: {report.built_turns} turns, {report.encoded_texts} texts embedded by the model"
+    turns, texts = counted(report.built_turns, "turn"), counted(report.encoded_texts, "text")
+    return f"now up to {report.upto}: {turns}, {texts} embedded by the model"

@@ -11,7 +11,9 @@ from mnemolog.adapters.support.store_access import log_of
 from mnemolog.cli import every_command
 from mnemolog.domain import events
 from mnemolog.domain.agent import agent_stream
+from mnemolog.domain.display import counted
 from mnemolog.domain.session import session_stream
+from tests.support import HashEncoder
 
 EVIL = "\x1b]0;owned\x07\x1b[2Jwipe\r\n2. @99 forged\n@99 forged\x9b2J\u202egpj\u2066\u2028tab\tend\x7f"
 """Sets the title, clears the screen, begins a line that looks like the next hit, reverses what follows."""
@@ -25,6 +27,7 @@ READS = {
     "status": ["status"],
     "head": ["head"],
     "recall": ["recall", "forged", "--mode", "text", "--model", "none", "--context-turns", "1"],
+    "recall --explain": ["recall", "forged", "--mode", "text", "--model", "none", "--explain"],
     "find": ["find", "forged"],
     "find --full": ["find", "forged", "--full"],
     "show": ["show", "evil"],
@@ -187,7 +190,7 @@ def test_the_lines_of_a_turn_stay_apart_from_those_of_the_answer(folder, run):
     assert first.endswith("user: a list:")
     assert (second, third) == ("    │ - tea", "    │ - bread")
     hit = run("recall", folder, "tea", "--model", "none").stdout.splitlines()
-    assert hit[1:4] == ["   │ a list:", "   │ - tea", "   │ - bread"]
+    assert hit[2:5] == ["   │ a list:", "   │ - tea", "   │ - bread"]
 
 
 def test_a_text_with_markup_or_emoji_names_is_printed_as_it_is(folder, run):
@@ -196,3 +199,179 @@ def test_a_text_with_markup_or_emoji_names_is_printed_as_it_is(folder, run):
         store.start_session("s").record("user", "[bold]my[/bold] :dog: [x]", key="k")
     for arguments in (["show", folder, "s"], ["recall", folder, "dog", "--model", "none"], ["replay", folder]):
         assert "[bold]my[/bold] :dog: [x]" in run(*arguments).stdout
+
+
+@pytest.fixture
+def busy(folder):
+    """A store with long titles, ended sessions, forgotten events and a file in quarantine."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        for n in range(3):
+            session = store.start_session(
+                f"{n}d280a6a246ca036",
+                title=f"Moving to Lisbon in the long hot summer, part {n}",
+                scope=f"acme/user-{n}",
+            )
+            session.record("user", f"the ferry of {n}", key="k")
+        store.end_session(session.id)
+        store.rebuild()
+        store.forget(positions=[2, 4], reason="asked for on 3 May, by mail, by the person herself")
+    (folder / "projections" / "views.db").write_bytes(b"x" * 9_000)
+    with MemoryStore.open(folder, model=None) as store:
+        store.sessions()
+    return folder
+
+
+TABLES = {
+    "sessions": ["sessions"],
+    "forgotten": ["forgotten"],
+    "quarantine list": ["quarantine", "list"],
+    "status": ["status"],
+    "model list": ["model", "list"],
+}
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_tables_fit_80_columns_and_break_no_id_topic_or_digest(busy, terminal, run, what):
+    """What one copies is whole on a terminal; in a pipe each row is one line that does not depend on a width."""
+    command, *rest = TABLES[what]
+    arguments = [command, *rest, busy]
+    with MemoryStore.open(busy, model=None) as store:
+        status, (moved,) = store.status(), store.admin.quarantine().items()
+        request = store.audit.forgotten()[0].request
+    shown = {
+        "sessions": ["0d280a6a246ca036", "2d280a6a246ca036"],
+        "forgotten": [request, "turn.recorded.v1", "session/0d280a6a246ca036"],
+        "quarantine list": [moved.name],
+        "status": [f"{status.head}:{status.digest}", status.log_id],
+        "model list": ["hash-words"],
+    }[what]
+    drawn = terminal(*arguments).stdout
+    # The folder of a test may be longer than a line; a command with it is not broken either.
+    assert max(len(line) for line in drawn.splitlines() if str(busy) not in line) <= 80
+    assert [text for text in shown if text not in drawn] == []
+    wide, narrow = run(*arguments).stdout, terminal(*arguments, columns=40).stdout
+    assert [text for text in shown if text not in wide or text not in narrow] == []
+    assert all(len(line.split()) > 1 or set(line) <= {"─", " "} for line in wide.splitlines())
+
+
+def test_a_session_is_one_whole_line_in_a_pipe(busy, run):
+    """With its whole title and scope, for other tools."""
+    lines = run("sessions", busy).stdout.splitlines()
+    assert len(lines) == 5
+    assert "Moving to Lisbon in the long hot summer, part 2  acme/user-2  agent" in lines[4]
+
+
+def test_forget_shows_what_would_be_forgotten_in_words(busy, run):
+    """Titles and a line of text, and kinds of events without their topics."""
+    ran = run("forget", busy, "--scope", "acme/user-1", "--position", "6")
+    assert ran.returncode == 1
+    assert ran.stdout.splitlines() == [
+        "session 1d280a6a246ca036 (Moving to Lisbon in the long hot summer, part 1) in acme/user-1, 0 turns",
+        "@6 user: the ferry of 2",
+        "2 events would be forgotten: 1 title, 1 turn",
+    ]
+    assert "add --yes" in ran.stderr
+    done = run("forget", busy, "--position", "6", "--yes")
+    assert done.returncode == 0
+    assert "1 turn" in done.stdout
+    assert "ferry" not in done.stdout
+
+
+def test_forgetting_a_scope_that_nobody_has_names_the_scopes_there_are(busy, run):
+    """A typo is no success and no request for --yes."""
+    for extra in ([], ["--yes"], ["--dry-run"]):
+        ran = run("forget", busy, "--scope", "acme/user-11", *extra)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert "no session is at or below the scope 'acme/user-11'" in ran.stderr
+        assert "scopes there are: acme/user-1, " in ran.stderr
+        assert "--yes" not in ran.stderr
+
+
+def test_forgetting_again_says_that_nothing_is_left(busy, run):
+    """Without the request for --yes that would change nothing."""
+    ran = run("forget", busy, "--position", "2")
+    assert ran.returncode == 1
+    assert ran.stdout == "nothing to forget: no event matches, or all that match were forgotten before\n"
+    assert ran.stderr == ""
+
+
+def test_a_recall_says_how_many_turns_have_no_vector_and_what_embeds_them(folder, run, monkeypatch):
+    """Two percent of the turns were searched by meaning: that is worth a line."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("s")
+        for n in range(200):
+            session.record("user", f"number {n}", key=str(n))
+    monkeypatch.setattr("mnemolog.cli.app.chosen_model", lambda _: HashEncoder())
+    monkeypatch.setattr("mnemolog.cli.arguments.chosen_model", lambda _: HashEncoder())
+    ran = run("recall", folder, "number")
+    assert f"note: 136 of 200 turns have no vector yet; `mnemolog project {folder}` makes them\n" in ran.stderr
+    assert run("project", folder).returncode == 0
+    assert "no vector yet" not in run("recall", folder, "number").stderr
+
+
+def test_a_hit_names_its_session_and_what_its_score_is(busy, run):
+    """The score is called so, with its parts' ranks; the session by id and title."""
+    shown = run("recall", busy, "ferry", "--model", "none").stdout.splitlines()
+    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\d user  score \d\.\d\d \(text #1\)", shown[0])
+    assert shown[1] == "   2d280a6a246ca036 (Moving to Lisbon in the long hot summer, part 2) in acme/user-2"
+    assert shown[2] == "   │ the ferry of 2"
+    assert shown[3].startswith("1 hit; head ")
+
+
+def test_status_names_the_folder_and_never_a_placeholder(busy, run):
+    """Commands can be copied as they stand."""
+    for output in (run("status", busy), run("status", busy, "--json"), run("doctor", busy)):
+        assert not re.search(r"\b(DIR|MODEL|NAME)\b", output.stdout)
+    assert f"`mnemolog quarantine list {busy}`" in run("status", busy).stdout
+
+
+def test_status_says_that_vectors_are_in_the_cache_alone(folder, run):
+    """After a recall that embedded a few turns they are not on disk yet, but they are not missing."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        assert f"no vectors yet: `mnemolog project {folder}` makes them" in run("status", folder).stdout
+        store.start_session("s").record("user", "hello", key="k")
+        store.recall("hello")
+        shown = run("status", folder).stdout
+    assert f"no vectors on disk yet, only in the cache (embeddings.db): `mnemolog project {folder}` makes them" in shown
+
+
+def test_status_says_that_the_keys_are_missing(folder, run):
+    """Nothing can be read or recorded without them, so it is no detail."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("s").record("user", "hello", key="k")
+    (folder / "keys.db").unlink()
+    shown = run("status", folder).stdout
+    assert "WARNING" in shown
+    assert "keys.db" in shown
+
+
+def test_model_list_counts_vectors(busy, run):
+    """The number under a column is what its name says."""
+    header, _, row = run("model", "list", busy).stdout.splitlines()[:3]
+    assert header.split() == ["model", "fingerprint", "state", "to", "behind", "vectors", "activated"]
+    assert row.split()[5] == str(run("model", "list", busy, "--json").json[0]["vectors"])
+
+
+def test_numbers_have_their_plural_and_thousands_separators():
+    """1 turn, 2 turns, 2,965 turns, 1 witness, 2 witnesses."""
+    assert [counted(n, "turn") for n in (0, 1, 2, 2_965)] == ["0 turns", "1 turn", "2 turns", "2,965 turns"]
+    assert [counted(n, "witness", "witnesses") for n in (1, 2)] == ["1 witness", "2 witnesses"]
+
+
+def test_no_command_says_1_files_or_1_sessions(folder, tmp_path, run):
+    """One of each, through every command that counts."""
+    assert run("init", folder).returncode == 0
+    (tmp_path / "one.jsonl").write_text('{"session": "s", "key": "1", "text": "hello", "role": "user"}\n')
+    shown = [
+        run(*arguments)
+        for arguments in (
+            ["import", folder, tmp_path / "one.jsonl", "--no-vectors"],
+            *(["recall", folder, "hello", "--model", "none"], ["status", folder], ["sessions", folder, "--tree"]),
+            *(["verify", folder], ["diff", folder, "1"], ["replay", folder], ["rebuild", folder, "views"]),
+            *(["export", folder, tmp_path / "x.jsonl"], ["backup", folder, tmp_path / "b"], ["find", folder, "hello"]),
+            *(["rewind", folder, "s", "--turns", "1"], ["forget", folder, "--session", "s", "--dry-run"]),
+            *(["notes", folder, "s", "--add", "one"], ["notes", folder, "s", "--clear"], ["doctor", folder]),
+            ["watch", folder, tmp_path, "--once"],
+        )
+    ]
+    assert not [ran for ran in shown if re.search(r"(?<![\d,.])1 [a-z]+(?<!ss)s\b", ran.stdout + ran.stderr)]
