@@ -61,8 +61,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 
-from mnemolog.domain.display import counted
-
 EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "hermes": ["hermes-agent>=0.19"],
     "langgraph": ["langgraph-checkpoint>=4.3,<5"],
@@ -470,7 +468,9 @@ class ProjectionBehind(ProjectionError):
     hint = "wait longer, or rebuild it (`rebuild`)"
 
     def __init__(self, projection: str, *, behind_events: int, why: str) -> None:
-        super().__init__(f"projection {projection!r} is {counted(behind_events, 'event')} behind: {why}")
+        super().__init__(
+            f"projection {projection!r} is {behind_events:,} event{'s' * (behind_events != 1)} behind: {why}"
+        )
         self.behind_events, self.why = behind_events, why
 
 

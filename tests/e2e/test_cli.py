@@ -173,7 +173,7 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     assert "JSON object" in refused(run("record", memory, "trip", "x", "--metadata", "[1]"), 1)
     assert "by words only" in refused(run("rebuild", memory, "vectors", "--model", "none"), 1)
     assert "add --start" in run("record", memory, "nope", "x").stderr
-    assert "error: nothing to forget" in run("forget", memory, "--scope", "no/such").stderr
+    assert "at or below the scope 'no/such'" in refused(run("forget", memory, "--scope", "no/such"), 1)
     assert "there is no such file" in refused(run("verify", memory, "--heads", tmp_path / "missing"), 1)
     assert run("export", memory, tmp_path / "log.jsonl").returncode == 0
     assert "exists" in refused(run("export", memory, tmp_path / "log.jsonl"), 1)
