@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import os
 import re
 import runpy
@@ -12,6 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = "docs/notebooks.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTED = re.compile(r"^```python\n.*?^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -37,7 +40,11 @@ def run_block(page: str, line: int, *, compare: bool = True) -> None:
     module.__dict__["_shown"] = _shown if compare else lambda value, as_text: None
     sys.modules["docs"] = module  # Classes that a block defines can be found by their name.
     try:
-        exec(compile(source, ROOT / page, "exec"), module.__dict__)
+        # As in a notebook, where `await` may stand outside of a function.
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if page == NOTEBOOKS else 0
+        waits = eval(compile(source, ROOT / page, "exec", flags=flags), module.__dict__)
+        if waits is not None:
+            asyncio.run(waits)
     finally:
         del sys.modules["docs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, dated, named
@@ -14,6 +14,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Result, Results, brief
 from mnemolog.domain.session import session_of
 from mnemolog.projections.history.timeline import Moment, moments_of
+from mnemolog.projections.history.turn_plot import plot_turns
 from mnemolog.projections.ports import Log, Progress, Shows
 from mnemolog.projections.read_models import Turn, turn_of
 
@@ -77,6 +78,14 @@ class Replay(Result, frozen=True, kw_only=True, dict=True):
             *(f"  {item}" for item in self.sessions),
             f"{events} up to position {self.position}, digest {self.digest}",
         ]
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the turns over time, a row for each session, and return the matplotlib `Axes`.
+
+        Draws into `axes`, or into a new figure. Raises `ImportError` without matplotlib.
+        """
+        turns = [turn for item in self.sessions for turn in item.turns]
+        return plot_turns(turns, {item.session: item.title for item in self.sessions}, axes=axes)
 
     def _rows(self) -> Sequence[Moment]:
         return self.timeline()

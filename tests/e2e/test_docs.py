@@ -58,6 +58,16 @@ def test_the_readme_prints_what_it_shows_also_when_it_is_run_twice(tmp_path, mon
         assert capsys.readouterr().out == shown_output("README.md") != ""
 
 
+def test_the_page_of_recall_prints_the_explanation_that_it_shows(tmp_path, monkeypatch, capsys):
+    """Every line, to the column."""
+    monkeypatch.chdir(tmp_path)
+    for line in blocks("docs/recall.md"):
+        run_block("docs/recall.md", line, compare=False)
+    shown = shown_output("docs/recall.md")
+    assert shown.startswith("question    What about the ferry?")
+    assert shown in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("page", pages())
 def test_links_of_a_page_lead_to_files_and_headings(page):
     """Only those into the repository are looked at."""
