@@ -89,8 +89,9 @@ def _hide_constructor(app: Any, what: str, name: str, value: Any, options: Any, 
     return ("", None) if signature and what in ("class", "exception") else None
 
 
-def _keep_indented_lines(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Show an indented block of a docstring as it is written."""
+def _read_docstring(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Link the pages that a docstring names, and show its indented blocks as they are written."""
+    lines[:] = [re.sub(r"(?<!`)\bdocs/([\w/-]+)\.md", r":doc:`/docs/\1`", line) for line in lines]
     for number in range(len(lines) - 2, -1, -1):
         before, after = lines[number - 1] if number else "", lines[number + 1]
         if not lines[number] and after.startswith("    ") and before and not before.startswith((" ", "-")):
@@ -110,7 +111,7 @@ def _link_error(app: Any, env: Any, node: Any, text: Any) -> Any:
 def setup(app: Any) -> None:
     """Write the reference, and add the navigation."""
     reference.write(ROOT)
-    app.connect("autodoc-process-docstring", _keep_indented_lines)
+    app.connect("autodoc-process-docstring", _read_docstring)
     app.connect("autodoc-process-signature", _hide_constructor)
     app.connect("missing-reference", _link_error)
     app.connect("source-read", _add_navigation)

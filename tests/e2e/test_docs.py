@@ -83,6 +83,7 @@ def test_every_page_is_in_the_table_of_contents():
     assert set(pages()) - listed <= {"README.md", "docs/README.md"}
 
 
+CODE = ("api", "domain", "infra", "projections", "adapters")
 NOT_RUN = ("pip install", "python3 -m venv", ". .venv/", "git clone", "cd ", "make ", "mnemolog model add")
 """Commands that change the environment, need the network, or run this suite."""
 
@@ -169,6 +170,14 @@ def test_every_path_on_the_maps_of_the_code_exists(page):
     """Paths in backticks that begin with a folder of the code."""
     named = re.findall(r"`((?:api|domain|infra|projections|adapters|tests)/[\w/.-]*)`", (ROOT / page).read_text())
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
+def test_every_page_that_the_code_names_exists():
+    """Docstrings and messages refer to pages by their path; the site links them."""
+    sources = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
+    named = {page for path in sources for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())}
+    assert len(named) > 10
+    assert {page for page in named if not (ROOT / page).exists()} == set()
 
 
 def test_operations_shows_the_table_of_states_and_actions_as_the_code_has_it():
