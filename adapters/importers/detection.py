@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.adapters.importers.fields import usual_names
+from mnemolog.adapters.importers.fields import DEFAULT_MAP, FieldMap, usual_names
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.formats import (
     chatgpt,
@@ -47,7 +47,7 @@ BY_NAME: Final = {form.name: form for form in (jsonl.FORMAT, json_document.FORMA
 FORMATS: Final = tuple(BY_NAME)
 
 _ROW: Final = '{"session": "trip", "role": "user", "text": "hello"}'
-_ARCHIVES: Final = {b"PK\x03\x04": "a zip archive", b"%PDF": "a PDF", b"<": "HTML or XML"}
+_ARCHIVES: Final = {b"PK\x03\x04": "a zip archive or a spreadsheet", b"%PDF": "a PDF", b"<": "HTML or XML"}
 
 
 def detect_format(path: Path) -> str:
@@ -61,23 +61,24 @@ def detect_format(path: Path) -> str:
         return format_of(source).name
 
 
-def format_of(source: TextSource, *, named_fields: bool = False) -> Format:
+def format_of(source: TextSource, fields: FieldMap = DEFAULT_MAP) -> Format:
     """Return the format of an open file. An empty file counts as JSON Lines.
 
-    With `named_fields` somebody names its fields: any CSV file, JSON document or JSON Lines file will do.
+    If `fields` names its fields, any CSV file, JSON document or JSON Lines file will do.
     Raises `ImportRefused` for a file of no known format.
     """
+    named = {name for names in fields.sources.values() for name in names}
     if source.is_blank:
         return jsonl.FORMAT
-    if columns := csv_table.columns(source):
-        if named_fields or "text" in usual_names(columns):
+    if columns := csv_table.columns(source, named):
+        if named or "text" in usual_names(columns):
             return csv_table.FORMAT
         raise _unknown(
             source, f"it looks like CSV, and none of its columns has a usual name for a text: {shown_fields(columns)}"
         )
     found = list(samples(source))
     form = _of_program(found) or _general(found)
-    if named_fields and (form is None or not form.has_rows):
+    if named and (form is None or not form.has_rows):
         is_lines = found[0].on_line if found else not source.is_array
         return jsonl.FORMAT if is_lines else json_document.FORMAT
     if form is not None:
@@ -115,7 +116,7 @@ def _looks_like(source: TextSource, found: list[JsonValue]) -> str:
     first = source.head[0].lstrip()
     for begins, kind in _ARCHIVES.items():
         if first.startswith(begins):
-            return f"it looks like {kind}; import the file with the messages in it"
+            return f"it looks like {kind}; import the messages in it, as JSON or CSV"
     if not found:
         return f"it looks like {'broken JSON' if first[:1] in (b'{', b'[') else 'plain text'} ({_why_bad(first)})"
     content = found[0].content

@@ -67,7 +67,7 @@ def open_file(
         yield open_database(database, chroma.FORMAT, rows, chosen, on_refused=on_refused, secret=secret)
         return
     with TextSource(path, progress=progress, on_refused=on_refused, secret=secret) as source:
-        form = format_of(source, named_fields=bool(chosen.sources)) if format is None else BY_NAME[format]
+        form = format_of(source, chosen) if format is None else BY_NAME[format]
         yield open_format(source, form, chosen)
 
 

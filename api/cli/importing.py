@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, letta, zep, mem0, chroma or openai"
 
+
+def _formats(incomplete: str) -> list[str]:
+    return [name for name in FORMAT_NAMES.replace(" or ", ", ").split(", ") if name.startswith(incomplete)]
+
+
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, help="Files, or folders of Chroma.")]
 
 
@@ -35,7 +40,7 @@ def import_(
     store: Store,
     files: Files,
     format: Annotated[  # noqa: A002
-        str | None, typer.Option(help=f"The format, if it is not detected rightly: {FORMAT_NAMES}.")
+        str | None, typer.Option(autocompletion=_formats, help=f"The format, if it is not detected: {FORMAT_NAMES}.")
     ] = None,
     field: Annotated[
         list[str] | None,

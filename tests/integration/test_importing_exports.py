@@ -230,6 +230,12 @@ def test_a_table_may_have_one_column_and_a_mark_in_front(tmp_path):
     ]
 
 
+def test_one_named_column_makes_a_table(tmp_path):
+    """Whatever it is called."""
+    path = written(tmp_path / "t.csv", "said\nhello\n")
+    assert [turn.text for turn in read_turns(path, fields=parse_field_map(["text=said"]))] == ["hello"]
+
+
 def test_a_table_keeps_objects_in_its_cells(tmp_path):
     """Metadata as JSON, or as a word."""
     path = written(tmp_path / "t.csv", 'text,metadata\nhello,"{""n"": 1}"\nbye,word\n')

@@ -87,7 +87,7 @@ def test_detection_in_unusual_cases(tmp_path, content, expected):
         ("[1, 2]", "it looks like one JSON array, but its first element is not an object"),
         ('[{"said": "hi"}]', "it looks like one JSON array, and its first element has the fields 'said'"),
         ("<html></html>", "it looks like HTML"),
-        ("PK\x03\x04", "it looks like a zip archive; import the file with the messages in it"),
+        ("PK\x03\x04", "it looks like a zip archive or a spreadsheet; import the messages in it, as JSON or CSV"),
     ],
 )
 def test_an_unknown_format_is_refused_with_a_way_out(tmp_path, content, why):
@@ -288,9 +288,41 @@ PAYLOADS = st.fixed_dictionaries(
     },
 )
 ROLLOUT_TYPES = st.sampled_from(["session_meta", "response_item", "event_msg", "turn_context", "compacted"])
+CALLS = st.fixed_dictionaries(
+    {"function": st.fixed_dictionaries({"name": st.just("send_message"), "arguments": VALUES})}
+)
+SAYING = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": st.sampled_from(["user", "assistant", "tool"]) | VALUES,
+        "role_type": WORDS | VALUES,
+        "sender": st.just("human") | VALUES,
+        "content": BLOCKS | VALUES,
+        "text": VALUES,
+        "memory": VALUES,
+        "value": VALUES,
+        "from": VALUES,
+        "uuid": VALUES,
+        "created_at": VALUES,
+        "attachments": st.lists(st.dictionaries(st.just("file_name"), VALUES)) | VALUES,
+        "tool_calls": st.lists(CALLS | VALUES, max_size=2) | VALUES,
+        "metadata": VALUES,
+    },
+)
+SAID = st.lists(SAYING | VALUES, max_size=3)
+EXPORTS = (
+    st.fixed_dictionaries({"chat_messages": SAID, "uuid": VALUES, "name": VALUES})
+    | st.fixed_dictionaries({"agents": st.lists(st.fixed_dictionaries({"agent_type": VALUES, "messages": SAID}))})
+    | st.fixed_dictionaries({"results": SAID})
+    | st.fixed_dictionaries({"messages": SAID}, optional={"session_id": VALUES, "thread_created_at": VALUES})
+    | st.fixed_dictionaries({"conversations": SAID | VALUES}, optional={"id": VALUES, "title": VALUES})
+    | st.fixed_dictionaries({"ids": st.lists(VALUES, max_size=2)}, optional={"documents": VALUES, "metadatas": VALUES})
+    | SAYING
+)
 NODES = st.fixed_dictionaries({}, optional={"message": MESSAGES | VALUES, "parent": WORDS, "children": VALUES})
 ROWS = (
     VALUES
+    | EXPORTS
     | st.fixed_dictionaries({"type": st.just("user"), "message": MESSAGES, "uuid": VALUES})
     | st.fixed_dictionaries({"messages": st.lists(MESSAGES, max_size=3)})
     | st.fixed_dictionaries({"type": ROLLOUT_TYPES | VALUES, "payload": PAYLOADS | VALUES, "timestamp": VALUES})
@@ -305,6 +337,20 @@ def test_whatever_a_file_holds_it_is_turns_or_refusals(tmp_path_factory, rows, a
     """No file makes a reader stumble: nothing but `ImportRefused` comes out."""
     path = tmp_path_factory.mktemp("any") / "file"
     path.write_text(json.dumps(rows) if as_array else "\n".join(map(json.dumps, rows)), encoding="utf-8")
+    refused = []
+    try:
+        turns = list(read_turns(path, format=form, on_refused=refused.append))
+    except ImportRefused:
+        return
+    assert all(turn.text and turn.session and turn.key and turn.role in ROLES for turn in turns)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from('a,;\t|"\r\n text\0'), max_size=40), st.sampled_from([None, "csv"]))
+def test_whatever_a_table_holds_it_is_turns_or_refusals(tmp_path_factory, body, form):
+    """Quotes that do not end, rows that are too long, empty lines, NUL."""
+    path = tmp_path_factory.mktemp("any") / "file"
+    path.write_text("text,who\n" + body, encoding="utf-8", newline="")
     refused = []
     try:
         turns = list(read_turns(path, format=form, on_refused=refused.append))

@@ -57,7 +57,10 @@ def rows_of(value: Any, _session: str) -> Iterator[dict[str, Any]]:
     ids = value["ids"]
     if ids and isinstance(ids[0], list):
         raise InvalidInput("ids", "expected the result of collection.get(), not of collection.query()")
-    documents, metadatas = value.get("documents") or [None] * len(ids), value.get("metadatas") or [None] * len(ids)
+    documents, metadatas = (
+        found if isinstance(found := value.get(field), list) else [None] * len(ids)
+        for field in ("documents", "metadatas")
+    )
     if not len(ids) == len(documents) == len(metadatas):
         raise InvalidInput("ids", f"{len(ids)} ids, {len(documents)} documents and {len(metadatas)} metadatas")
     for id_, document, metadata in zip(ids, documents, metadatas, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import usual_names
@@ -16,15 +16,18 @@ _DELIMITERS: Final = ",;\t|"
 _JSON_TARGETS: Final = ("metadata", "tool_calls")
 
 
-def columns(source: TextSource) -> list[str]:
-    """Return the columns of a file that looks like CSV, empty for any other."""
+def columns(source: TextSource, named: Container[str] = ()) -> list[str]:
+    """Return the columns of a file that looks like CSV, empty for any other.
+
+    One column is enough if it has a usual name for a text, or is in `named`.
+    """
     lines = [line for line in source.head if line.strip()]
     if not lines or lines[0].lstrip()[:1] in (b"{", b"[", b"<"):
         return []
     header, *following = (line.decode(errors="replace") for line in lines[:2])
     delimiter = _delimiter(header)
     found = _cells(header, delimiter)
-    if "text" in usual_names(found):
+    if "text" in usual_names(found) or any(name in named for name in found):
         return found
     is_table = len(found) > 1 and all(found) and following and len(_cells(following[0], delimiter)) == len(found)
     return found if is_table else []

@@ -132,7 +132,8 @@ def _sent(call: Any) -> str:
     if function.get("name") != _SEND:
         return ""
     arguments = function.get("arguments")
-    sent = (_object(arguments) if isinstance(arguments, str) else arguments or {}).get("message")
+    given = _object(arguments) if isinstance(arguments, str) else arguments
+    sent = given.get("message") if isinstance(given, dict) else None
     return sent if isinstance(sent, str) else ""
 
 
