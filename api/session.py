@@ -9,7 +9,7 @@ from mnemolog.application import previews
 from mnemolog.application.session_service import Decision, Sessions
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.limits import MemoryLimits
-from mnemolog.domain.moments import Time, When, position_at
+from mnemolog.domain.moments import By, Time, When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.spans import Spans, cut
@@ -99,6 +99,7 @@ class Session(WorkingMemory):
         speakers: Sequence[str] = (),
         since: Time | None = None,
         until: Time | None = None,
+        by: By = "said",
         metadata: Mapping[str, Any] | None = None,
         context_turns: int = 0,
         after: str | None = None,
@@ -127,6 +128,7 @@ class Session(WorkingMemory):
             speakers=speakers,
             since=since,
             until=until,
+            by=by,
             metadata=metadata,
             context_turns=context_turns,
         )

@@ -18,7 +18,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
-from mnemolog.domain.moments import Time, When, checked_position, parse_time, position_at
+from mnemolog.domain.moments import By, Time, When, checked_position, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scope
@@ -352,6 +352,7 @@ class MemoryStore:
         speakers: Sequence[str] = (),
         since: Time | None = None,
         until: Time | None = None,
+        by: By = "said",
         metadata: Mapping[str, Any] | None = None,
         mode: Mode = "hybrid",
         context_turns: int = 0,
@@ -366,14 +367,13 @@ class MemoryStore:
         """Return up to `k` turns (at most 1,000) that answer `query`, best first; ties by position.
 
         Filters: `scope` and all scopes below it; the own turns of `session`, or with `lineage` all turns that it
-        sees; any of `roles`; any of `speakers`; said at `since` or later and before `until`; every key of `metadata`
-        with exactly that JSON value. `context_turns` (0 to 20) adds up to that many turns before and after each hit.
-        `weights` sets how much each part of the score counts (docs/recall.md).
+        sees; any of `roles`; any of `speakers`; said (recorded, with `by="recorded"`) at `since` or later and before
+        `until`; every key of `metadata` with exactly that JSON value. `context_turns` (0 to 20) adds up to that many
+        turns before and after each hit. `weights` sets how much each part of the score counts (docs/recall.md).
 
         `after` is `Recall.next` of the previous page: ranking continues on the state that the first page saw.
-        `as_of` is a position or a time of recording: the answer is what it would have been then (docs/recall.md).
-        `receipt` says whether to append the question and the answer to the log (`store.audit.recalls`); by default
-        what the store was opened with.
+        `as_of` is a position or a time of recording: the answer is what it would have been then. `receipt` says
+        whether to append question and answer to the log (`store.audit.recalls`); by default as the store was opened.
 
         The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
         during the call; `Recall.vectors_cover` is the last position it covers. In `hybrid` mode, if the vector leg
@@ -381,7 +381,7 @@ class MemoryStore:
         the call raises. With `min_position` the vectors must cover that position: missing texts are embedded in this
         call, and `ProjectionBehind` is raised after `timeout_s` seconds, or at once if the vectors cannot catch up.
         Without `wait_for_model`, while the model is not loaded, a `hybrid` recall answers by text alone and reports
-        that in `Recall.unavailable_legs`; `store.models.load` loads the model.
+        that in `Recall.unavailable_legs`.
 
         Raises `InvalidInput` for an empty query, an invalid filter, a position past the head or a cursor of
         another question, `UnknownSession`, and `OutsideSession` for a session that did not exist at `as_of`.
@@ -397,6 +397,7 @@ class MemoryStore:
             speakers=speakers,
             since=since,
             until=until,
+            by=by,
             metadata=metadata,
             context_turns=context_turns,
             weights=weights,
@@ -421,10 +422,11 @@ class MemoryStore:
         speakers: Sequence[str] = (),
         since: Time | None = None,
         until: Time | None = None,
+        by: By = "said",
         regex: bool = False,
         ignore_case: bool = True,
         hidden: bool = False,
-        after: Position = ORIGIN,
+        after: When = ORIGIN,
         limit: int = 1_000,
     ) -> Results[Turn]:
         """Return up to `limit` turns whose text holds the phrase `text`, in the order of the log.
@@ -438,13 +440,15 @@ class MemoryStore:
         pattern = pattern_of(text, regex=regex, ignore_case=ignore_case)
         within = self.parts.boundary.narrow(parse_scope(scope))
         of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
-        asked = question(text, scope=within, session=of, roles=roles, speakers=speakers, since=since, until=until)
+        asked = question(
+            text, scope=within, session=of, roles=roles, speakers=speakers, since=since, until=until, by=by
+        )
         return Results(
             find_turns(
                 self.parts.projections.current_views(),
                 pattern,
-                filters=asked.filters(None),
-                after=checked_position("after", after),
+                filters=asked.filters(None, self.parts.log),
+                after=position_at("after", after, self.parts.log),
                 limit=limit,
                 seen_by=None if hidden else self.parts.sessions.spans_or_own,
             )

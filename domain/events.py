@@ -205,6 +205,8 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     speakers: list[str] = []
     since: int | None = None
     until: int | None = None
+    by: str = "said"
+    """Whether `since` and `until` are times when turns were said or recorded."""
     metadata: dict[str, Any] = {}
     passed_over: int = 0
     """Hits of the pages before this one."""

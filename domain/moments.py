@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from mnemolog.domain.clock import to_micros
 from mnemolog.domain.errors import InvalidInput
@@ -16,6 +16,9 @@ Time: TypeAlias = datetime | date | str
 
 When: TypeAlias = int | Time
 """A position of the log, or a time: that of the last event recorded at or before it. See `position_at`."""
+
+By: TypeAlias = Literal["said", "recorded"]
+"""Which time of a turn counts. One without a said time counts as said when it was recorded."""
 
 TIME_CHARACTERS_MAX: Final = 64
 # Lowest number, first number beyond, and microseconds as (times, divided by): from 1973 to 2286. Between the
@@ -77,6 +80,21 @@ def checked_position(field: str, value: Any, *, head: int | None = None) -> Posi
         ends = "" if head is None else f", which ends at {head}"
         raise InvalidInput(field, f"position {value} is not in this log{ends}")
     return Position(value)
+
+
+def checked_by(by: str) -> By:
+    """Return which time counts. Raises `InvalidInput`."""
+    if by not in ("said", "recorded"):
+        raise InvalidInput("by", f"{by!r} is neither 'said' nor 'recorded'")
+    return "said" if by == "said" else "recorded"
+
+
+def positions_between(
+    since: Micros | None, until: Micros | None, log: RecordedTimes
+) -> tuple[Position | None, Position | None]:
+    """Return the positions `(after, upto]` of the events recorded at `since` or later and before `until`."""
+    after, upto = (None if time is None else log.position_at(Micros(time - 1)) for time in (since, until))
+    return after, upto
 
 
 def parse_time(field: str, value: Time) -> Micros:

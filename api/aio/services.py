@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mnemolog.aio.wrappers import AsyncWrapper, in_background_pool, in_read_pool, in_recall_pool, pages, wrapped
 from mnemolog.audit.service import AuditService
-from mnemolog.domain.moments import Time, When
+from mnemolog.domain.moments import By, Time, When
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.session import SessionLike
 from mnemolog.models.service import ModelService
@@ -37,6 +37,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
         session: SessionLike | None = None,
         since: Time | None = None,
         until: Time | None = None,
+        by: By = "recorded",
         progress: Progress | None = None,
     ) -> AsyncIterator[Moment]:
         """Yield a description of each event. See `AuditService.timeline`; raises as that does."""
@@ -47,6 +48,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
             session=session,
             since=since,
             until=until,
+            by=by,
             progress=progress,
         )
         async for moment in pages(self._pools, asked):

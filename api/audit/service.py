@@ -15,7 +15,7 @@ from mnemolog.audit.results import Diff, LogExport, StoredEvent
 from mnemolog.audit.verification import append_head
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head
-from mnemolog.domain.moments import Time, When, parse_time, position_at
+from mnemolog.domain.moments import By, Time, When, checked_by, parse_time, position_at, positions_between
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.session import SessionLike, session_id_of
@@ -56,23 +56,32 @@ class AuditService:
         session: SessionLike | None = None,
         since: Time | None = None,
         until: Time | None = None,
+        by: By = "recorded",
         progress: Progress | None = None,
     ) -> Iterator[Moment]:
         """Yield what happened after position `after`, up to `upto` (the head by default), event by event, in words.
 
-        `session` is a handle or an id; `since` and `until` (exclusive) are times of recording. Holds one batch of
+        `session` is a handle or an id; `since` and `until` (exclusive) are times of recording, or with `by="said"`
+        times when turns were said; other events count as said when they were recorded. Holds one batch of
         events in memory, however long the log is. Raises `InvalidInput` for a position past the head, `UnknownSession`,
         `UndecodableEvent`.
         """
         first, last = self._range("after", after, "upto", upto)
         of = None if session is None else self._sessions.state(session_id_of(session)).session
+        begin = None if since is None else parse_time("since", since)
+        end = None if until is None else parse_time("until", until)
+        if checked_by(by) == "recorded":
+            earliest, latest = positions_between(begin, end, self._log)
+            first = max(first, earliest or ORIGIN)
+            last = last if latest is None else min(last, latest)
+            begin = end = None
         return timeline(
             self._log,
             after=first,
             upto=last,
             session=of,
-            since=None if since is None else parse_time("since", since),
-            until=None if until is None else parse_time("until", until),
+            said_since=begin,
+            said_until=end,
             shows=self._sessions.shows,
             progress=progress,
         )

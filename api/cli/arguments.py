@@ -13,7 +13,7 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli.app import chosen_model
 from mnemolog.cli.times import position_or_time
 from mnemolog.domain import errors
-from mnemolog.domain.moments import When
+from mnemolog.domain.moments import By, When
 from mnemolog.domain.session import checked_session_id
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
@@ -40,6 +40,7 @@ BeforePosition = Annotated[
     Any,
     typer.Option("--before", metavar=WHEN, parser=position_or_time, help="Only turns recorded before it."),
 ]
+ByTime = Annotated[By, typer.Option("--by", help="Whether --since and --until are times of saying or of recording.")]
 Full = Annotated[bool, typer.Option("--full", help="Print long texts whole.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")]
 

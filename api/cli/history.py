@@ -13,7 +13,7 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
-from mnemolog.cli.arguments import WHEN, Full, session_called
+from mnemolog.cli.arguments import WHEN, ByTime, Full, session_called
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.domain.limits import INTEGER_MAX
@@ -47,12 +47,13 @@ def replay(
     session: Annotated[str | None, typer.Option(autocompletion=known.sessions, help="Only this session.")] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(metavar="TIME", parser=given_time, help="Print only events recorded at this time or later."),
+        typer.Option(metavar="TIME", parser=given_time, help="Print only events of this time or later; see --by."),
     ] = None,
     until: Annotated[
         datetime | None,
-        typer.Option(metavar="TIME", parser=given_time, help="The events and the state recorded up to this time."),
+        typer.Option(metavar="TIME", parser=given_time, help="The events and the state up to this time; see --by."),
     ] = None,
+    by: ByTime = "recorded",
     full: Full = False,
     as_lines: Annotated[bool, typer.Option("--jsonl", help="Print only the timeline, as JSON Lines.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the final state, as JSON.")] = False,
@@ -60,26 +61,31 @@ def replay(
 ) -> None:
     """Print the events up to a position or time, and the state of the store then, from the log alone.
 
+    Times are those of recording. With --by said they are those when turns were said, and no state is printed.
+
     Example: mnemolog replay memory/ --until "2026-03-16 14:00" --session trip
     """
+    said = by == "said"
     if as_csv and (as_lines or as_json):
         raise typer.BadParameter("use one of --csv, --jsonl and --json")
-    if as_json and (as_lines or first > 1 or since):
-        raise typer.BadParameter("use --json without --jsonl, --from and --since: it prints only the final state")
-    if to is not None and until is not None:
+    if as_json and (as_lines or first > 1 or since or said):
+        raise typer.BadParameter("use --json without --jsonl, --from, --since and --by: it prints only the final state")
+    if to is not None and until is not None and not said:
         raise typer.BadParameter("give --to or --until, not both: each says where the replay ends")
-    last = to if until is None else until
+    last = to if until is None or said else until
     with MemoryStore.open(store, model=None, create=False) as opened:
         chosen = None if session is None else session_called(opened, session).id
         if not as_json:
-            moments = opened.audit.timeline(after=first - 1, upto=last, session=chosen, since=since)
+            moments = opened.audit.timeline(
+                after=first - 1, upto=last, session=chosen, since=since, until=until if said else None, by=by
+            )
             if as_csv:
                 output.print_csv(Moment, moments)
             elif as_lines:
                 out.print_lines(moments)
             else:
                 out.show_timeline(moments, full=full)
-        if not (as_lines or as_csv):
+        if not (as_lines or as_csv or said):  # No position has the state of what was said by a time.
             with bar("replaying") as progress:
                 answer = opened.replay(to=last, session=chosen, progress=progress)
             (output.print_json if as_json else out.show_held)(answer)

@@ -25,7 +25,7 @@ from mnemolog.cli.app import (
     app,
     typed,
 )
-from mnemolog.cli.arguments import WHEN, AfterPosition, Full, session_called, store_with_model
+from mnemolog.cli.arguments import WHEN, AfterPosition, ByTime, Full, session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.defaults import DEFAULT_MODEL
@@ -70,12 +70,18 @@ Speakers = Annotated[
 Since = Annotated[
     datetime | None,
     typer.Option(
-        "--since", metavar="TIME", parser=given_time, help="Said at this time or later.", rich_help_panel=FILTERS
+        "--since",
+        metavar="TIME",
+        parser=given_time,
+        help="Said at this time or later; see --by.",
+        rich_help_panel=FILTERS,
     ),
 ]
 Until = Annotated[
     datetime | None,
-    typer.Option("--until", metavar="TIME", parser=given_time, help="Said before this time.", rich_help_panel=FILTERS),
+    typer.Option(
+        "--until", metavar="TIME", parser=given_time, help="Said before this time; see --by.", rich_help_panel=FILTERS
+    ),
 ]
 Meta = Annotated[
     list[str] | None,
@@ -120,6 +126,7 @@ def recall(
     speaker: Speakers = None,
     since: Since = None,
     until: Until = None,
+    by: ByTime = "said",
     meta: Meta = None,
     context_turns: ContextTurns = 0,
     after: After = None,
@@ -149,6 +156,7 @@ def recall(
             speakers=speaker or (),
             since=since,
             until=until,
+            by=by,
             metadata=wanted_metadata(meta or ()),
             context_turns=context_turns,
             after=after,
@@ -190,6 +198,7 @@ def find(
     speaker: Speakers = None,
     since: Since = None,
     until: Until = None,
+    by: ByTime = "said",
     regex: Annotated[bool, typer.Option("--regex", help="Read TEXT as a regular expression of Python.")] = False,
     case_sensitive: Annotated[bool, typer.Option("--case-sensitive", help="Tell upper from lower case.")] = False,
     hidden: Annotated[bool, typer.Option("--hidden", help="Include turns hidden by a rewind or a restore.")] = False,
@@ -213,6 +222,7 @@ def find(
             speakers=speaker or (),
             since=since,
             until=until,
+            by=by,
             regex=regex,
             ignore_case=not case_sensitive,
             hidden=hidden,

@@ -10,7 +10,7 @@ from mnemolog.domain.agent import agent_of
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import dated, one_line
 from mnemolog.domain.errors import LogDamaged
-from mnemolog.domain.events import Event, RecordedEvent, SessionStarted
+from mnemolog.domain.events import Event, RecordedEvent, SessionStarted, TurnRecorded
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.result import Result, brief
 from mnemolog.domain.session import session_of
@@ -60,22 +60,22 @@ def timeline(
     after: Position,
     upto: Position,
     session: str | None = None,
-    since: Micros | None = None,
-    until: Micros | None = None,
+    said_since: Micros | None = None,
+    said_until: Micros | None = None,
     shows: Shows = lambda _: True,
     progress: Progress | None = None,
 ) -> Iterator[Moment]:
     """Yield the events of `(after, upto]` in order, of one session or of all, a batch in memory at a time.
 
-    `since` and `until` (exclusive) are times of recording; `shows` leaves events out.
-    Raises `UndecodableEvent`, naming the position.
+    Turns are those said at `said_since` or later and before `said_until`; what has no said time counts as said when it
+    was recorded. `shows` leaves events out. Raises `UndecodableEvent`, naming the position.
     """
     titles: dict[str, str] = {}
     for batch in log.read(after=after, upto=upto, batch_max=BATCH_MAX):
         for recorded in batch:
             if isinstance(recorded.event, SessionStarted):
                 titles[recorded.stream] = recorded.event.title
-            if _is_asked(recorded, session=session, since=since, until=until) and shows(recorded):
+            if _is_asked(recorded, session=session, since=said_since, until=said_until) and shows(recorded):
                 yield _moment(recorded, who=_who(log, titles, recorded))
         if progress is not None:
             progress(batch[-1].position - after, upto - after)
@@ -92,10 +92,12 @@ def moments_of(events: Iterable[RecordedEvent]) -> Iterator[Moment]:
 
 
 def _is_asked(recorded: RecordedEvent, *, session: str | None, since: Micros | None, until: Micros | None) -> bool:
+    event = recorded.event
+    said_at = event.said_at if isinstance(event, TurnRecorded) and event.said_at is not None else recorded.recorded_at
     return (
         (session is None or session_of(recorded.stream) == session)
-        and (since is None or recorded.recorded_at >= since)
-        and (until is None or recorded.recorded_at < until)
+        and (since is None or said_at >= since)
+        and (until is None or said_at < until)
     )
 
 

@@ -20,7 +20,7 @@ from mnemolog.domain.limits import (
     checked_label,
     checked_text,
 )
-from mnemolog.domain.moments import Time, parse_time
+from mnemolog.domain.moments import By, RecordedTimes, Time, checked_by, parse_time, positions_between
 from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
@@ -57,20 +57,26 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     speakers: tuple[str, ...] = ()
     since: Micros | None = None
     until: Micros | None = None
+    by: By = "said"
+    """Whether `since` and `until` are times when turns were said or recorded."""
     metadata: dict[str, Any] = {}
     context_turns: int = 0
     weights: Weights = DEFAULT
 
-    def filters(self, spans: Spans | None) -> Filters:
+    def filters(self, spans: Spans | None, log: RecordedTimes) -> Filters:
         """Return the filters for turns that may answer. `spans` is what the session sees, with `lineage`."""
+        said = self.by == "said"
+        after, last = (None, None) if said else positions_between(self.since, self.until, log)
         return Filters(
             scope=self.scope,
             session=None if self.lineage else self.session,
             spans=spans,
             roles=self.roles,
             speakers=self.speakers,
-            since=self.since,
-            until=self.until,
+            since=self.since if said else None,
+            until=self.until if said else None,
+            after=after,
+            last=last,
             metadata=self.metadata,
         )
 
@@ -93,6 +99,7 @@ def question(
     speakers: Sequence[str] = (),
     since: Time | None = None,
     until: Time | None = None,
+    by: By = "said",
     metadata: Mapping[str, Any] | None = None,
     context_turns: int = 0,
     weights: Weights | None = None,
@@ -119,6 +126,7 @@ def question(
         speakers=tuple(sorted({checked_label("speakers", name) for name in _several("speakers", speakers)})),
         since=None if since is None else parse_time("since", since),
         until=None if until is None else parse_time("until", until),
+        by=checked_by(by),
         metadata=_checked_metadata(metadata) if metadata else {},
         context_turns=context_turns,
         weights=DEFAULT if weights is None else checked_weights(weights),

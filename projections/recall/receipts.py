@@ -9,6 +9,7 @@ import msgspec
 from mnemolog.domain.embedding_model import Activation
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import RecallServed
+from mnemolog.domain.moments import checked_by
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import Scope
@@ -38,6 +39,7 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: Vectors
         speakers=list(question.speakers),
         since=question.since,
         until=question.until,
+        by=question.by,
         metadata=question.metadata,
         passed_over=page.passed_over,
         candidates=page.offered(question.mode),
@@ -67,6 +69,7 @@ def question_of(served: RecallServed) -> Question:
         speakers=tuple(served.speakers),
         since=None if served.since is None else Micros(served.since),
         until=None if served.until is None else Micros(served.until),
+        by=checked_by(served.by),
         metadata=served.metadata,
         weights=_weights(served.weights),
     )

@@ -206,9 +206,9 @@ class Recalls:
     def _filters(self, question: Question, head: Position) -> Filters:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""
         if question.session is None:
-            return question.filters(None)
+            return question.filters(None, self._projections.log)
         spans = self._spans_at(question.session, head, hidden=question.hidden)
-        return question.filters(spans if question.lineage else None)
+        return question.filters(spans if question.lineage else None, self._projections.log)
 
     def _ask_vectors(self, question: Question, basis: Basis, offer: Offer, wanted: int) -> _VectorLeg:
         """Return the answer of the vectors. In `hybrid` mode, unless the basis fixes them, they may be unavailable."""

@@ -37,6 +37,10 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Said at this moment or later."""
     until: Micros | None = None
     """Said before this moment."""
+    after: Position | None = None
+    """Recorded after this position."""
+    last: Position | None = None
+    """Recorded at this position or before. Not the same as `upto`: later turns count in rankings."""
     metadata: Mapping[str, Any] = {}
     """Turns that have each of these keys with exactly this JSON value."""
     upto: Position | None = None
@@ -63,6 +67,10 @@ def conditions(filters: Filters) -> list[sa.ColumnElement[bool]]:
         found.append(TURNS.c.speaker.in_(one_of(filters.speakers)))
     if filters.upto is not None:
         found.append(TURNS.c.position <= filters.upto)
+    if filters.after is not None:
+        found.append(TURNS.c.position > filters.after)
+    if filters.last is not None:
+        found.append(TURNS.c.position <= filters.last)
     found += [TURNS.c.position.in_(with_value(key, value)) for key, value in filters.metadata.items()]
     said_at = sa.func.coalesce(TURNS.c.said_at, TURNS.c.recorded_at)
     if filters.since is not None:

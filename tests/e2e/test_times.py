@@ -313,3 +313,83 @@ def test_the_asyncio_store_takes_times_too(folder, clock):
             assert await trip.rewind(to=then) == 2
 
     asyncio.run(run())
+
+
+@pytest.fixture
+def march(store, clock):
+    """A conversation of the first of March that was recorded on the sixteenth, and one of that day without said times.
+
+    Positions: 1 starts the first, 2 and 3 are its turns, 4 starts the second, 5 and 6 are its turns.
+    """
+    first = store.start_session("first")
+    for hour in (9, 10):
+        clock.advance(seconds=3600)
+        first.record("user", f"tea of March at {hour}", said_at=f"2026-03-01 {hour:02}:00")
+    second = store.start_session("second")
+    for hour in (3, 4):
+        clock.advance(seconds=3600)
+        second.record("user", f"tea of today at {hour}")
+    return store
+
+
+def test_recall_and_find_take_since_and_until_by_said_or_recorded(march):
+    """By default the time when a turn was said: one without counts as said when it was recorded."""
+
+    def found(**times):
+        recalled = {hit.position for hit in march.recall("tea", **times).hits}
+        assert recalled == {turn.position for turn in march.find("tea", **times)}
+        return recalled
+
+    assert found(until="2026-03-02") == found(until="2026-03-02", by="said") == {2, 3}
+    assert found(since="2026-03-02") == {5, 6}
+    assert found(since="2026-03-01 10:00", until="2026-03-16 17:00") == {3, 5}
+    assert found(until="2026-03-02", by="recorded") == set()
+    assert found(since="2026-03-02", by="recorded") == {2, 3, 5, 6}
+    assert found(since="2026-03-16 15:00", until="2026-03-16 17:00", by="recorded") == {3, 5}
+    session = march.session("first")
+    assert {hit.position for hit in session.recall("tea", since="2026-03-16 15:00", by="recorded").hits} == {3}
+    with pytest.raises(InvalidInput, match="by: 'heard' is neither 'said' nor 'recorded'"):
+        march.recall("tea", by="heard")
+
+
+def test_pages_and_receipts_keep_by_which_time_was_asked(march):
+    """The next page continues the same answer; the audit repeats it."""
+    asked = {"since": "2026-03-16 15:00", "until": "2026-03-16 17:00", "by": "recorded"}
+    first = march.recall("tea", k=1, receipt=True, **asked)
+    second = march.recall("tea", k=1, after=first.next, **asked)
+    assert {first.hits[0].position, second.hits[0].position} == {3, 5}
+    assert second.next is None
+    with pytest.raises(InvalidInput, match="other filters"):
+        march.recall("tea", k=1, after=first.next, **(asked | {"by": "said"}))
+    march.session("second").record("user", "tea again")
+    assert march.audit.recalls().sound
+
+
+def test_the_timeline_takes_since_and_until_by_recorded_or_said(march):
+    """By default the time of recording; by said, events that are no turns count when they were recorded."""
+
+    def positions(**times):
+        return [item.position for item in march.audit.timeline(**times)]
+
+    assert positions(since="2026-03-16 15:00", until="2026-03-16 17:00") == [3, 4, 5]
+    assert positions(until="2026-03-02") == []
+    assert positions(until="2026-03-02", by="said") == [2, 3]
+    assert positions(since="2026-03-02", by="said") == [1, 4, 5, 6]
+    assert positions(since="2026-03-16 15:00", after=3, upto=4) == [4]
+    assert positions(since="2026-03-17", until="2026-03-01") == []
+
+
+def test_the_commands_take_by_said_and_by_recorded(run, march, folder):
+    """`replay --by said` prints what was said then, and no state: no position has it."""
+    march.close()
+    recall = ("recall", folder, "tea", "--model", "none", "--json", "--until", "2026-03-02")
+    assert [hit["position"] for hit in run(*recall).json["hits"]] == [2, 3]
+    assert run(*recall, "--by", "recorded").json["hits"] == []
+    find = ("find", folder, "tea", "--json", "--since", "2026-03-02")
+    assert [turn["position"] for turn in run(*find).json] == [5, 6]
+    assert [turn["position"] for turn in run(*find, "--by", "recorded").json] == [2, 3, 5, 6]
+    said = run("replay", folder, "--until", "2026-03-02", "--by", "said").stdout
+    assert ("at 9" in said, "at 10" in said, "today" in said, "held" in said) == (True, True, False, False)
+    recorded = run("replay", folder, "--until", "2026-03-02").stdout
+    assert ("March" in recorded, "held at position 0" in recorded) == (False, True)
+    assert run("replay", folder, "--by", "heard").returncode == 2
