@@ -7,13 +7,11 @@ import json
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore, NewTurn, UnknownSession
 from mnemolog.adapters.importers import import_files
 from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.audit.receipt_audit import Verdict
-from mnemolog.cli.app import application
 from mnemolog.domain.errors import ContentForgotten, NoTask, UnknownCheckpoint
 from mnemolog.domain.events import Forgotten, TurnRecorded
 from mnemolog.projections.history import states
@@ -362,24 +360,20 @@ def test_erasures_are_json_that_can_be_kept_elsewhere(told):
     assert told.admin.reapply_erasures(told.audit.erasures()).requested == 0
 
 
-def run(*arguments):
-    return CliRunner().invoke(application(arguments[0]), [str(item) for item in arguments])
-
-
-def test_the_command_shows_and_does_only_with_yes(told):
+def test_the_command_shows_and_does_only_with_yes(told, run):
     """Without --yes nothing is changed and the exit code says so."""
     head = told.head()
     shown = run("forget", told.path, "--session", "a")
-    assert (shown.exit_code, "7 events would be forgotten" in shown.output) == (1, True)
-    assert run("forget", told.path, "--session", "a", "--dry-run", "--json").exit_code == 0
+    assert (shown.returncode, "7 events would be forgotten" in shown.stdout) == (1, True)
+    assert run("forget", told.path, "--session", "a", "--dry-run", "--json").returncode == 0
     assert told.head() == head
     done = run("forget", told.path, "--session", "a", "--position", positions(told, "c")[0], "--yes", "--json")
-    assert done.exit_code == 0
-    assert json.loads(done.output)["events"] == 8
-    listed = json.loads(run("forgotten", told.path, "--json").output)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["events"] == 8
+    listed = json.loads(run("forgotten", told.path, "--json").stdout)
     assert len(listed) == 8
-    assert "session.started.v1" in run("forgotten", told.path).output
-    assert "name of a" not in run("sessions", told.path).output
+    assert "session.started.v1" in run("forgotten", told.path).stdout
+    assert "name of a" not in run("sessions", told.path).stdout
 
 
 def test_the_asyncio_side_forgets_as_well(told):
@@ -396,9 +390,9 @@ def test_the_asyncio_side_forgets_as_well(told):
     assert texts(told, "a") == []
 
 
-def test_the_command_line_makes_a_plain_store_and_opens_what_is_encrypted(tmp_path):
+def test_the_command_line_makes_a_plain_store_and_opens_what_is_encrypted(tmp_path, run):
     """A plain one says so and forgets nothing; of another `verify --contents` opens everything."""
-    assert run("init", str(tmp_path / "plain"), "--plain", "--json").exit_code == 0
+    assert run("init", str(tmp_path / "plain"), "--plain", "--json").returncode == 0
     with MemoryStore.open(tmp_path / "plain", model=None) as store:
         assert store.status().log_format == 1
     with MemoryStore.open(tmp_path / "sealed", model=None) as store:
