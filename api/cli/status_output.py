@@ -13,6 +13,7 @@ from mnemolog.domain.display import counted, dated
 from mnemolog.domain.embedding_model import short
 from mnemolog.operations.doctor.report import DoctorReport
 from mnemolog.operations.status import Status
+from mnemolog.projections.drift import Drift
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.projections.registry.results import PRESENT, Issue
 from mnemolog.projections.vectors.inventory import GenerationStatus
@@ -46,7 +47,8 @@ def show_status(status: Status) -> None:
     for item in status.vectors:
         name = " ".join(filter(None, ("vectors", item.model, short(item.fingerprint))))
         rows.append((name, item.state, f"{item.covers:,}", f"{item.behind_events:,}", _holds(item)))
-        actions.append((name, item.state, item.action))
+        state = f"{counted(item.behind_events, 'event')} behind" if item.state == Drift.BEHIND else item.state
+        actions.append((name, state, item.action))
     for cache in status.caches:
         rows.append((cache.name, cache.state, "", "", f"{cache.bytes / 1e6:.1f} MB"))
         actions.append((cache.name, cache.state, cache.action))

@@ -8,6 +8,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
+import msgspec
+
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
 from mnemolog.domain.events import TurnRecorded
@@ -29,6 +31,7 @@ from mnemolog.projections.vectors.inventory import (
     action_of,
     generations,
     look,
+    name_in_quarantine,
     survey,
 )
 from mnemolog.projections.vectors.manifest import SegmentState, log_range_of, segment_folders, why_size_invalid
@@ -44,7 +47,8 @@ class VectorGenerations:
 
     def status(self, context: StoreContext) -> list[GenerationStatus]:
         """Return the state of every generation."""
-        return generations(context.layout.vectors, context.log, active=context.active)
+        found = generations(context.layout.vectors, context.log, active=context.active)
+        return [status if status.model else _named(context, status) for status in found]
 
     def check(self, context: StoreContext, *, deep: bool) -> Iterator[IssueWithFix]:
         """Yield what is wrong with the vectors of every model, with `deep` by every byte of every file."""
@@ -61,7 +65,8 @@ class VectorGenerations:
             of_another = context.active is not None and not context.active.startswith(generation.prefix)
             if generation.covers < head and not of_another:
                 behind = f"{counted(head - generation.covers, 'event')} behind"
-                yield _to_build(context, generation.folder, generation.prefix, Drift.BEHIND, behind, generation.model)
+                name = generation.model or name_in_quarantine(context.layout.quarantine, generation.prefix)
+                yield _to_build(context, generation.folder, generation.prefix, Drift.BEHIND, behind, name)
         for status in self.status(context):
             if status.state == Drift.MISSING:
                 why = "the active model has no vectors"
@@ -120,6 +125,12 @@ def _why_bytes_invalid(context: StoreContext) -> Validate:
     from mnemolog.projections.vectors import deep_check
 
     return partial(deep_check.why_bytes_invalid, progress=context.progress)
+
+
+def _named(context: StoreContext, status: GenerationStatus) -> GenerationStatus:
+    """Return the state of a generation whose segments are all gone, with the name of its model if it is known."""
+    name = name_in_quarantine(context.layout.quarantine, status.fingerprint)
+    return msgspec.structs.replace(status, model=name, action=action_of(Drift(status.state), name))
 
 
 def _replaced(context: StoreContext, generation: FoundGeneration) -> IssueWithFix:

@@ -16,6 +16,7 @@ from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.vectors.folders import generation_folders, prefix_of
 from mnemolog.projections.vectors.manifest import (
+    MANIFEST_FILE,
     Manifest,
     SegmentState,
     covered_by,
@@ -37,8 +38,7 @@ _LOST: Final = (
 
 ACTIONS: Final[Actions] = {
     Drift.CURRENT: "Nothing to do.",
-    Drift.BEHIND: "`mnemolog rebuild DIR vectors --model MODEL` brings them up to date at once, from the cache where "
-    "it can.",
+    Drift.BEHIND: "`mnemolog project DIR --model MODEL` makes the missing vectors, from the cache where it can.",
     Drift.AHEAD: _LOST,
     Drift.OTHER_LOG: "Carry it to the store it is from, or run `mnemolog doctor DIR --fix` to move it to quarantine.",
     Drift.DIVERGED: _LOST,
@@ -215,6 +215,18 @@ def _status(found: FoundGeneration, *, head: Position, active: str | None) -> Ge
         skipped=tuple(turn for manifest in used for turn in _skipped(manifest)),
         unused=tuple(_unused(found)),
     )
+
+
+def name_in_quarantine(quarantine: Path, fingerprint: str) -> str:
+    """Return the name of a model from its segments in quarantine, where no other is left; empty if none tells."""
+    for manifest in sorted(quarantine.glob(f"*/{MANIFEST_FILE}"), reverse=True):
+        try:
+            tag = read_manifest(manifest.parent)
+        except errors.ProjectionUnreadable:
+            continue
+        if tag.fingerprint.startswith(fingerprint):
+            return tag.model
+    return ""
 
 
 def action_of(state: Drift, model: str) -> str:

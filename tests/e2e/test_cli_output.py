@@ -375,3 +375,18 @@ def test_no_command_says_1_files_or_1_sessions(folder, tmp_path, run):
         )
     ]
     assert not [ran for ran in shown if re.search(r"(?<![\d,.])1 [a-z]+(?<!ss)s\b", ran.stdout + ran.stderr)]
+
+
+def test_the_name_of_a_model_is_kept_where_its_vectors_were_damaged(folder, run):
+    """They are in quarantine and have yet to be made again; status and doctor still know of which model they are."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        store.start_session("s").record("user", "hello", key="k")
+        store.rebuild()
+    (vectors,) = folder.glob("projections/vectors/*/*/vectors.f32")
+    vectors.unlink()
+    assert run("doctor", folder, "--fix").returncode == 0
+    shown = run("status", folder).stdout
+    assert re.search(r"^vectors hash-words [0-9a-f]{8} +behind ", shown, re.M)
+    again = f"`mnemolog project {folder} --model hash-words`"
+    assert f"2 events behind: {again}" in shown
+    assert again in run("doctor", folder).stdout

@@ -274,7 +274,7 @@ def test_without_a_model_the_vectors_are_left_and_the_command_is_named(memory):
     with MemoryStore.open(memory, model=None) as store:
         damaged, behind = store.admin.doctor(fix=True).findings
         assert (damaged.fixed, behind.fixed, behind.fixable) == (True, False, False)
-        assert f"mnemolog rebuild {memory} vectors" in behind.action
+        assert f"mnemolog project {memory} --model hash-words" in behind.action
         (note,) = store.admin.doctor().findings
         assert (note.state, note.severity) == ("behind", "note")
 

@@ -86,7 +86,7 @@ def test_current_and_behind_are_told_by_the_offset(filled, folder):
     record(filled, 3)
     (then,) = filled.status().vectors
     assert (then.state, then.covers, then.behind_events) == ("behind", HEAD, 3)
-    assert f"mnemolog rebuild {folder} vectors --model hash-words" in then.action
+    assert f"mnemolog project {folder} --model hash-words" in then.action
 
 
 def test_vectors_ahead_of_a_restored_log_say_that_history_was_lost(older):
