@@ -429,7 +429,7 @@ class MemoryStore:
         after: When = ORIGIN,
         limit: int = 1_000,
     ) -> Results[Turn]:
-        """Return up to `limit` turns whose text holds the phrase `text`, in the order of the log.
+        """Return up to `limit` turns after a position or time whose text holds the phrase `text`, in log order.
 
         The phrase may begin and end within a word; with `regex` it is a regular expression of Python. Filters as in
         `recall`. Turns that their session hides since a rewind or a restore are left out, unless `hidden` is set;
@@ -568,7 +568,7 @@ class MemoryStore:
         from_scratch: bool = False,
         skip_bad: bool = False,
         progress: Progress | None = None,
-    ) -> list[RebuildReport]:
+    ) -> Results[RebuildReport]:
         """Rebuild `vectors`, `views` or `all` from the log. The old ones answer until the new ones are complete.
 
         Vectors come from the embedding cache if it has the text, else from the model; an interrupted rebuild is
@@ -578,7 +578,7 @@ class MemoryStore:
         """
         self.parts.boundary.require_none("rebuild")
         with self.parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
-            return rebuilding.rebuild(
+            reports = rebuilding.rebuild(
                 projection,
                 self.path,
                 self.parts.log,
@@ -589,6 +589,7 @@ class MemoryStore:
                 skip_bad=skip_bad,
                 progress=progress,
             )
+        return Results(reports)
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
         parts = self.parts

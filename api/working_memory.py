@@ -13,6 +13,7 @@ from mnemolog.domain.events import CheckpointCreated, Event, RecordedEvent, Task
 from mnemolog.domain.limits import MemoryLimits
 from mnemolog.domain.lineage import lineage
 from mnemolog.domain.position import Micros
+from mnemolog.domain.result import Results
 from mnemolog.domain.state import SessionState, checkpoint_of, task_of
 from mnemolog.domain.values import MISSING, checked_value_key, value_at
 from mnemolog.results import Checkpoint, MemoryStats, Note, RestorePreview, Task
@@ -61,16 +62,16 @@ class MemoryView(ABC):
     def notes(self, *, with_times: Literal[False] = False) -> list[str]: ...
 
     @overload
-    def notes(self, *, with_times: Literal[True]) -> list[Note]: ...
+    def notes(self, *, with_times: Literal[True]) -> Results[Note]: ...
 
-    def notes(self, *, with_times: bool = False) -> list[str] | list[Note]:
+    def notes(self, *, with_times: bool = False) -> list[str] | Results[Note]:
         """Return the notes, oldest first; with `with_times` also when each was added."""
         found = notes.notes(self._state())
-        return [Note.of(note) for note in found] if with_times else [note.text for note in found]
+        return Results(Note.of(note) for note in found) if with_times else [note.text for note in found]
 
-    def checkpoints(self) -> list[Checkpoint]:
+    def checkpoints(self) -> Results[Checkpoint]:
         """Return the checkpoints, including inherited ones, oldest first."""
-        return [Checkpoint.of(found) for found in checkpoints.checkpoints(self._state())]
+        return Results(Checkpoint.of(found) for found in checkpoints.checkpoints(self._state()))
 
     def lineage(self) -> list[str]:
         """Return the ids of the session's ancestors, root first, then its own."""

@@ -160,10 +160,10 @@ class AuditService:
         self._sessions.boundary.require_none("audit.forgotten")
         return Results(forgetting_history.forgotten(self._log))
 
-    def erasures(self) -> list[Erasure]:
+    def erasures(self) -> Results[Erasure]:
         """Return all requests to forget. Keep them apart from backups of log and keys. They hold no content."""
         self._sessions.boundary.require_none("audit.erasures")
-        return self._forgetting.erasures()
+        return Results(self._forgetting.erasures())
 
     def _range(self, first: str, after: When, last: str, upto: When | None) -> tuple[Position, Position]:
         begin = position_at(first, after, self._log)

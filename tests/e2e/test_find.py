@@ -84,6 +84,7 @@ def test_pages_go_on_where_the_last_one_ended(store, monkeypatch):
     assert pages == store.find("tea")
     assert len(pages) == 33
     assert all(one.position < two.position for one, two in pairwise(pages))
+    assert store.find("tea", after=pages[9].recorded_at) == pages[10:]
 
 
 def test_hidden_turns_are_found_only_when_asked_for(store, trip):

@@ -134,8 +134,8 @@ def test_a_hit_names_its_session_by_id_and_title(folder, run):
         (hit,), (plain,) = store.recall("ferry"), store.recall("train")
         assert (hit.session, hit.session_title) == ("trip-1", "Trip to Lisbon")
         assert (plain.session, plain.session_title) == ("plain", "")
-    assert "trip-1 (Trip to Lisbon) user" in run("recall", folder, "ferry", "--model", "none").stdout
-    assert "plain user" in run("recall", folder, "train", "--model", "none").stdout
+    assert "trip-1 (Trip to Lisbon)\n" in run("recall", folder, "ferry", "--model", "none").stdout
+    assert "plain\n" in run("recall", folder, "train", "--model", "none").stdout
 
 
 def test_a_store_reads_as_its_folder_and_its_head(folder):
