@@ -375,13 +375,12 @@ class MemoryStore:
         `as_of` is a position or a time of recording: the answer is what it would have been then. `receipt` says
         whether to append question and answer to the log (`store.audit.recalls`); by default as the store was opened.
 
-        The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts
-        during the call; `Recall.vectors_cover` is the last position it covers. In `hybrid` mode, if the vector leg
-        cannot answer, the answer comes from text alone and `Recall.unavailable_legs` has the reason; in `vector` mode
-        the call raises. With `min_position` the vectors must cover that position: missing texts are embedded in this
-        call, and `ProjectionBehind` is raised after `timeout_s` seconds, or at once if the vectors cannot catch up.
-        Without `wait_for_model`, while the model is not loaded, a `hybrid` recall answers by text alone and reports
-        that in `Recall.unavailable_legs`.
+        The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts during the
+        call; `Recall.vectors_cover` is the last position it covers. In `hybrid` mode, if the vector leg cannot answer,
+        the answer comes from text alone and `Recall.unavailable_legs` has the reason; in `vector` mode the call raises.
+        With `min_position` the vectors must cover that position: missing texts are embedded in this call, and
+        `ProjectionBehind` is raised after `timeout_s` seconds, or at once if the vectors cannot catch up. Without
+        `wait_for_model`, while the model is not loaded, a `hybrid` recall answers by text alone and reports that.
 
         Raises `InvalidInput` for an empty query, an invalid filter, a position past the head or a cursor of
         another question, `UnknownSession`, and `OutsideSession` for a session that did not exist at `as_of`.
