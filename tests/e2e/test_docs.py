@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mnemolog import cli
+from mnemolog.cli.app import loaded
 from mnemolog.projections.drift import MEANS
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.registry import caches, tables
@@ -132,6 +134,27 @@ def test_the_recipes_for_imports_run_as_they_are_written(tmp_path):
         if not shown:
             assert ", 0 already there" in output, command
             shutil.rmtree(tmp_path / "memory")
+
+
+def test_every_command_that_a_page_names_exists_with_its_options():
+    """In console blocks and in the text. Decisions and the changelog speak of their time."""
+    options = {}
+    for name in cli.every_command():
+        group, _, subcommand = name.partition(" ")
+        command = loaded(group)
+        for at, one in ((group, command), (name, command.commands[subcommand] if subcommand else command)):
+            options[at] = {option for parameter in one.params for option in parameter.opts + parameter.secondary_opts}
+    wrong = []
+    for page in pages():
+        if page == "CHANGELOG.md" or "/adr/" in page:
+            continue
+        for typed in re.findall(r"(?:^\$ |`)mnemolog ([a-z][^`\n]*)", (ROOT / page).read_text(), re.MULTILINE):
+            words = re.split(r" #| \||\$\(|;|&&", re.sub(r"[][]", " ", typed))[0].split()
+            name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in options), None)
+            given = {word.partition("=")[0].rstrip(".,") for word in words if re.match("--?[a-z]", word)}
+            if name is None or given - options[name] - {"--help", "-h"}:
+                wrong.append((page, typed))
+    assert wrong == []
 
 
 INSTALLED = [page for page in pages() if "pip install" in (ROOT / page).read_text() and "/adr/" not in page]
