@@ -27,7 +27,7 @@ from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
 from mnemolog.projections.sql.words import stems_of
 
-VIEWS: Final = "views/7"
+VIEWS: Final = "views/8"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
 _ASKING: Final = ("?", "\uff1f", "\u061f")

@@ -1,6 +1,6 @@
 """Split texts and queries into words and stems for the text index.
 
-Words are in lower case and without accents. English endings are removed (Snowball), which leaves words of other
+Words are in lower case and without accents, `ß` is `ss`. English endings are removed (Snowball), which leaves words of other
 languages nearly unchanged. `ERR_42` is one word; a path is split into its parts. Scripts without spaces between words
 are split into pairs of characters, as in Lucene's CJK analyzer.
 """
@@ -55,7 +55,7 @@ def _plain(text: str) -> str:
     if text.isascii():
         return text.lower()
     apart = unicodedata.normalize("NFKD", text)
-    return unicodedata.normalize("NFC", "".join(c for c in apart if not _is_accent(c))).lower()
+    return unicodedata.normalize("NFC", "".join(c for c in apart if not _is_accent(c))).casefold()
 
 
 def _is_accent(character: str) -> bool:

@@ -15,6 +15,7 @@ from mnemolog.projections.sql.words import TERMS_MAX, stems_of, terms_of, words_
         ("The ferry's leaving", ["the", "ferry", "s", "leaving"]),
         ("ERR_42 in src/app/main.py", ["err_42", "in", "src", "app", "main", "py"]),
         ("Café, naïve, Ångström", ["cafe", "naive", "angstrom"]),
+        ("Straße, STRASSE, ẞ", ["strasse", "strasse", "ss"]),
         ("日本語です", ["日本", "本語", "語で", "です"]),
         ("第5章", ["第", "5", "章"]),
         ("GPT4を使う", ["gpt4", "を使", "使う"]),
