@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mnemolog.application import commands
 from mnemolog.application.session_service import Sessions
 from mnemolog.audit.service import AuditService
-from mnemolog.domain import structured_log
+from mnemolog.domain import errors, structured_log
 from mnemolog.domain.clock import Clock
+from mnemolog.domain.language import parse_language
 from mnemolog.domain.limits import MemoryLimits
+from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.scope import Boundary, parse_scope
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.service import Forgetting
@@ -91,6 +95,7 @@ def build(
     background: bool,
     reranker: Any,
     receipts: bool,
+    language: str | None,
     allow_network_filesystem: bool,
     telemetry: Telemetry | None,
 ) -> StoreParts:
@@ -102,9 +107,7 @@ def build(
     loaded_reranker = make_reranker(reranker)
     clock, layout = clock or SystemClock(), StoreLayout(folder)
     require_local(folder, allowed=allow_network_filesystem)
-    log = EventLog.open(
-        folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s, encrypt=encrypt
-    )
+    log = _open_log(folder, language, clock, create, synchronous, busy_timeout_s, encrypt)
     projections = ProjectionSet(
         layout,
         log,
@@ -145,6 +148,30 @@ def build(
         admin=AdminService(folder, log, projections, snapshots, forgetting, boundary=boundary),
         boundary=boundary,
     )
+
+
+def _open_log(
+    folder: Path,
+    language: str | None,
+    clock: Clock,
+    create: bool,
+    synchronous: Synchronous,
+    busy_timeout_s: float,
+    encrypt: bool | None,
+) -> EventLog:
+    """Open the log, and choose the language of a new one. Raises `InvalidInput` if it has another language."""
+    wanted = None if language is None else parse_language(language)
+    log = EventLog.open(
+        folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s, encrypt=encrypt
+    )
+    try:
+        if wanted is not None:
+            is_empty = log.head().position == ORIGIN
+            log.transact(partial(commands.choose_language, wanted=wanted, change=is_empty))
+    except errors.MnemologError:
+        log.close()
+        raise
+    return log
 
 
 def _prefetcher(log: EventLog, sessions: Sessions, projections: ProjectionSet, recalls: Recalls) -> Prefetcher:

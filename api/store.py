@@ -78,6 +78,7 @@ class MemoryStore:
         background: bool = True,
         reranker: Any = None,
         receipts: bool = False,
+        language: str | None = None,
         allow_network_filesystem: bool = False,
         telemetry: Telemetry | None = None,
     ) -> Self:
@@ -90,6 +91,7 @@ class MemoryStore:
         `synchronous="NORMAL"` is faster, but a power cut may lose the newest turns.
         A new store encrypts its content, with keys in `keys.db`, so that content can be forgotten
         (docs/forgetting.md), unless `encrypt` is False. This cannot be changed later.
+        `language` is that of a new store: the text index removes its word endings (docs/recall.md).
         With `scope`, nothing outside of that scope can be read or written through this object: other sessions do
         not exist for it, sessions start in that scope by default, and calls about the whole store raise `OutsideScope`
         (docs/sessions.md).
@@ -98,8 +100,7 @@ class MemoryStore:
         `reranker` scores the best turns of a recall again (docs/recall.md): the name or folder of a CrossEncoder,
         or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
 
-        With `receipts`, every recall appends a receipt to the log, unless the call says `receipt=False`; answers of
-        `prefetch` leave none (docs/audit.md).
+        With `receipts`, every recall leaves a receipt, unless it is called with `receipt=False` (docs/audit.md).
 
         `background` embeds new turns in a background thread (docs/projector.md); `close` ends it.
 
@@ -124,6 +125,7 @@ class MemoryStore:
             background=background,
             reranker=reranker,
             receipts=receipts,
+            language=language,
             allow_network_filesystem=allow_network_filesystem,
             telemetry=telemetry,
         )

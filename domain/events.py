@@ -182,6 +182,15 @@ class ModelActivated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """More than 1 only where an earlier version wrote it: its vectors could cover several turns."""
 
 
+class LanguageChosen(Event, frozen=True, kw_only=True):
+    """From here on the text index removes the word endings of this language. Recorded in the stream of the language."""
+
+    topic: ClassVar[str] = "language.chosen.v1"
+
+    language: str
+    """A code of ISO 639-1, such as `de`. Before the first choice it is `en`."""
+
+
 class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A recall was answered, and the caller requested its receipt. Recorded in the stream of recalls.
 
@@ -317,6 +326,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         TurnsRewound,
         SessionSwitched,
         ModelActivated,
+        LanguageChosen,
         RecallServed,
         ForgetRequested,
         ContentErased,

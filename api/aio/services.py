@@ -6,7 +6,15 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-from mnemolog.aio.wrappers import AsyncWrapper, in_background_pool, in_read_pool, in_recall_pool, pages, wrapped
+from mnemolog.aio.wrappers import (
+    AsyncWrapper,
+    in_background_pool,
+    in_read_pool,
+    in_recall_pool,
+    in_write_pool,
+    pages,
+    wrapped,
+)
 from mnemolog.audit.service import AuditService
 from mnemolog.domain.moments import By, Time, When
 from mnemolog.domain.position import ORIGIN
@@ -88,4 +96,6 @@ class AsyncAdminService(AsyncWrapper[AdminService]):
     quarantine = wrapped(AsyncQuarantine, in_read_pool(AdminService.quarantine))
     catch_up_views = in_background_pool(AdminService.catch_up_views)
     catch_up_vectors = in_background_pool(AdminService.catch_up_vectors)
+    language = in_read_pool(AdminService.language)
+    set_language = in_write_pool(AdminService.set_language)
     reapply_erasures = in_background_pool(AdminService.reapply_erasures)

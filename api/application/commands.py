@@ -23,6 +23,7 @@ from mnemolog.domain.events import (
     SessionSwitched,
     TurnRecorded,
 )
+from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, evolve_language
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.scope import ROOT
@@ -332,6 +333,22 @@ def activate_model(tx: Transaction, wanted: ModelActivated, known: Known[embeddi
     if now is None:
         raise AssertionError("unreachable")
     return Activated(before, now, bool(appended))
+
+
+def choose_language(tx: Transaction, wanted: str, *, change: bool = True) -> bool:
+    """Choose the language of the store. Return whether it was another one.
+
+    Without `change` raises `InvalidInput` if it was another one.
+    """
+    before = tx.fold(LANGUAGE_STREAM, evolve_language)
+    chosen = choose(before, wanted)
+    if chosen and not change:
+        raise errors.InvalidInput(
+            "language",
+            f"this store has the language {before or DEFAULT_LANGUAGE!r}; "
+            f"store.admin.set_language({wanted!r}) changes it",
+        )
+    return bool([tx.append(LANGUAGE_STREAM, event) for event in chosen])
 
 
 def evolve_agent_stream(

@@ -69,6 +69,7 @@ COMMANDS: Final = {
         "project": ("project", "Embed the turns that have no vector yet."),
         "rebuild": ("verify", "Rebuild projections from the log."),
         "model": ("models", "Add, activate and drop embedding models."),
+        "language": ("models", "Print or change the language of the text index."),
     },
     "Maintenance": {
         "doctor": ("doctor", "Find problems and fix them."),

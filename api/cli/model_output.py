@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from mnemolog.cli.output import console, show_rebuild
 from mnemolog.domain.display import counted
 from mnemolog.domain.embedding_model import short
+from mnemolog.domain.language import LANGUAGES
 from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.results import Model, ModelActivation, ModelDrop
+
+
+class StoreLanguage(msgspec.Struct, frozen=True, kw_only=True):
+    """The language of a store, and whether it was changed now."""
+
+    language: str
+    changed: bool
+
+
+def show_language(found: StoreLanguage) -> None:
+    """Print the language of a store."""
+    name = LANGUAGES.get(found.language, found.language)
+    console().line(f"{found.language} ({name}){', all turns indexed again' if found.changed else ''}")
 
 
 def show_models(found: list[Model]) -> None:

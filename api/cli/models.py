@@ -13,6 +13,7 @@ from mnemolog.cli.arguments import DryRun
 from mnemolog.cli.progress import bar
 from mnemolog.cli.session_output import answer
 from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.domain.language import LANGUAGES
 from mnemolog.results import Model
 from mnemolog.store import MemoryStore
 
@@ -29,6 +30,27 @@ Known = Annotated[
         help="A model as in `model list`, or 8 digits of its fingerprint.",
     ),
 ]
+
+
+@app.command("language", cls=StoreCommand)
+def language(
+    store: Store,
+    language: Annotated[
+        str | None, typer.Argument(metavar="[LANGUAGE]", help=f"The new language: {', '.join(LANGUAGES)}.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the language whose word endings the text index removes, or change it. Then all turns are indexed again.
+
+    Example: mnemolog language memory/ de
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        changed = language is not None and opened.admin.set_language(language)
+        if changed:
+            with bar("indexing") as progress:
+                opened.admin.catch_up_views(progress=progress)
+        found = show.StoreLanguage(language=opened.admin.language(), changed=changed)
+    answer(found, show.show_language, as_json=as_json)
 
 
 @models.command("list", cls=StoreCommand)

@@ -15,6 +15,7 @@ from mnemolog.cli.arguments import Named, session_called
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.times import given_time
 from mnemolog.domain import errors
+from mnemolog.domain.language import LANGUAGES
 from mnemolog.store import MemoryStore
 
 
@@ -22,13 +23,16 @@ from mnemolog.store import MemoryStore
 def init(
     store: Store,
     plain: Annotated[bool, typer.Option("--plain", help="Do not encrypt; then nothing can be forgotten.")] = False,
+    language: Annotated[
+        str | None, typer.Option(help=f"Language of its conversations: {', '.join(LANGUAGES)}.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a store in a new or empty folder. Its content is encrypted, unless --plain is given.
 
     Example: mnemolog init memory/
     """
-    with MemoryStore.open(store, model=None, encrypt=False if plain else None) as opened:
+    with MemoryStore.open(store, model=None, encrypt=False if plain else None, language=language) as opened:
         status = opened.status()
     if as_json:
         output.print_json(status)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+from mnemolog.application import commands
+from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
 from mnemolog.domain.position import Position
 from mnemolog.domain.scope import Boundary
 from mnemolog.domain.store_layout import StoreLayout
@@ -71,6 +74,20 @@ class AdminService:
         """
         self._boundary.require_none("admin.catch_up_vectors")
         return catch_up_vectors(self._log, self._projections.indexing, progress=progress)
+
+    def language(self) -> str:
+        """Return the code of the language whose word endings the text index removes, such as `de`."""
+        self._boundary.require_none("admin.language")
+        return self._log.fold(LANGUAGE_STREAM, evolve_language).state or DEFAULT_LANGUAGE
+
+    def set_language(self, language: str) -> bool:
+        """Change the language of the text index, in every process; return whether it was another one.
+
+        `en`, `de`, `fr`, `es`, `pt` or `it`, or the English name. The next read of each process indexes all turns
+        again. Recalls as of an earlier position still use the language of then (docs/recall.md). Raises `InvalidInput`.
+        """
+        self._boundary.require_none("admin.set_language")
+        return self._log.transact(partial(commands.choose_language, wanted=parse_language(language)))
 
     def reapply_erasures(self, erasures: Sequence[Erasure], *, progress: Progress | None = None) -> ReapplyReport:
         """Repeat what was forgotten after the backup was made that this store was restored from.

@@ -15,6 +15,7 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import was_turn
+from mnemolog.domain.language import DEFAULT_LANGUAGE, choice_of
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.projections.ports import Log, Progress
@@ -29,6 +30,7 @@ from mnemolog.projections.sql.conversation_views import (
 )
 from mnemolog.projections.sql.database import faults_of
 from mnemolog.projections.sql.erasing import passing_over
+from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.turn_metadata import TURN_METADATA, rows_of
 
 BATCH_MAX: Final = 500
@@ -66,7 +68,7 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
     for fault in faults_of(connection):
         found.add(fault)
         found.file_damaged = True
-    expected = _Expected()
+    expected = _Expected(languages_at(connection, upto).indexed)
     for events in log.read(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
         expected.take(events)
         _compare_turns(connection, events, expected, found)
@@ -77,6 +79,8 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
     beyond = connection.execute(sa.select(TURNS.c.position).where(TURNS.c.position > upto)).scalars()
     for position in beyond:
         found.add(f"turn {position}: behind the position that the views have read to")
+    if expected.chosen != expected.language:
+        found.add(f"the text index is in the language {expected.language!r}, not in {expected.chosen!r}")
     _compare_text_index(connection, found)
     return found
 
@@ -84,13 +88,18 @@ def compare(connection: sa.Connection, log: Log, *, upto: Position, progress: Pr
 class _Expected:
     """What the views should say, as far as the log has been read."""
 
-    def __init__(self) -> None:
+    def __init__(self, language: str) -> None:
+        self.language = language
+        """Of the text index."""
+        self.chosen = DEFAULT_LANGUAGE
+        """The language after the events so far."""
         self.sessions: dict[Any, dict[str, Any]] = {}
         self.scopes: dict[str, str] = {}
         self.places: dict[str, int] = {}
 
     def take(self, events: list[RecordedEvent]) -> None:
         for recorded in events:
+            self.chosen = choice_of(recorded) or self.chosen
             session, event = session_of(recorded.stream), recorded.event
             if session is None:
                 continue
@@ -140,7 +149,7 @@ def _compare_turns(
     held = {row.position: dict(row._mapping) for row in connection.execute(sa.select(TURNS).where(within))}
     _compare(held, told, "turn", found)
     words = {
-        recorded.position: words_row(recorded, turn, expected.places)
+        recorded.position: words_row(recorded, turn, expected.places, expected.language)
         for recorded, turn in passing_over(events, expected.places)
     }
     within = WORDS.c.position.between(events[0].position, events[-1].position)

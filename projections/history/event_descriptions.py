@@ -19,6 +19,7 @@ from mnemolog.domain.events import (
     ForgetCompleted,
     ForgetRequested,
     Forgotten,
+    LanguageChosen,
     ModelActivated,
     NoteAdded,
     NotesCleared,
@@ -66,6 +67,8 @@ def _session_event(event: Event) -> str | None:
             return (
                 f"model {event.model} activated ({short(event.fingerprint)}, {counted(event.dimension, 'dimension')})"
             )
+        case LanguageChosen():
+            return f"language of the text index: {event.language}"
         case RecallServed():
             return f"recall of {event.query!r} answered with {counted(len(event.hits), 'hit')} as of {event.head}"
         case _:

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from mnemolog.domain.position import Micros, Position
 from mnemolog.projections.recall import text_search
-from mnemolog.projections.recall.context_rows import Row, rows_around
+from mnemolog.projections.recall.context_rows import Row, in_language, rows_around
 from mnemolog.projections.recall.query_terms import QueryTerms, read_query
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.languages import languages_at
 from mnemolog.projections.sql.queries import Filters
 
 if TYPE_CHECKING:  # Imports numpy, which a text recall does not need.
@@ -34,6 +35,8 @@ class Offer(NamedTuple):
     """The turns that the vectors may return, ascending; None for all."""
     now: Micros
     """When the last turn was recorded. Words such as "last week" in a query are relative to it."""
+    unindexed: str | None
+    """The language at `head`, where the text index is in another one by now."""
 
 
 class Candidates(NamedTuple):
@@ -57,15 +60,17 @@ def from_views(
     `filters` are those of the question. The views must have read up to `head`.
     """
     newest, now = queries.last_turn(connection)
-    if newest > head:  # The words, speakers and times of later turns must not count.
+    language, indexed = languages_at(connection, head)
+    if newest > head or language != indexed:  # The words, speakers and times of later turns must not count.
         filters, now = replace(filters, upto=head), queries.last_turn(connection, upto=head).recorded_at
-    terms = read_query(connection, question.query, scope=filters.scope, upto=head)
+    terms = read_query(connection, question.query, scope=filters.scope, upto=head, language=language)
+    unindexed = None if language == indexed else language
     found, allowed = NOTHING_FOUND, None
     if question.mode != VECTOR:
-        found = text_search.search(connection, terms.stems, k=wanted, filters=filters)
+        found = text_search.search(connection, terms.stems, k=wanted, filters=filters, unindexed=unindexed)
     if question.mode != TEXT and not filters.leave_everything:
         allowed = queries.positions_left(connection, filters)
-    return Offer(head, terms, found, filters, allowed, now)
+    return Offer(head, terms, found, filters, allowed, now, unindexed)
 
 
 def with_neighbours(
@@ -81,6 +86,8 @@ def with_neighbours(
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
         rows = rows_around(connection, offered, filters=offer.filters, upto=offer.head)
+        if offer.unindexed is not None:
+            rows = in_language(connection, rows, offer.unindexed)
     if vectors is not None and similarity is not None and rows:
         similarity |= vectors.look_up(sorted(row.position for row in rows if row.position not in similarity))
     return Candidates(legs, similarity, rows, offer.terms, offer.found.counts, offer.now)

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 
 from mnemolog.domain.position import Position
-from mnemolog.projections.sql.conversation_views import TURNS
+from mnemolog.projections.sql import queries
+from mnemolog.projections.sql.conversation_views import TURNS, stems_row
 from mnemolog.projections.sql.database import fetch, listed
 from mnemolog.projections.sql.queries import Filters, conditions, one_of
 
@@ -47,6 +48,13 @@ def rows_around(
     query = sa.select(TURNS.c.position).where(TURNS.c.position.in_(one_of(positions)), *conditions(filters))
     left = set(connection.execute(query).scalars())
     return [row for row in rows if row.position in left]
+
+
+def in_language(connection: sa.Connection, rows: Iterable[Row], language: str) -> list[Row]:
+    """Return rows with the stems of another language than that of the text index."""
+    rows = list(rows)
+    texts = queries.turns_at(connection, [row.position for row in rows])
+    return [row._replace(stems=stems_row(texts[row.position].text, language)) for row in rows]
 
 
 _SELECT_AROUND: Final = (

@@ -28,8 +28,8 @@ class QueryTerms(NamedTuple):
     """The named speakers."""
 
 
-def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Position) -> QueryTerms:
-    """Split a query, given the speakers of the turns at or below `scope` up to `upto`."""
+def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Position, language: str) -> QueryTerms:
+    """Split a query in a language, given the speakers of the turns at or below `scope` up to `upto`."""
     words = list(dict.fromkeys(words_of(query)))[:TERMS_MAX]
     select = _SELECT if scope == ROOT else f"{_SELECT} AND (scope = ? OR (scope >= ? AND scope < ?))"
     below = () if scope == ROOT else (scope, f"{scope}/", f"{scope}{NEXT_TO_SLASH}")
@@ -39,4 +39,4 @@ def read_query(connection: sa.Connection, query: str, *, scope: Scope, upto: Pos
     if names:
         rest = " ".join(_NAMED.sub(lambda said: " " if names.issuperset(words_of(said[1])) else said[0], query).split())
         about = rest if words_of(rest) else query
-    return QueryTerms(about, tuple(terms_of(about)), frozenset(speaker for _, speaker in found))
+    return QueryTerms(about, tuple(terms_of(about, language)), frozenset(speaker for _, speaker in found))

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from mnemolog.domain.position import Position
 from mnemolog.projections.sql.conversation_views import TEXT_INDEX, TOKENIZER
 from mnemolog.projections.sql.database import fetch, listed
+from mnemolog.projections.sql.words import stems_of
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -46,12 +47,37 @@ def count(
     return _corpus(connection, upto), found
 
 
-def scores(connection: sa.Connection, corpus: Corpus, found: Sequence[Mapping[Position, int]]) -> dict[Position, float]:
+def count_in_texts(
+    connection: sa.Connection, words: Sequence[str], *, upto: Position, language: str
+) -> tuple[Corpus, dict[str, dict[Position, int]], dict[Position, int]]:
+    """Return the same as `count` for a language that the index no longer has, and the lengths of the turns.
+
+    Reads the texts of all those turns. Needed only for positions before the language of the store was changed.
+    """
+    frequencies: dict[str, dict[Position, int]] = {word: {} for word in words}
+    lengths: dict[Position, int] = {}
+    for position, text in connection.exec_driver_sql("SELECT position, text FROM turns WHERE position <= ?", (upto,)):
+        stems = stems_of(text, language)
+        lengths[position] = len(stems)
+        held = Counter(stems)
+        for word in frequencies.keys() & held.keys():
+            frequencies[word][position] = held[word]
+    return Corpus(len(lengths), sum(lengths.values())), frequencies, lengths
+
+
+def scores(
+    connection: sa.Connection,
+    corpus: Corpus,
+    found: Sequence[Mapping[Position, int]],
+    *,
+    lengths: Mapping[Position, int] | None = None,
+) -> dict[Position, float]:
     """Return the BM25 score of every turn that contains any of the words. `found` has their frequencies.
 
     Higher is better. The sum adds the words in the given order; FTS5 adds them in the order of the query.
     """
-    lengths = _lengths(connection, set().union(*found))
+    if lengths is None:
+        lengths = _lengths(connection, set().union(*found))
     total: dict[Position, float] = {}
     for frequencies in found:
         idf = log((corpus.turns - len(frequencies) + 0.5) / (len(frequencies) + 0.5))

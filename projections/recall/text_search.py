@@ -42,16 +42,18 @@ class Found(NamedTuple):
 NOTHING_FOUND: Final = Found([], Counts(0, {}))
 
 
-def search(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters) -> Found:
+def search(
+    connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters, unindexed: str | None = None
+) -> Found:
     """Return up to `k` turns, best first by BM25 (FTS5: k1 = 1.2, b = 0.75); ties by position.
 
     `terms` are stems (`projections.sql.words`). With `filters.upto`, the result is the one of that time, with
-    statistics of the turns up to it.
+    statistics of the turns up to it. `unindexed` is the language of `terms`, where it is not that of the index.
     """
     if not terms:
         return NOTHING_FOUND
     if filters.upto is not None:
-        return _search_then(connection, terms, k=k, filters=filters, upto=filters.upto)
+        return _search_then(connection, terms, k=k, filters=filters, upto=filters.upto, unindexed=unindexed)
     counts = _counts(connection, terms)
     expression = " OR ".join(f'"{term}"' for term in _rarest(counts.holding))
     if not expression:
@@ -84,10 +86,24 @@ def _rarest(holding: Mapping[str, int]) -> list[str]:
     return chosen
 
 
-def _search_then(connection: sa.Connection, terms: Sequence[str], *, k: int, filters: Filters, upto: Position) -> Found:
-    corpus, frequencies = text_as_of.count(connection, terms, upto=upto)
+def _search_then(
+    connection: sa.Connection,
+    terms: Sequence[str],
+    *,
+    k: int,
+    filters: Filters,
+    upto: Position,
+    unindexed: str | None,
+) -> Found:
+    if unindexed is None:
+        corpus, frequencies = text_as_of.count(connection, terms, upto=upto)
+        lengths = None
+    else:
+        corpus, frequencies, lengths = text_as_of.count_in_texts(connection, terms, upto=upto, language=unindexed)
     counts = Counts(corpus.turns, {term: len(found) for term, found in frequencies.items() if found})
-    scored = text_as_of.scores(connection, corpus, [frequencies[term] for term in _rarest(counts.holding)])
+    scored = text_as_of.scores(
+        connection, corpus, [frequencies[term] for term in _rarest(counts.holding)], lengths=lengths
+    )
     if scored and replace(filters, upto=None) != Filters():
         left = set(positions_left(connection, filters))
         scored = {position: score for position, score in scored.items() if position in left}

@@ -19,9 +19,10 @@ from mnemolog.domain.events import (
     TurnRecorded,
 )
 from mnemolog.domain.forgetting import was_turn
+from mnemolog.domain.language import choice_of
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.session import session_of
-from mnemolog.projections.sql import speakers, turn_metadata
+from mnemolog.projections.sql import languages, speakers, turn_metadata
 from mnemolog.projections.sql.erasing import erase, merge_text_index, passing_over
 from mnemolog.projections.sql.projection import SqlProjection
 from mnemolog.projections.sql.tracking import METADATA
@@ -30,6 +31,7 @@ from mnemolog.projections.sql.words import stems_of
 VIEWS: Final = "views/8"
 """Name and version of this projection. Increase the number when the tables or the code that fills them change."""
 
+_INDEXED_AT_ONCE: Final = 1_000
 _ASKING: Final = ("?", "\uff1f", "\u061f")
 """Latin, full-width and Arabic question marks."""
 
@@ -109,7 +111,8 @@ class Views(SqlProjection):
         for recorded in events:
             if isinstance(recorded.event, SessionStarted):
                 _insert_session(connection, recorded, recorded.event)
-        _insert_turns(connection, events)
+        language = _follow_language(connection, events)
+        _insert_turns(connection, events, language)
         _update_sessions(connection, events)
         for recorded in events:
             if isinstance(recorded.event, ContentErased):
@@ -151,7 +154,32 @@ def _insert_session(connection: sa.Connection, recorded: RecordedEvent, started:
     )
 
 
-def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent]) -> None:
+def _follow_language(connection: sa.Connection, events: Sequence[RecordedEvent]) -> str:
+    """Note the languages that were chosen, and return the one after these events. A new one applies to all turns."""
+    before = languages.languages_at(connection, events[-1].position).indexed
+    chosen = [(item.position, language) for item in events if (language := choice_of(item)) is not None]
+    if not chosen:
+        return before
+    connection.exec_driver_sql("INSERT INTO languages (position, language) VALUES (?, ?)", chosen)
+    language = chosen[-1][1]
+    if language != before:
+        _index_again(connection, language)
+    return language
+
+
+def _index_again(connection: sa.Connection, language: str) -> None:
+    """Fill the text index, and the stems for ranking, with the stems of another language."""
+    connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} ({TEXT_INDEX}) VALUES ('delete-all')")
+    query = f"SELECT position, text FROM turns WHERE position > ? ORDER BY position LIMIT {_INDEXED_AT_ONCE}"
+    after = 0
+    while found := connection.exec_driver_sql(query, (after,)).all():
+        after = found[-1][0]
+        rows = [(stems_row(text, language), position) for position, text in found]
+        connection.exec_driver_sql("UPDATE words SET stems = ? WHERE position = ?", rows)
+        connection.exec_driver_sql(f"INSERT INTO {TEXT_INDEX} (body, rowid) VALUES (?, ?)", rows)
+
+
+def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent], language: str) -> None:
     turns = [(recorded, recorded.event) for recorded in events if isinstance(recorded.event, TurnRecorded)]
     if not turns:
         return
@@ -161,7 +189,7 @@ def _insert_turns(connection: sa.Connection, events: Sequence[RecordedEvent]) ->
     scopes: dict[str, str] = {row.session: row.scope for row in known}
     places = {row.session: row.started_position * PLACES + row.turns for row in known}
     connection.execute(TURNS.insert(), [turn_row(recorded, turn, scopes) for recorded, turn in turns])
-    words = [words_row(recorded, turn, places) for recorded, turn in passing_over(events, places)]
+    words = [words_row(recorded, turn, places, language) for recorded, turn in passing_over(events, places)]
     connection.execute(WORDS.insert(), words)
     connection.exec_driver_sql(
         f"INSERT INTO {TEXT_INDEX} (rowid, body) VALUES (?, ?)", [(row["position"], row["stems"]) for row in words]
@@ -201,7 +229,12 @@ def _update_sessions(connection: sa.Connection, events: Sequence[RecordedEvent])
         )
 
 
-def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int]) -> dict[str, Any]:
+def stems_row(text: str, language: str) -> str:
+    """Return the stems of a turn as they are stored: separated by spaces, with a leading and a trailing space."""
+    return f" {' '.join(stems_of(text, language))} "
+
+
+def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int], language: str) -> dict[str, Any]:
     """Return the row of a turn for ranking, and advance `places`, the next free place of each session."""
     session = str(session_of(recorded.stream))
     place = places[session]
@@ -212,7 +245,7 @@ def words_row(recorded: RecordedEvent, turn: TurnRecorded, places: dict[str, int
         "speaker": turn.speaker,
         "at": recorded.recorded_at if turn.said_at is None else turn.said_at,
         "asks": int(turn.text.rstrip().endswith(_ASKING)),
-        "stems": f" {' '.join(stems_of(turn.text))} ",
+        "stems": stems_row(turn.text, language),
     }
 
 

@@ -1,8 +1,8 @@
 """Split texts and queries into words and stems for the text index.
 
-Words are in lower case and without accents, `ß` is `ss`. English endings are removed (Snowball), which leaves words of other
-languages nearly unchanged. `ERR_42` is one word; a path is split into its parts. Scripts without spaces between words
-are split into pairs of characters, as in Lucene's CJK analyzer.
+Words are in lower case and without accents, `ß` is `ss`. Endings of one language are removed (Snowball), which leaves
+words of other languages nearly unchanged. `ERR_42` is one word; a path is split into its parts. Scripts without spaces
+between words are split into pairs of characters, as in Lucene's CJK analyzer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import unicodedata
 from typing import Final
 
 import Stemmer
+
+from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
 
 TERMS_MAX: Final = 64
 """Maximum terms of a query. For a pasted page, only its first distinct words are searched."""
@@ -34,28 +36,48 @@ _own: Final = threading.local()
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, in order."""
-    words = _WORD.findall(_plain(text))
+    return _split(text, _plain(text))
+
+
+def stems_of(text: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
+    """Return the words of a text, in order, without their endings in a language."""
+    return _stemmed(_words_to_stem(text, language), language)
+
+
+def terms_of(query: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
+    """Return the distinct stems to search for, in order; empty if the query contains no word."""
+    words = _words_to_stem(query, language)
+    dropped = STOP_WORDS if language == DEFAULT_LANGUAGE else frozenset[str]()
+    telling = [word for word in words if word not in dropped] or words
+    longer = [word for word in telling if len(word) > 1 or word.isdigit() or not word.isascii()] or telling
+    return list(dict.fromkeys(_stemmed(longer, language)))[:TERMS_MAX]
+
+
+def _words_to_stem(text: str, language: str) -> list[str]:
+    # Endings of other languages have accents (`nações`): these are removed from the stems.
+    return words_of(text) if language == DEFAULT_LANGUAGE else _split(text, _accented(text))
+
+
+def _split(text: str, plain: str) -> list[str]:
+    words = _WORD.findall(plain)
     return words if text.isascii() else [part for word in words for part in _parts(word)]
 
 
-def stems_of(text: str) -> list[str]:
-    """Return the words of a text, in order, without their endings."""
-    return _stemmed(words_of(text))
-
-
-def terms_of(query: str) -> list[str]:
-    """Return the distinct stems to search for, in order; empty if the query contains no word."""
-    words = words_of(query)
-    telling = [word for word in words if word not in STOP_WORDS] or words
-    longer = [word for word in telling if len(word) > 1 or word.isdigit() or not word.isascii()] or telling
-    return list(dict.fromkeys(_stemmed(longer)))[:TERMS_MAX]
-
-
 def _plain(text: str) -> str:
+    return text.lower() if text.isascii() else _without_accents(text).casefold()
+
+
+def _without_accents(text: str) -> str:
+    apart = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFC", "".join(c for c in apart if not _is_accent(c)))
+
+
+def _accented(text: str) -> str:
+    """Return a text in lower case with those accents that make one character with their letter."""
     if text.isascii():
         return text.lower()
-    apart = unicodedata.normalize("NFKD", text)
-    return unicodedata.normalize("NFC", "".join(c for c in apart if not _is_accent(c))).casefold()
+    whole = unicodedata.normalize("NFC", unicodedata.normalize("NFKD", text.casefold())).casefold()
+    return "".join(c for c in whole if not _is_accent(c))
 
 
 def _is_accent(character: str) -> bool:
@@ -74,9 +96,14 @@ def _parts(word: str) -> list[str]:
     return [*parts, word[end:]] if end < len(word) else parts
 
 
-def _stemmed(words: list[str]) -> list[str]:
-    stemmer = getattr(_own, "stemmer", None)  # One per thread, because it is not thread-safe.
+def _stemmed(words: list[str], language: str) -> list[str]:
+    stemmers: dict[str, Stemmer.Stemmer] | None = getattr(_own, "stemmers", None)
+    if stemmers is None:  # One each per thread, because they are not thread-safe.
+        stemmers = _own.stemmers = {}
+    stemmer = stemmers.get(language)
     if stemmer is None:
-        stemmer = _own.stemmer = Stemmer.Stemmer("english")
+        stemmer = stemmers[language] = Stemmer.Stemmer(LANGUAGES.get(language, LANGUAGES[DEFAULT_LANGUAGE]))
     stems: list[str] = stemmer.stemWords(words)
-    return stems
+    if language == DEFAULT_LANGUAGE:
+        return stems
+    return [stem if stem.isascii() else _without_accents(stem) for stem in stems]

@@ -149,6 +149,8 @@ ADMIN = {
     "quarantine": [lambda s: s.admin.quarantine()],
     "catch_up_views": [lambda s: s.admin.catch_up_views()],
     "catch_up_vectors": [lambda s: s.admin.catch_up_vectors()],
+    "language": [lambda s: s.admin.language()],
+    "set_language": [lambda s: s.admin.set_language("de")],
     "reapply_erasures": [lambda s: s.admin.reapply_erasures([])],
 }
 SURFACE = {MemoryStore: STORE, AuditService: AUDIT, ModelService: MODELS, AdminService: ADMIN}

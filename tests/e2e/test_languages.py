@@ -1,0 +1,168 @@
+"""The language of a store: whose word endings the text index removes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mnemolog import AsyncMemoryStore, InvalidInput, MemoryStore
+from mnemolog.domain.language import LANGUAGES
+from mnemolog.projections.recall.question import TEXT
+from tests.support import HashEncoder
+
+SAID = {
+    "de": ("Wir haben drei Wohnungen besichtigt.", "Wohnung"),
+    "fr": ("Elles ont réservé deux chambres.", "réserver une chambre"),
+    "es": ("Las habitaciones son pequeñas.", "habitación"),
+    "pt": ("Fizemos as reservações ontem.", "reservação"),
+    "it": ("Le prenotazioni sono confermate.", "prenotazione"),
+    "en": ("We looked at three flats.", "flat"),
+}
+
+
+def found(asked, query, **how):
+    return [hit.text for hit in asked.recall(query, mode="text", **how)]
+
+
+def test_eszett_is_found_as_double_s(folder):
+    """In texts and in queries, in every spelling."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("trip")
+        session.record("user", "Sie wohnt in der Langen Straße.")
+        session.record("user", "Er zog in die Hauptstrasse.")
+        for query in ("strasse", "Straße", "STRASSE"):
+            assert found(store, query) == ["Sie wohnt in der Langen Straße."]
+        assert found(store, "Hauptstraße") == ["Er zog in die Hauptstrasse."]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_endings_of_the_language_of_a_store_are_removed(folder, language):
+    """What was said in the plural is found by the singular."""
+    text, query = SAID[language]
+    with MemoryStore.open(folder, model=None, language=language) as store:
+        store.start_session("trip").record("user", text)
+        assert found(store, query) == [text]
+        assert store.admin.language() == language
+
+
+def test_a_store_is_english_unless_it_says_otherwise(folder):
+    """And an English one does not find German plurals by the singular."""
+    text, query = SAID["de"]
+    with MemoryStore.open(folder, model=None) as store:
+        store.start_session("trip").record("user", text)
+        assert store.admin.language() == "en"
+        assert found(store, query) == []
+
+
+def test_the_language_can_be_changed_and_all_turns_are_indexed_again(folder):
+    """Those from before it too; an open store of another process follows, and back again."""
+    text, query = SAID["de"]
+    with MemoryStore.open(folder, model=None) as store, MemoryStore.open(folder, model=None) as other:
+        session = store.start_session("trip")
+        session.record("user", text)
+        assert found(other, query) == []
+        assert store.admin.set_language("German") is True
+        assert store.admin.set_language("de") is False
+        assert found(other, query) == found(store, query) == found(session, query) == [text]
+        other.session("trip").record("user", "Die Wohnung ist groß.")
+        assert len(found(store, "Wohnungen")) == 2
+        assert other.admin.set_language("en") is True
+        assert found(store, query) == found(other, query) == ["Die Wohnung ist groß."]
+        assert store.admin.doctor(deep=True).healthy
+    with MemoryStore.open(folder, model=None) as again:
+        assert again.admin.language() == "en"
+
+
+def test_an_answer_as_of_a_position_uses_the_language_of_then(folder):
+    """So receipts reproduce after the language was changed: the same hits with the same scores."""
+    text, query = SAID["de"]
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        session = store.start_session("trip")
+        for said in (text, "Eine Wohnung in Porto", "The flats of the flat hunters", "flat", "Wohnungen und flats"):
+            session.record("user", said)
+        questions = (query, "Wohnungen", "flat hunting", "flats")
+        before = [store.recall(question, receipt=True) for question in questions]
+        store.admin.set_language("de")
+        session.record("user", "Noch eine Wohnung")
+        assert found(store, query) != [hit.text for hit in before[0]]
+        for question, answer in zip(questions, before, strict=True):
+            again = store.recall(question, as_of=answer.head)
+            assert [(hit.position, hit.score) for hit in again] == [(hit.position, hit.score) for hit in answer]
+            assert again.hits[0].ranks == answer.hits[0].ranks
+        later = [store.recall(question, receipt=True) for question in questions]
+        store.rebuild("views")
+        assert store.audit.recalls().sound
+        store.admin.set_language("fr")
+        assert store.audit.recalls().sound
+        assert len(later) == len(before)
+
+
+def test_views_rebuilt_from_the_log_answer_in_the_language_of_the_store(folder):
+    """With turns on both sides of the change."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("trip")
+        session.record("user", "Wohnungen")
+        store.admin.set_language("de")
+        session.record("user", "Wohnung")
+        caught_up = store.recall("Wohnung", mode=TEXT)
+        store.rebuild("views")
+        rebuilt = store.recall("Wohnung", mode=TEXT)
+        assert [(hit.text, hit.score) for hit in rebuilt] == [(hit.text, hit.score) for hit in caught_up]
+        assert len(rebuilt) == 2
+
+
+def test_forgotten_words_leave_the_index_of_every_language(folder):
+    """Forgetting after a change of language purges the stems in the new one."""
+    with MemoryStore.open(folder, model=None) as store:
+        session = store.start_session("trip")
+        turn = session.record("user", "Geheimzahlen")
+        session.record("user", "Wohnung")
+        store.admin.set_language("de")
+        assert found(store, "Geheimzahl") == ["Geheimzahlen"]
+        store.forget(positions=turn.position)
+        assert found(store, "Geheimzahl") == []
+        store.admin.set_language("en")
+        assert found(store, "Geheimzahlen") == []
+    assert b"geheimzahl" not in (folder / "projections" / "views.db").read_bytes()
+
+
+def test_open_does_not_change_the_language_of_a_store(folder):
+    """It says how to; another process may rely on it."""
+    with MemoryStore.open(folder, model=None, language="de") as store:
+        store.start_session("trip")
+    with pytest.raises(InvalidInput, match=r"this store has the language 'de'; store\.admin\.set_language\('fr'\)"):
+        MemoryStore.open(folder, model=None, language="fr")
+    with MemoryStore.open(folder, model=None, language="de") as store:
+        assert store.admin.language() == "de"
+
+
+@pytest.mark.parametrize("language", ["klingon", "", 5])
+def test_a_language_that_is_not_there_is_refused_with_those_there_are(folder, language):
+    """Before anything is created."""
+    with pytest.raises(InvalidInput, match=r"language: .* is none of en \(english\), de \(german\), fr"):
+        MemoryStore.open(folder, model=None, language=language)
+    assert not folder.exists()
+
+
+def test_the_language_is_chosen_on_the_command_line(tmp_path, run):
+    """When a store is created, and later."""
+    memory = tmp_path / "memory"
+    assert run("init", memory, "--language", "de").returncode == 0
+    assert run("language", memory).stdout == "de (german)\n"
+    assert run("record", memory, "trip", SAID["de"][0], "--start").returncode == 0
+    assert run("recall", memory, "Wohnung", "--mode", "text", "--json").json["hits"]
+    assert run("language", memory, "fr", "--json").json == {"language": "fr", "changed": True}
+    assert run("language", memory, "fr").stdout == "fr (french)\n"
+    assert not run("recall", memory, "Wohnung", "--mode", "text", "--json").json["hits"]
+    assert "is none of en (english)" in run("language", memory, "klingon").stderr
+
+
+def test_the_asyncio_store_has_a_language_too(folder):
+    """Read and changed."""
+
+    async def changed():
+        async with AsyncMemoryStore.open(folder, model=None, language="it") as store:
+            return await store.admin.language(), await store.admin.set_language("pt"), await store.admin.language()
+
+    assert asyncio.run(changed()) == ("it", True, "pt")
