@@ -56,9 +56,9 @@ def one_line(text: str, *, characters_max: int | None = LINE_CHARACTERS_MAX) -> 
     return folded if characters_max is None or len(folded) <= characters_max else folded[: characters_max - 1] + "…"
 
 
-def cut(text: str) -> str:
-    """Return a text, cut where it is long, with the number of characters left out."""
-    if len(text) <= TEXT_CHARACTERS_MAX:
+def cut(text: str, *, full: bool = False) -> str:
+    """Return a text, cut where it is long, unless `full`, with the number of characters left out."""
+    if full or len(text) <= TEXT_CHARACTERS_MAX:
         return text
     left_out = len(text) - TEXT_CHARACTERS_SHOWN
     return f"{text[:TEXT_CHARACTERS_SHOWN]}… +{left_out:,} characters, --full shows them"

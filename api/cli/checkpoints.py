@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
-from mnemolog.cli.arguments import At, DryRun, Named, as_of, opened_session
+from mnemolog.cli.arguments import At, DryRun, Full, Named, as_of, opened_session
 from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.results import Checkpoint
@@ -37,14 +38,21 @@ def create(
 
 
 @checkpoints.command("list", cls=StoreCommand)
-def list_(store: Store, session: Named, at: At = None, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
+def list_(
+    store: Store,
+    session: Named,
+    at: At = None,
+    full: Full = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
     """List the checkpoints of a session, inherited ones included, oldest first.
 
     Example: mnemolog checkpoint list memory/ trip
     """
     with opened_session(store, session) as opened:
         found = as_of(opened, at).checkpoints()
-    answer(found, show.show_checkpoints, as_json=as_json, csv_of=Checkpoint if as_csv else None)
+    answer(found, partial(show.show_checkpoints, full=full), as_json=as_json, csv_of=Checkpoint if as_csv else None)
 
 
 @checkpoints.command("restore", cls=StoreCommand)

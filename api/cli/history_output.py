@@ -72,11 +72,7 @@ def show_event(item: StoredEvent, *, full: bool) -> None:
         out.line(f"{name:<12} {value}", style="red" if name == "link" and not item.link_holds else "")
     if item.event is not None:
         fields = msgspec.to_builtins(item.event)
-        fields = (
-            fields
-            if full
-            else {name: cut(value) if isinstance(value, str) else value for name, value in fields.items()}
-        )
+        fields = {name: cut(value, full=full) if isinstance(value, str) else value for name, value in fields.items()}
         document = msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
         out.text(text=visible_json(document), full=True, style="dim", margin="  ")
 

@@ -78,6 +78,7 @@ def list_(
     session: Named,
     pattern: Annotated[str | None, typer.Option(metavar="GLOB", help="Only keys that match, such as 'user/*'.")] = None,
     at: At = None,
+    full: Full = False,
     as_json: AsJson = False,
 ) -> None:
     """List the values of working memory by key, without expired ones.
@@ -87,7 +88,7 @@ def list_(
     with opened_session(store, session) as opened:
         view = as_of(opened, at)
         chosen, values = set(view.keys(pattern)), view.all()
-    answer({key: values[key] for key in values if key in chosen}, show.show_values, as_json=as_json)
+    answer({key: values[key] for key in values if key in chosen}, partial(show.show_values, full=full), as_json=as_json)
 
 
 @app.command("task", cls=StoreCommand)
@@ -100,6 +101,7 @@ def task(
     percent: Annotated[float | None, typer.Option(help="Progress, 0 to 100.")] = None,
     status: Annotated[str | None, typer.Option(help="A word, such as active or done.")] = None,
     at: At = None,
+    full: Full = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the task of a session; --set replaces it, the other options change it.
@@ -118,7 +120,7 @@ def task(
             found = opened.update_task(**changes)
         else:
             found = as_of(opened, at).task()
-    answer(found, show.show_task, as_json=as_json)
+    answer(found, partial(show.show_task, full=full), as_json=as_json)
 
 
 @app.command("notes", cls=StoreCommand)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mnemolog.cli import output
-from mnemolog.domain.display import counted, cut, dated, visible_json, visible_lines
+from mnemolog.domain.display import counted, cut, dated, one_line, visible_json, visible_lines
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task, ValueChange
 
 BAR_WIDTH = 30
@@ -58,11 +58,11 @@ def show_value(value: Any) -> None:
     print(visible_lines(value) if isinstance(value, str) else _json(value))
 
 
-def show_values(values: Mapping[str, Any]) -> None:
-    """Print keys with their values as JSON, one a line."""
+def show_values(values: Mapping[str, Any], *, full: bool) -> None:
+    """Print keys with their values as JSON, one a line. Long ones are cut, unless `full`."""
     out = output.console()
     for key, value in values.items():
-        out.line((key, "cyan"), f" {cut(_json(value))}")
+        out.line((key, "cyan"), f" {cut(_json(value), full=full)}")
 
 
 def show_written(item: ValueWritten) -> None:
@@ -78,7 +78,7 @@ def show_deleted(item: ValueDeleted) -> None:
     output.console().line(done if item.deleted else nothing)
 
 
-def show_task(task: Task | None) -> None:
+def show_task(task: Task | None, *, full: bool) -> None:
     """Print the task on one line, with a bar if its progress is known."""
     if task is None:
         output.console().line("no task", style="dim")
@@ -90,7 +90,8 @@ def show_task(task: Task | None) -> None:
     if task.step is not None:
         facts.append(f"step {task.step:,}" + ("" if task.total is None else f" of {task.total:,}"))
     since = (f"  since {dated(task.changed_at)}", "dim")
-    output.console().line((cut(task.description), "bold"), *(f"  {fact}" for fact in facts), f"  {task.status}", since)
+    described = (cut(task.description, full=full), "bold")
+    output.console().line(described, *(f"  {fact}" for fact in facts), f"  {task.status}", since)
 
 
 def _bar(percent: float) -> str:
@@ -112,13 +113,15 @@ def show_notes_written(item: NotesWritten) -> None:
     output.console().line(f"{done}; session {item.session} has {counted(item.notes, 'note')} now")
 
 
-def show_checkpoints(checkpoints: list[Checkpoint]) -> None:
+def show_checkpoints(checkpoints: list[Checkpoint], *, full: bool) -> None:
     """Print checkpoints, oldest first."""
     out = output.console()
     for item in checkpoints:
         place = (f"@{item.position}", "cyan"), " ", (dated(item.created_at), "dim"), " "
         whose = (f" {item.id} of {item.session}", "dim")
-        out.line(*place, (item.name, "bold"), whose, f"  {cut(item.description)}" if item.description else "")
+        out.line(
+            *place, (item.name, "bold"), whose, f"  {cut(item.description, full=full)}" if item.description else ""
+        )
 
 
 def show_created(item: Checkpoint) -> None:
@@ -145,7 +148,7 @@ def show_restored(item: Restored) -> None:
         out.line(f"  task {_task(changes.task_before)} -> {_task(changes.task_after)}")
     for sign, notes in (("-", changes.notes_removed), ("+", changes.notes_added)):
         for note in notes:
-            out.line(f"  note {sign} {cut(note.text)}")
+            out.line(f"  note {sign} {one_line(note.text)}")
     written = "; nothing was written" if item.dry_run else ""
     out.line(f"  turns hidden: {changes.turns_hidden:,}{written}")
 
@@ -176,7 +179,7 @@ def _percent(task: Task) -> float | None:
 
 
 def _short(value: Any) -> str:
-    return cut(_json(value))
+    return one_line(_json(value))
 
 
 def _json(value: Any) -> str:

@@ -31,7 +31,7 @@ def show_models(found: list[Model]) -> None:
     for item in found:
         activated = "" if item.activated_at is None else f"at {item.activated_at}"
         since = f"{activated}, active" if item.active else activated
-        numbers = f"{item.covers:,}", f"{item.behind_events:,}", f"{item.vectors:,}"
+        numbers = str(item.covers), f"{item.behind_events:,}", f"{item.vectors:,}"
         rows.append((item.name, short(item.fingerprint), item.state, *numbers, since))
     if rows:
         out.rows(("model", "fingerprint", "state", "to", "behind", "vectors", "activated"), rows)

@@ -131,13 +131,13 @@ def show_then(then: SessionThen, *, full: bool) -> None:
     state = ", ended" if then.ended else ""
     out.line(f"{' > '.join(then.lineage)} at position {then.position}{state}", style="bold")
     output.show_turns(then.turns, full=full)
-    memory_output.show_task(then.task)
+    memory_output.show_task(then.task, full=full)
     if then.values:
         out.line("values", style="dim")
-        memory_output.show_values(then.values)
+        memory_output.show_values(then.values, full=full)
     if then.notes:
         out.line("notes", style="dim")
         memory_output.show_notes(then.notes, full=full)
     if then.checkpoints:
         out.line("checkpoints", style="dim")
-        memory_output.show_checkpoints(then.checkpoints)
+        memory_output.show_checkpoints(then.checkpoints, full=full)

@@ -39,14 +39,14 @@ def show_status(status: Status) -> None:
     out.line(f"{status.log_bytes / 1e6:.1f} MB, {_wal(status)}")
     views = status.views
     holds = f"{counted(status.sessions, 'session')}, {counted(status.turns, 'turn')}"
-    rows = [("views", views.state, f"{views.position:,}", f"{views.behind_events:,}", holds)]
+    rows = [("views", views.state, str(views.position), f"{views.behind_events:,}", holds)]
     actions = [("views", views.state, views.action)]
     for followed in status.tables:
-        rows.append((followed.name, followed.state, f"{followed.position:,}", f"{followed.behind_events:,}", ""))
+        rows.append((followed.name, followed.state, str(followed.position), f"{followed.behind_events:,}", ""))
         actions.append((followed.name, followed.state, followed.action))
     for item in status.vectors:
         name = " ".join(filter(None, ("vectors", item.model, short(item.fingerprint))))
-        rows.append((name, item.state, f"{item.covers:,}", f"{item.behind_events:,}", _holds(item)))
+        rows.append((name, item.state, str(item.covers), f"{item.behind_events:,}", _holds(item)))
         state = f"{counted(item.behind_events, 'event')} behind" if item.state == Drift.BEHIND else item.state
         actions.append((name, state, item.action))
     for cache in status.caches:

@@ -58,7 +58,7 @@ class Terminal:
 
         A long text is cut, unless `full`.
         """
-        shown = Text.assemble(styled(*before), (visible_lines(text if full else cut(text)), style))
+        shown = Text.assemble(styled(*before), (visible_lines(cut(text, full=full)), style))
         self._print(shown, margin=margin, unbroken=None)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

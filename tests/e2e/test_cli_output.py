@@ -100,9 +100,13 @@ def of(evil, what):
     """The arguments of a read of that store."""
     with MemoryStore.open(evil, model=None) as store:
         head = store.head().position
-    command, *rest = (argument.format(head=head) for argument in READS[what])
-    groups = {"quarantine", "memory", "checkpoint", "model", "audit"}
-    return [command, rest[0], evil, *rest[1:]] if command in groups else [command, evil, *rest]
+    return inserted([argument.format(head=head) for argument in READS[what]], evil)
+
+
+def inserted(arguments, folder):
+    """A command line with the folder of the store in its place: after the command, or its subcommand."""
+    place = 1 + (arguments[0] in {"quarantine", "memory", "checkpoint", "model", "audit"})
+    return [*arguments[:place], folder, *arguments[place:]]
 
 
 def test_every_command_that_reads_is_tried_below():
@@ -152,7 +156,7 @@ def test_a_padded_text_cannot_begin_a_line_where_the_terminal_continues_it(folde
         assert not [line for line in lines if FORGED.match(line)]
 
 
-LONG = "The meeting notes. " + "blah " * 2_470
+LONG = "The meeting notes. " + "blah " * 760
 PRINT_TURNS = {
     "show": ["show", "s"],
     "show --at": ["show", "s", "--at", "2"],
@@ -161,25 +165,31 @@ PRINT_TURNS = {
     "replay": ["replay"],
     "diff": ["diff", "0"],
     "notes": ["notes", "s"],
+    "memory list": ["memory", "list", "s"],
+    "task": ["task", "s"],
+    "checkpoint list": ["checkpoint", "list", "s"],
 }
 
 
 @pytest.mark.parametrize("what", PRINT_TURNS)
 def test_a_long_turn_is_cut_unless_it_is_asked_for(folder, run, what):
-    """A turn of a megabyte does not fill the terminal; JSON has all of it."""
+    """It does not fill the terminal; JSON has all of it."""
     with MemoryStore.open(folder, model=None) as store:
         session = store.start_session("s")
         session.record("user", LONG, key="k")
         session.note(LONG)
-    command, *rest = PRINT_TURNS[what]
-    cut = run(command, folder, *rest).stdout
-    assert len(cut) < 2_500
+        session.set("key", LONG)
+        session.set_task(LONG)
+        session.checkpoint("point", LONG)
+    arguments = inserted(PRINT_TURNS[what], folder)
+    cut = run(*arguments).stdout
+    assert len(cut) < 3_000
     assert "The meeting notes. blah" in cut
     assert "…" in cut
     if what not in ("replay", "diff"):  # They print a line for each event.
-        assert "… +11,969 characters, --full shows them" in cut
-    assert " ".join(LONG.split()) in " ".join(run(command, folder, *rest, "--full").stdout.split())
-    assert LONG[:-1] in run(command, folder, *rest, "--json").stdout
+        assert re.search(r"… \+3,4\d\d characters, --full shows them", cut)
+    assert " ".join(LONG.split()) in " ".join(run(*arguments, "--full").stdout.split())
+    assert LONG[:-1] in run(*arguments, "--json").stdout
 
 
 def test_the_lines_of_a_turn_stay_apart_from_those_of_the_answer(folder, run):
@@ -233,8 +243,7 @@ TABLES = {
 @pytest.mark.parametrize("what", TABLES)
 def test_tables_fit_80_columns_and_break_no_id_topic_or_digest(busy, terminal, run, what):
     """What one copies is whole on a terminal; in a pipe each row is one line that does not depend on a width."""
-    command, *rest = TABLES[what]
-    arguments = [command, *rest, busy]
+    arguments = inserted(TABLES[what], busy)
     with MemoryStore.open(busy, model=None) as store:
         status, (moved,) = store.status(), store.admin.quarantine().items()
         request = store.audit.forgotten()[0].request
