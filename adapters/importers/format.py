@@ -16,9 +16,11 @@ from mnemolog.adapters.importers.turn import ImportedTurn
 from mnemolog.domain.errors import ImportRefused, InvalidInput
 from mnemolog.infra.text_file import OnRefused, TextSource
 
-RowsOf = Callable[[Any, str], Iterable[dict[str, Any]]]
-"""Returns the rows in a JSON value, one for each turn. The second argument names a session that has no id of its own.
-Raises `InvalidInput`."""
+Found = dict[str, Any] | InvalidInput | None
+"""What a message is: a row, why it cannot be one, or nothing to record."""
+RowsOf = Callable[[Any, str], Iterable[Found]]
+"""Returns what the messages in a JSON value are. The second argument names a session that has no id of its own.
+Raises `InvalidInput` for a value without messages."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,20 @@ class FileReader:
         return [] if self._reader is None else self._reader.lookup.unread()
 
 
+def each_message(messages: Iterable[Any], row_of: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Iterator[Found]:
+    """Yield what each message is. One that is no object, or that `row_of` refuses, does not hide the others."""
+    for message in messages:
+        if not isinstance(message, dict):
+            yield InvalidInput("message", f"expected an object, got {type(message).__name__}")
+            continue
+        try:
+            found = row_of(message)
+        except InvalidInput as error:
+            yield error
+        else:
+            yield found
+
+
 def open_format(source: TextSource, form: Format, fields: FieldMap) -> FileReader:
     """Return the reader of an open file of a format."""
     if form.read is not None:
@@ -95,10 +111,14 @@ def _rows(source: TextSource, rows_of: RowsOf) -> Iterator[Row]:
     for value in values(source):
         by_line = value.on_line and not value.alone
         try:
-            found = list(rows_of(value.content, source.stem if value.alone else f"{source.stem}-{value.number}"))
+            for found in rows_of(value.content, source.stem if value.alone else f"{source.stem}-{value.number}"):
+                ordinal += 1
+                number, where = (value.number, value.where) if by_line else (ordinal, f"message {ordinal}")
+                if not (value.on_line or value.alone or value.number == ordinal):
+                    where += f", in element {value.number}"
+                if isinstance(found, InvalidInput):
+                    source.refuse(number, found if by_line else f"{where}: {found}")
+                elif found is not None:
+                    yield Row(number, where, found)
         except InvalidInput as error:
             source.refuse(value.number, error if by_line else f"{value.where}: {error}")
-            continue
-        for fields in found:
-            ordinal += 1
-            yield Row(value.number, value.where, fields) if by_line else Row(ordinal, f"message {ordinal}", fields)

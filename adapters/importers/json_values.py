@@ -65,12 +65,15 @@ def samples(source: TextSource) -> Iterator[JsonValue]:
 
 
 def whole_document(source: TextSource) -> JsonValue | None:
-    """Return the file as one value, None if it is an array or has values on lines."""
+    """Return the file as one value, None if it is an array or has values on lines.
+
+    Raises `ImportRefused` for a broken document of several lines.
+    """
     filled = [line for line in source.head if line.strip()]
     if not filled or source.is_array:
         return None
     name = source.path.name.lower().removesuffix(".gz")
-    on_line = next(_decoded(filled[0], 1, on_line=True), None) is not None
+    on_line = bool(_decoded(filled[0], 1, on_line=True))
     if on_line:
         if len(filled) > 1 or name.endswith((".jsonl", ".ndjson")):
             return None
@@ -78,7 +81,9 @@ def whole_document(source: TextSource) -> JsonValue | None:
         return None  # Neither JSON nor the beginning of it: do not read a large file of another kind.
     try:
         return JsonValue(decode(source.document()), 1, on_line=on_line, alone=True)
-    except InvalidInput:
+    except BrokenDocument as error:
+        if len(filled) > 1 and not any(_decoded(line, 1, on_line=True) for line in filled):
+            raise _broken(source, error) from error
         return None
 
 
@@ -102,11 +107,16 @@ def _split(source: TextSource) -> list[memoryview]:
     try:
         return elements(source.document())
     except BrokenDocument as error:
-        raise ImportRefused(source.path, error.line, f"the JSON document is broken: {error}") from error
+        raise _broken(source, error) from error
 
 
-def _decoded(data: bytes | memoryview, number: int, *, on_line: bool) -> Iterator[JsonValue]:
+def _broken(source: TextSource, error: BrokenDocument) -> ImportRefused:
+    return ImportRefused(source.path, error.line, f"the JSON document is broken: {error}")
+
+
+def _decoded(data: bytes | memoryview, number: int, *, on_line: bool) -> list[JsonValue]:
+    """Return the value in a list, an empty one if it is not JSON."""
     try:
-        yield JsonValue(decode(data), number, on_line=on_line, alone=False)
+        return [JsonValue(decode(data), number, on_line=on_line, alone=False)]
     except InvalidInput:
-        return
+        return []

@@ -306,8 +306,8 @@ def test_a_bad_element_does_not_hide_the_others(tmp_path):
     path = written(tmp_path / "t.json", [HI, 5, {"role": "user"}, HI])
     refused = []
     assert len(list(read_turns(path, on_refused=refused.append))) == 2
-    assert "element 2: JSON: expected an object for a turn, got int" in str(refused[0])
-    assert "message 2: text: no field with a usual name for a text; the fields are 'role'" in str(refused[1])
+    assert "message 2: message: expected an object, got int" in str(refused[0])
+    assert "message 3: text: no field with a usual name for a text; the fields are 'role'" in str(refused[1])
 
 
 def test_a_json_document_with_fields_of_its_own_is_read_under_their_names(tmp_path):

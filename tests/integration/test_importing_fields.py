@@ -76,8 +76,8 @@ def test_an_unknown_target_is_answered_with_those_there_are():
 
 def test_fields_of_a_format_without_rows_are_refused(tmp_path):
     """The error names the formats that have fields."""
-    with pytest.raises(InvalidInput, match="chatgpt has no fields to name; these formats have: jsonl, json, csv"):
-        read_turns(tmp_path / "any", format="chatgpt", fields=parse_field_map(["text=a"]))
+    with pytest.raises(InvalidInput, match="codex has no fields to name; these formats have: jsonl, json, csv"):
+        read_turns(tmp_path / "any", format="codex", fields=parse_field_map(["text=a"]))
 
 
 @settings(deadline=None)

@@ -170,7 +170,10 @@ def test_a_chatgpt_export_gives_the_branch_that_is_shown():
         ("conv-2", "user", "The newer branch."),
     ]
     assert [turn.key for turn in turns] == ["m1", "m3", "m4", "m5", "c"]
-    assert [turn.where for turn in turns] == [f"message {number}" for number in (2, 3, 4, 5, 6)]
+    assert [turn.where for turn in turns] == [
+        *(f"message {number}, in element 1" for number in (2, 3, 4, 5)),
+        "message 6, in element 2",
+    ]
     assert [turn.session_title for turn in turns] == ["Packing for the ferry"] * 4 + [""]
     assert turns[0].said_at == 1_709_370_001_250_000
     assert (turns[1].metadata, turns[3].speaker) == ({"model": "a-model"}, "browser")
@@ -191,8 +194,8 @@ def test_a_bad_conversation_does_not_hide_the_others(tmp_path):
     path = written(tmp_path / "c.json", [good, {"id": "bad", "mapping": 5}, odd, good | {"id": "last"}])
     refused = []
     assert [turn.session for turn in read_turns(path, on_refused=refused.append)] == ["ok", "last"]
-    assert "conversation 2: mapping: expected an object of nodes" in str(refused[0])
-    assert "message 2, in conversation 'odd': role: 'boss'" in str(refused[1])
+    assert "element 2: mapping: expected an object of nodes" in str(refused[0])
+    assert "message 2, in element 3: role: 'boss'" in str(refused[1])
 
 
 def test_an_openai_document_is_one_session():
@@ -219,13 +222,14 @@ def test_openai_lines_are_a_session_each():
     ]
 
 
-def test_a_bad_message_refuses_its_whole_line(tmp_path):
-    """A line is recorded or refused, never half."""
+def test_a_bad_message_does_not_hide_the_others_on_its_line(tmp_path):
+    """It is refused with the number of the line."""
     lines = [{"messages": [{"role": "user", "content": "hi"}, {"role": "boss", "content": "no"}]}]
     lines.append({"messages": [{"role": "user", "content": "fine"}]})
     path = written(tmp_path / "t.jsonl", "\n".join(map(json.dumps, lines)))
     refused = []
-    assert brief(read_turns(path, on_refused=refused.append)) == [("t-2", "user", "fine")]
+    found = brief(read_turns(path, on_refused=refused.append))
+    assert found == [("t-1", "user", "hi"), ("t-2", "user", "fine")]
     assert [error.line for error in refused] == [1]
 
 
@@ -250,7 +254,7 @@ def test_a_message_without_sense_is_refused_with_its_number(tmp_path, message, w
     with pytest.raises(ImportRefused) as caught:
         list(read_turns(path))
     assert caught.value.line == 2
-    assert "message 2, in conversation 't': " in str(caught.value)
+    assert "t.json:2: message 2: " in str(caught.value)
     assert why in str(caught.value)
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mnemolog.adapters.importers.format import Format
-from mnemolog.adapters.importers.times import parse_time
-from mnemolog.adapters.importers.turn import ImportedTurn, as_label, checked_turn, text_or_none
-from mnemolog.domain.errors import ImportRefused, InvalidInput
-from mnemolog.domain.limits import quoted
+from mnemolog.adapters.importers.fields import fixed_names
+from mnemolog.adapters.importers.format import Format, Found, each_message
+from mnemolog.adapters.importers.turn import as_label
+from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import content_text
 from mnemolog.domain.role import Role, parse_role
-from mnemolog.infra.text_file import BrokenDocument, TextSource, decode, elements
 
 # Thoughts of the model and settings of the user: not part of the conversation.
 _NOT_SAID: Final = frozenset(
@@ -20,53 +18,21 @@ _NOT_SAID: Final = frozenset(
 )
 
 
-def read(source: TextSource) -> Iterator[ImportedTurn]:
-    """Yield the messages on the visible branch of each conversation.
-
-    The whole file is held in memory as bytes, but only one conversation at a time is decoded.
-    """
-    if source.is_blank:
-        return
-    data = source.document()
-    try:
-        conversations = elements(data) if source.is_array else [data]
-    except BrokenDocument as error:
-        raise ImportRefused(source.path, error.line, str(error)) from error
-    ordinal = done = 0
-    for number, conversation in enumerate(conversations, start=1):
-        try:
-            value = decode(conversation)
-            name = _conversation_id(value, source.stem, number)
-            messages = _shown(value)
-        except InvalidInput as error:
-            source.refuse(ordinal + 1, f"conversation {number}: {error}")
-        else:
-            for message in messages:
-                ordinal += 1
-                try:
-                    turn = _turn(source, ordinal, name, as_label(_title(value)), message)
-                except InvalidInput as error:
-                    source.refuse(ordinal, f"message {ordinal}, in conversation {quoted(name)}: {error}")
-                else:
-                    if turn is not None:
-                        yield turn
-        done += len(conversation)
-        source.tell(done * source.size // max(1, len(data)))
-    source.tell(source.size)
+def recognizes(value: Any) -> bool:
+    """Whether a value is a conversation of such an export."""
+    return isinstance(value, dict) and isinstance(value.get("mapping"), dict)
 
 
-def _conversation_id(value: object, stem: str, number: int) -> str:
+def rows_of(value: Any, session: str) -> Iterator[Found]:
+    """Yield the messages on the visible branch of a conversation."""
     if not isinstance(value, dict):
         raise InvalidInput("conversation", f"expected an object, got {type(value).__name__}")
-    for field in ("conversation_id", "id"):
-        if (name := text_or_none(field, value.get(field))) is not None:
-            return name
-    return f"{stem}-{number}"
-
-
-def _title(conversation: dict[str, Any]) -> str | None:
-    title = conversation.get("title")
-    return title if isinstance(title, str) else None
+    conversation = {
+        "conversation_id": value.get("conversation_id") or value.get("id") or session,
+        "title": value.get("title") if isinstance(value.get("title"), str) else None,
+    }
+    for row in each_message(_shown(value), _row):
+        yield conversation | row if isinstance(row, dict) else row
 
 
 _Nodes = dict[str, dict[str, Any]]
@@ -114,35 +80,27 @@ def _last_leaf(nodes: _Nodes) -> str | None:
     return at
 
 
-def _turn(
-    source: TextSource, ordinal: int, session: str, title: str | None, message: dict[str, Any]
-) -> ImportedTurn | None:
-    """Return the turn, None for a message that is hidden or not part of the conversation. Raises `InvalidInput`."""
+def _row(message: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the row of a message, None if it is hidden or not part of the conversation. Raises `InvalidInput`."""
     author, content = _object(message, "author"), _object(message, "content")
     metadata = _object(message, "metadata")
     text = _text(content)
     if not text or text.isspace() or metadata.get("is_visually_hidden_from_conversation"):
         return None
-    role = parse_role(author.get("role")).value
-    if role == Role.SYSTEM:
+    role = parse_role(author.get("role"))
+    if role is Role.SYSTEM:
         return None
-    kept = {"model": metadata.get("model_slug"), "recipient": message.get("recipient")}
-    if kept["recipient"] == "all":
-        del kept["recipient"]
+    recipient = message.get("recipient")
+    kept = {"model": metadata.get("model_slug"), "recipient": None if recipient == "all" else recipient}
     name = author.get("name")
-    return checked_turn(
-        path=source.path,
-        line=ordinal,
-        where=f"message {ordinal}",
-        session=session,
-        session_title=title,
-        role=role,
-        speaker=as_label(name) if isinstance(name, str) else None,
-        text=text,
-        key=text_or_none("id", message.get("id")) or "",
-        said_at=parse_time("create_time", message.get("create_time")),
-        metadata={name: value for name, value in kept.items() if value},
-    )
+    return {
+        "parts": text,
+        "author.role": role.value,
+        "author.name": as_label(name) if isinstance(name, str) else None,
+        "id": message.get("id"),
+        "create_time": message.get("create_time"),
+        "model_slug, recipient": {name: value for name, value in kept.items() if value} or None,
+    }
 
 
 def _object(message: dict[str, Any], field: str) -> dict[str, Any]:
@@ -180,16 +138,18 @@ def _part(part: object) -> object:
 FORMAT = Format(
     name="chatgpt",
     kind="conversations.json of a ChatGPT export",
-    recognizes=lambda value: isinstance(value, dict) and isinstance(value.get("mapping"), dict),
-    read=read,
-    mapping={
-        "text": ["content.parts"],
-        "role": ["author.role"],
-        "session": ["conversation_id"],
-        "session_title": ["title"],
-        "speaker": ["author.name"],
-        "key": ["id"],
-        "time": ["create_time"],
-        "metadata": ["model_slug, recipient"],
-    },
+    recognizes=recognizes,
+    rows_of=rows_of,
+    names_of=fixed_names(
+        {
+            "text": ["parts"],
+            "role": ["author.role"],
+            "session": ["conversation_id"],
+            "session_title": ["title"],
+            "speaker": ["author.name"],
+            "key": ["id"],
+            "time": ["create_time"],
+            "metadata": ["model_slug, recipient"],
+        }
+    ),
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import fixed_names
-from mnemolog.adapters.importers.format import Format
+from mnemolog.adapters.importers.format import Format, Found, each_message
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import calls_in, calls_text, content_text, fitting_calls
 
@@ -35,17 +35,13 @@ def recognizes(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get(_MESSAGES), list)
 
 
-def rows_of(value: Any, session: str) -> Iterator[dict[str, Any]]:
+def rows_of(value: Any, session: str) -> Iterator[Found]:
     """Yield the messages of a conversation that say something, call a tool or have an attachment."""
     if not recognizes(value):
         raise InvalidInput(_MESSAGES, "expected an object with a list of messages")
     conversation = {"conversation uuid": value.get("uuid") or session, "conversation name": value.get("name")}
-    for message in value[_MESSAGES]:
-        if not isinstance(message, dict):
-            raise InvalidInput(_MESSAGES, f"expected an object for a message, got {type(message).__name__}")
-        row = _row(message)
-        if row is not None:
-            yield conversation | row
+    for row in each_message(value[_MESSAGES], _row):
+        yield conversation | row if isinstance(row, dict) else row
 
 
 def _row(message: dict[str, Any]) -> dict[str, Any] | None:

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import Names, usual_names
-from mnemolog.adapters.importers.format import Format
+from mnemolog.adapters.importers.format import Format, Found, each_message
 from mnemolog.adapters.importers.formats import jsonl
-from mnemolog.domain.errors import InvalidInput
 
 _LISTS: Final = ("messages", "conversation", "conversations", "turns", "dialog", "dialogue", "history", "items", "data")
 """Usual names for the turns of a conversation, or for the conversations of a file."""
@@ -31,23 +30,18 @@ def recognizes(value: Any) -> bool:
     return any(jsonl.recognizes(turn) or _turns_in(turn) is not None for turn in turns[:10])
 
 
-def rows_of(value: Any, session: str) -> Iterator[dict[str, Any]]:
+def rows_of(value: Any, session: str) -> Iterator[Found]:
     """Yield the turns of a value. Turns of a conversation have its id, title, scope and agent."""
     turns = _turns_in(value)
     if turns is None:
-        if not isinstance(value, dict):
-            raise InvalidInput("JSON", f"expected an object for a turn, got {type(value).__name__}")
-        yield value
+        yield from each_message([value], dict)
         return
     if any(_turns_in(turn) is not None for turn in turns):
         for number, inner in enumerate(turns, start=1):
             yield from rows_of(inner, f"{session}-{number}")
         return
     inherited = _inherited(value, session)
-    for turn in turns:
-        if not isinstance(turn, dict):
-            raise InvalidInput("JSON", f"expected an object for a turn, got {type(turn).__name__}")
-        yield turn | inherited
+    yield from each_message(turns, lambda turn: turn | inherited)
 
 
 def names_of(fields: Iterable[str]) -> Names:

@@ -9,10 +9,11 @@ again each time (`message-0`), so a key is made of time and role.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import fixed_names
-from mnemolog.adapters.importers.format import Format
+from mnemolog.adapters.importers.format import Format, Found, each_message
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.message_content import calls_text, content_text, fitting_calls
 from mnemolog.infra.text_file import decode
@@ -39,7 +40,7 @@ def recognizes(value: Any) -> bool:
     return isinstance(value, dict) and (_is_agent(value) or any(map(_is_agent, _agents(value)[:1])))
 
 
-def rows_of(value: Any, session: str) -> Iterator[dict[str, Any]]:
+def rows_of(value: Any, session: str) -> Iterator[Found]:
     """Yield what users, agents and tools said. System prompts, events of the program and thoughts are left out."""
     if not isinstance(value, dict):
         raise InvalidInput("agents", f"expected an object, got {type(value).__name__}")
@@ -51,10 +52,9 @@ def rows_of(value: Any, session: str) -> Iterator[dict[str, Any]]:
         if name in names:
             name = f"{name}-{agent.get('id') or len(names)}"
         names.add(name)
-        for message in agent["messages"]:
-            row = _row(message, agent.get("agent_type"))
-            if row is not None:
-                yield {"agent name": name} | row
+        says_directly = agent.get("agent_type") == _SAYS_DIRECTLY
+        for row in each_message(agent["messages"], partial(_row, says_directly=says_directly)):
+            yield {"agent name": name} | row if isinstance(row, dict) else row
 
 
 def _agents(value: dict[str, Any]) -> list[Any]:
@@ -68,10 +68,8 @@ def _is_agent(value: Any) -> bool:
     return "agent_type" in value or "in_context_message_ids" in value
 
 
-def _row(message: Any, agent_type: Any) -> dict[str, Any] | None:
+def _row(message: dict[str, Any], *, says_directly: bool) -> dict[str, Any] | None:
     """Return the row of a message, None if nobody said it. Raises `InvalidInput`."""
-    if not isinstance(message, dict):
-        raise InvalidInput("messages", f"expected an object for a message, got {type(message).__name__}")
     role, text = message.get("role"), _text(message.get("content"))
     said_at = message.get("created_at")
     row: dict[str, Any] = {"role": role, "created_at": said_at, "created_at and role": said_at and f"{said_at} {role}"}
@@ -91,7 +89,7 @@ def _row(message: Any, agent_type: Any) -> dict[str, Any] | None:
         calls = [call for call in calls if _call(call).get("name") != _SEND]
         if said:
             text = "\n".join(said)
-        elif calls and agent_type != _SAYS_DIRECTLY:
+        elif calls and not says_directly:
             text = ""
         row["tool_calls"] = fitting_calls(calls)[0] or None
         text = text or (calls_text(calls) if calls else "")

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import fixed_names
-from mnemolog.adapters.importers.format import Format
-from mnemolog.domain.errors import InvalidInput
+from mnemolog.adapters.importers.format import Format, Found, each_message
 
 _NAMES: Final = {
     "text": ["memory"],
@@ -35,13 +34,10 @@ def recognizes(value: Any) -> bool:
     return _is_memory(value)
 
 
-def rows_of(value: Any, _session: str) -> Iterator[dict[str, Any]]:
-    """Yield the memories of a value."""
+def rows_of(value: Any, _session: str) -> Iterator[Found]:
+    """Return the memories of a value."""
     found = value["results"] if isinstance(value, dict) and isinstance(value.get("results"), list) else [value]
-    for memory in found:
-        if not isinstance(memory, dict):
-            raise InvalidInput("memory", f"expected an object, got {type(memory).__name__}")
-        yield memory
+    return each_message(found, dict)
 
 
 def _is_memory(value: Any) -> bool:

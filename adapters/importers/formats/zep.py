@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from mnemolog.adapters.importers.fields import Names
-from mnemolog.adapters.importers.format import Format
-from mnemolog.domain.errors import InvalidInput
+from mnemolog.adapters.importers.format import Format, Found, each_message
 
 _IDS: Final = ("session_id", "thread_id")
 _THREAD_FIELDS: Final = ("thread_created_at", "row_count", *_IDS)
@@ -47,22 +46,16 @@ def recognizes(value: Any) -> bool:
     return "role_type" in first or ("uuid" in first and any(field in value for field in _THREAD_FIELDS))
 
 
-def rows_of(value: Any, session: str) -> Iterator[dict[str, Any]]:
+def rows_of(value: Any, session: str) -> Iterator[Found]:
     """Yield the messages of a value; those of a thread or session with its id."""
-    if not isinstance(value, dict):
-        raise InvalidInput("message", f"expected an object, got {type(value).__name__}")
-    messages = value.get("messages")
+    messages = value.get("messages") if isinstance(value, dict) else None
     if not isinstance(messages, list):
-        yield _row(value)
+        yield from each_message([value], _row)
         return
     id_ = next((value[name] for name in _IDS if value.get(name)), session)
-    for message in messages:
-        if not isinstance(message, dict):
-            raise InvalidInput("message", f"expected an object, got {type(message).__name__}")
-        if any(message.get(name) for name in _IDS):
-            yield _row(message)
-        else:
-            yield _row(message) | {"session_id": id_}
+    for row in each_message(messages, _row):
+        own = isinstance(row, dict) and any(row.get(name) for name in _IDS)
+        yield row | {"session_id": id_} if isinstance(row, dict) and not own else row
 
 
 def _row(message: dict[str, Any]) -> dict[str, Any]:
