@@ -14,8 +14,22 @@ from mnemolog import cli
 
 FOLDER = "docs/reference"
 PAGES = [
-    f"{FOLDER}/{name}" for name in ("store", "sessions", "services", "results", "asyncio", "errors", "command-line")
+    f"{FOLDER}/{name}"
+    for name in ("store", "sessions", "services", "results", "asyncio", "errors", "integrations", "command-line")
 ]
+INTEGRATIONS = (
+    "mnemolog.adapters.importers",
+    "mnemolog.adapters.importers.transcripts",
+    "mnemolog.adapters.support.context",
+    "mnemolog.adapters.support.framework_sessions",
+    "mnemolog.adapters.support.reconcile",
+    "mnemolog.adapters.support.rewind_to_transcript",
+    "mnemolog.adapters.support.outbox",
+    "mnemolog.adapters.support.shared_store",
+    "mnemolog.observability.telemetry",
+    "mnemolog.observability.otel",
+    "mnemolog.eventsourcing",
+)
 
 
 def write(root: Path) -> None:
@@ -49,6 +63,14 @@ def write(root: Path) -> None:
             [
                 ".. automodule:: mnemolog.domain.errors\n   :no-members:\n   :no-index:\n",
                 *(_directive("autoexception", f"mnemolog.errors.{name}") for name in errors),
+            ],
+        ),
+        "integrations": _page(
+            "Integrations",
+            "Modules for importers, frameworks and applications. The adapters have pages of their own.",
+            [
+                *(_heading(name, "-") + _directive("automodule", name) for name in INTEGRATIONS),
+                _heading("mnemolog.adapters.watch", "-") + _directive("autoclass", "mnemolog.adapters.watch.Watcher"),
             ],
         ),
         "command-line": _command_line(),
