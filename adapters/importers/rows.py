@@ -15,7 +15,8 @@ from mnemolog.adapters.importers.transcript import Entry
 from mnemolog.adapters.importers.turn import ImportedTurn, checked_turn, text_or_none
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import quoted
-from mnemolog.domain.message_content import calls_text, content_text
+from mnemolog.domain.message import said_in
+from mnemolog.domain.message_content import calls_text
 from mnemolog.domain.role import ROLE_WORDS, Role, parse_role
 from mnemolog.infra.text_file import stem_of
 
@@ -59,7 +60,13 @@ class RowReader:
         session = _joined(found.get("session"), _PATH) or self._stem
         role, speaker = _role_and_speaker(_joined(found.get("role"), _WORDS), _joined(found.get("speaker"), _WORDS))
         calls = _tool_calls(found.get("tool_calls", []))
-        text = _said(found.get("text", [])) or (calls_text(calls) if calls else "")
+        metadata = self._metadata(found.get("metadata", []))
+        said = found.get("text", [])
+        if any(isinstance(value, list) for _, value in said):
+            role, text, calls, metadata = _parts(said, role, calls, metadata)
+        else:
+            text = _said(said)
+        text = text or (calls_text(calls) if calls else "")
         if not text:
             raise InvalidInput("text", self._why_no_text(row))
         key = _joined(found.get("key"), _PATH)
@@ -77,7 +84,7 @@ class RowReader:
             key=key or self._keys.key(session=session, role=role, speaker=speaker, text=text),
             said_at=_time(found.get("time")),
             tool_calls=calls,
-            metadata=self._metadata(found.get("metadata", [])),
+            metadata=metadata,
         )
 
     def _metadata(self, found: Found) -> dict[str, Any]:
@@ -147,9 +154,16 @@ def _said(found: Found) -> str:
 def _text(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, list):
-        return content_text(value)
     raise InvalidInput("text", f"expected text in {name!r}, got {type(value).__name__}: {quoted(value)}")
+
+
+def _parts(
+    found: Found, role: str, calls: list[Any], metadata: dict[str, Any]
+) -> tuple[str, str, list[Any], dict[str, Any]]:
+    """Return role, text, calls and metadata of a message whose content is a list of parts."""
+    content = [part for name, value in found for part in (value if isinstance(value, list) else [_text(name, value)])]
+    said = said_in({"role": role, "content": content, "tool_calls": calls or None})
+    return said.role.value, said.text, said.tool_calls, metadata | said.metadata
 
 
 def _time(found: Found | None) -> int | None:

@@ -12,7 +12,7 @@ import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, session_output
-from mnemolog.cli.app import AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model
+from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.progress import Phase, bar, phases
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mnemolog.adapters.importers.preview import FilePreview
 
 FORMAT_NAMES: Final = "jsonl, json, csv, claude-code, codex, chatgpt, claude-ai, letta, zep, mem0, chroma or openai"
+_NO_TURNS_HINT: Final = "check the file; `mnemolog import --help` names the formats"
 
 
 def _formats(incomplete: str) -> list[str]:
@@ -135,7 +136,7 @@ def _store(
         return store_with_model(folder, model)
     except errors.StoreNotFound:
         if not any(holds_turns(file, format=format, fields=fields, skip_bad=skip_bad) for file in files):
-            raise _no_turns(map(str, files)) from None
+            raise Refused(_no_turns(map(str, files)), hint=_NO_TURNS_HINT) from None
         opened = MemoryStore.open(folder, model=chosen_model(model), background=False)
         output.note(f"created the store {folder}")
         return opened
@@ -157,7 +158,7 @@ def _answer_report(report: ImportReport, *, as_json: bool) -> None:
     else:
         output.show_import(report)
     if not report.turns:
-        raise _no_turns(report.empty)
+        _remark_no_turns(report.empty)
     for path in report.empty:
         output.note(f"no turns in {path}")
 
@@ -173,11 +174,17 @@ def _answer_preview(previews: list[FilePreview], *, skip_bad: bool, as_json: boo
             output.note(f"the import would stop at the first of {counted(refused, 'bad line')}; --skip-bad skips them")
         output.note(f"nothing was written; to import: {_again(without='--dry-run')}")
     if not any(preview.turns for preview in previews):
-        raise _no_turns(preview.path for preview in previews)
+        _remark_no_turns(preview.path for preview in previews)
 
 
-def _no_turns(paths: Iterable[str]) -> Refused:
-    return Refused(f"no turns in {', '.join(paths)}", hint="check the file; `mnemolog import --help` names the formats")
+def _remark_no_turns(paths: Iterable[str]) -> None:
+    """Say after an answer that there was nothing to import, and exit."""
+    remark(_no_turns(paths), hint=_NO_TURNS_HINT)
+    raise typer.Exit(EXIT_FAILED)
+
+
+def _no_turns(paths: Iterable[str]) -> str:
+    return f"no turns in {', '.join(paths)}"
 
 
 def _again(*, without: str) -> str:

@@ -52,6 +52,8 @@ def test_a_file_without_turns_is_an_error_and_creates_no_store(tmp_path, run, co
     assert not (tmp_path / "new").exists()
     run("init", tmp_path / "old")
     assert run("import", tmp_path / "old", empty, *MODEL).returncode == 1
+    answer = run("import", tmp_path / "old", empty, *MODEL, "--json")
+    assert (json.loads(answer.stdout)["turns"], answer.returncode) == (0, 1)
     both = run("import", tmp_path / "old", empty, DATA / "table.csv", *MODEL)
     assert both.returncode == 0
     assert f"note: no turns in {empty}" in both.stderr

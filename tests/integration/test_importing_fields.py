@@ -174,6 +174,17 @@ def test_content_blocks_and_bare_tool_calls_are_text(rows):
     assert one(rows, {"text": None, "tool_calls": [{"name": "Bash"}]}, "text=text").text == "[tool call: Bash]"
 
 
+def test_calls_and_results_of_tools_among_the_parts_of_a_line_are_kept(rows):
+    """As providers write them, a message a line."""
+    call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Lisbon"}}
+    turn = one(rows, {"role": "assistant", "content": [{"type": "text", "text": "I look."}, call]})
+    assert (turn.text, turn.tool_calls) == ("I look.", [{"id": "c1", "name": "weather", "input": {"city": "Lisbon"}}])
+    assert one(rows, {"role": "assistant", "content": [call]}).text == "[tool call: weather]"
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "sun"}
+    turn = one(rows, {"role": "user", "content": [result], "metadata": {"n": 1}})
+    assert (turn.role, turn.text, turn.metadata) == ("tool", "sun", {"n": 1, "tool_use_id": "c1"})
+
+
 def test_a_key_comes_from_what_was_said_and_not_from_the_lines_around(rows):
     """A corrected line elsewhere leaves all other keys alone; a repetition has a key of its own."""
     hello, bye = {"text": "hello"}, {"text": "bye"}
