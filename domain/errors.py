@@ -336,7 +336,7 @@ class CheckpointExists(SessionError):
 class OutsideSession(SessionError):
     """The session does not see the position: it is before its start, hidden, or not written yet."""
 
-    hint = "use a position between the first and the last that the session sees"
+    hint = "use a position or a time between the first and the last that the session sees"
 
     def __init__(self, session: str, *, position: int, first: int, last: int, began: datetime | None = None) -> None:
         why = f"session {session!r} does not see position {position}; it sees {first} to {last}"

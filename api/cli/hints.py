@@ -147,7 +147,7 @@ def _checkpoint_exists(error: errors.CheckpointExists, line: CommandLine) -> str
 
 
 def _outside(error: errors.OutsideSession, line: CommandLine) -> str:
-    return f"give a position from {error.first} to {error.last}"
+    return f"give a position from {error.first} to {error.last}, or a time between theirs"
 
 
 def _invalid(error: errors.InvalidInput, line: CommandLine) -> str:
