@@ -53,6 +53,7 @@ def report(error: BaseException, arguments: list[str], ctx: Any) -> int:
 def _json(error: BaseException, message: str, hint: str) -> str:
     """Return the error on one line: its class, text and hint, and its fields."""
     kind = "UsageError" if isinstance(error, UsageError) else type(error).__name__
+    kind = "Interrupted" if isinstance(error, KeyboardInterrupt) else kind
     found = {"type": kind, "message": message, "hint": hint}
     if isinstance(error, errors.MnemologError):
         found |= {name: _plain(value) for name, value in vars(error).items() if name not in found}

@@ -80,8 +80,9 @@ def _hint(error: errors.MnemologError, line: CommandLine) -> str:
 
 def interrupted(error: KeyboardInterrupt, line: CommandLine) -> str:
     """Return what an interrupted command kept, and how to continue. Notes of the error say how much was done."""
-    kept, again = INTERRUPTED.get(line.command, ("", ""))
-    return "; ".join(part for part in (*getattr(error, "__notes__", ()), kept, again.format(line.again)) if part)
+    kept, again = INTERRUPTED.get(line.command, ("", _AGAIN))
+    notes = getattr(error, "__notes__", ()) or (kept,)
+    return "; ".join(part for part in (*notes, again.format(line.again)) if part)
 
 
 def _not_found(error: errors.StoreNotFound, line: CommandLine) -> str:
