@@ -76,15 +76,16 @@ class _Phases(logging.Handler):
 
     def begin(self, label: str) -> Progress:
         """End the phase before, and show a new one."""
-        bars, self._label = self._bars, label
-        for before in bars.tasks:
-            bars.update(before.id, total=1, completed=1)
+        bars = self._bars
+        for before in bars.tasks[-1:]:
+            bars.update(before.id, total=1, completed=1, description=self._label)
+        self._label = label
         bars.add_task(label, total=None)
         task = bars.tasks[-1]
 
         def move(done: int, total: int) -> None:
             if done < total:
-                bars.update(task.id, completed=done, total=total, description=label)
+                bars.update(task.id, completed=min(done, 0.99 * total), total=total, description=label)
             else:
                 task.total = None  # `update` cannot say that the total is unknown again.
                 bars.update(task.id, description=f"{label}, finishing")

@@ -61,13 +61,16 @@ def test_percentages_and_remaining_times_are_honest(screen):
     """No 100 % and no 0:00:00 before a phase has ended, also where its work is counted twice."""
     with screen(kind="xterm", columns=100) as drawn, phases() as phase:
         move = phase("checking")
-        for done, then in ((50, "50%"), (100, "finishing"), (60, "60%"), (100, "finishing")):  # It is done twice.
-            drawn.clear()
-            move(done, 100)
+        for done, then in ((500, "50%"), (999, "99%"), (1000, "finishing"), (600, "60%"), (1000, "finishing")):
+            drawn.clear()  # The work is counted twice.
+            move(done, 1000)
             wait_until(lambda then=then: then.encode() in drawn, what=f"{then} to be drawn")
             assert not re.search(b"100%|0:00:00", drawn)
         phase("writing")
-        wait_until(lambda: b"writing" in drawn, what="the next phase")
+        for _ in range(2):  # What was drawn before may have come in with the first.
+            drawn.clear()
+            wait_until(lambda: b"writing" in drawn, what="the next phase")
+        assert b"finishing" not in drawn
 
 
 def test_a_pipe_gets_no_progress(capfd):
