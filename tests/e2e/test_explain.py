@@ -101,6 +101,7 @@ def test_a_recall_tells_its_filters_and_how_many_turns_they_left(store, trip):
     """In the words of the call."""
     answer = store.recall("dog", scope="acme", speakers=["Alice"])
     assert (answer.filters, answer.searched_turns) == ({"scope": "acme", "speakers": ["Alice"]}, 2)
+    assert list(store.recall("dog", since="2024-01-01", by="recorded").filters) == ["since", "by"]
     assert (store.recall("dog").filters, store.recall("dog").searched_turns) == ({}, 3)
 
 
