@@ -44,7 +44,6 @@ def filters_of(question: Question) -> dict[str, Any]:
         "since": None if question.since is None else to_datetime(question.since),
         "until": None if question.until is None else to_datetime(question.until),
         "by": question.by if question.by != "said" else None,
-        "by": "" if question.by == "said" else question.by,
         "metadata": question.metadata,
     }
     return {name: value for name, value in given.items() if value}
