@@ -36,6 +36,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     rows: Callable[[TextSource], Iterator[Row]] | None = None
     """The rows of a file that is read in a way of its own."""
     names_of: NamesOf = usual_names
+    keeps_all: bool = False
+    """Whether the metadata of a turn has all fields that are no other part of it."""
     read: Callable[[TextSource], Iterator[ImportedTurn]] | None = None
     """The turns of a file without rows."""
     mapping: Names = {}
@@ -62,7 +64,7 @@ class FileReader:
 
     def unread(self) -> list[str]:
         """Return the fields of the rows so far that fill no part of a turn."""
-        return [] if self._reader is None else self._reader.lookup.unread()
+        return [] if self._reader is None or self.format.keeps_all else self._reader.lookup.unread()
 
 
 def each_message(messages: Iterable[Any], row_of: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Iterator[Found]:

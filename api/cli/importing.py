@@ -171,7 +171,8 @@ def _answer_preview(previews: list[FilePreview], *, skip_bad: bool, as_json: boo
             output.show_import_preview(preview)
         refused = sum(len(preview.refused) for preview in previews)
         if refused and not skip_bad:
-            output.note(f"the import would stop at the first of {counted(refused, 'bad line')}; --skip-bad skips them")
+            skipped = counted(refused, "line")
+            output.note(f"the import would stop at the first bad line; with --skip-bad it leaves out {skipped}")
         output.note(f"nothing was written; to import: {_again(without='--dry-run')}")
     if not any(preview.turns for preview in previews):
         _remark_no_turns(preview.path for preview in previews)

@@ -122,7 +122,16 @@ def test_a_dry_run_names_every_line_that_would_be_refused(tmp_path, run):
         f"refused: {path}:2: JSON: invalid JSON: Expecting value at column 1",
         next(line for line in ran.stderr.splitlines() if f"{path}:4: role: 'boss'" in line),
     ]
-    assert "the import would stop at the first of 2 bad lines; --skip-bad skips them" in ran.stderr
+    assert "the import would stop at the first bad line; with --skip-bad it leaves out 2 lines" in ran.stderr
+
+
+def test_a_wrong_field_is_answered_with_the_fields_of_the_file(tmp_path, run):
+    """Leaving out every line would be no remedy."""
+    ran = run("import", tmp_path / "new", DATA / "table.csv", "--field", "text=Nope", *MODEL)
+    assert "no field 'Nope'; the fields are 'Conversation', 'Sender', 'Created At', 'Message', 'Score'" in ran.stderr
+    assert "hint: name the field; `mnemolog import " in ran.stderr
+    assert "--skip-bad" not in ran.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_after_a_broken_line_an_import_says_what_is_recorded_and_how_to_go_on(tmp_path, run):

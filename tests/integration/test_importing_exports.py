@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mnemolog.adapters.importers import detect_format, parse_field_map, read_turns
+from mnemolog.adapters.importers import detect_format, parse_field_map, preview_files, read_turns
 from mnemolog.domain.errors import ImportRefused
 from tests.chroma import chroma_database
 
@@ -182,6 +182,12 @@ def test_reading_a_chroma_folder_changes_nothing_in_it(chroma):
     assert {path.name: path.read_bytes() for path in chroma.iterdir()} == before
 
 
+def test_all_metadata_of_chroma_is_kept_and_a_preview_says_so(chroma):
+    """A preview names no field that is not read."""
+    (preview,) = preview_files(chroma)
+    assert (preview.turns, preview.unread, preview.mapping["metadata"]) == (3, (), "metadata")
+
+
 @pytest.mark.parametrize("damage", ["other", "broken", "folder"])
 def test_a_database_that_is_not_chromas_is_refused(tmp_path, damage):
     """And so is a damaged one, and a folder without one."""
@@ -292,6 +298,7 @@ HI = {"text": "hi"}
         ({"id": "a", "turns": [HI | {"session": "own"}, HI]}, ["own", "a"]),
         ({"data": [HI, HI]}, ["talk", "talk"]),
         ([{"role": "user", "content": "hi", "session_id": "a"}], ["a"]),
+        ([{"id": "a", "messages": [{"from": "Ada", "body": "hi"}]}], ["a"]),
     ],
 )
 def test_arrays_of_turns_and_of_conversations_are_imported(tmp_path, content, sessions):

@@ -139,4 +139,5 @@ FORMAT = Format(
     recognizes=recognizes,
     rows_of=rows_of,
     names_of=names_of,
+    keeps_all=True,
 )

@@ -30,6 +30,14 @@ def is_message(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and bool(value.keys() & _SAYING)
 
 
+def recognizes(value: Any) -> bool:
+    """Whether a value is a conversation whose messages have roles."""
+    messages = messages_of(value)
+    return messages is not None and (
+        not messages or any(isinstance(message, dict) and "role" in message for message in messages[:10])
+    )
+
+
 def rows_of(value: Any, session: str) -> Iterator[Found]:
     """Yield every message that has text or calls a tool: of a conversation, or the value itself."""
     messages = messages_of(value)
@@ -67,7 +75,7 @@ def _row(message: dict[str, Any], conversation: Mapping[str, Any] = MappingProxy
 FORMAT = Format(
     name="openai",
     kind="messages as chat APIs have them",
-    recognizes=lambda value: messages_of(value) is not None,
+    recognizes=recognizes,
     rows_of=rows_of,
     names_of=fixed_names(
         {
