@@ -36,6 +36,7 @@ _NOT_MAPPED: Final = {
 """Where parts of a turn come from if no field holds them."""
 _REFUSED_SHOWN: Final = 20
 _PREVIEW_MARGIN: Final = "   │ "
+NO_SESSIONS: Final = "no sessions"
 
 
 def print_json(answer: Any) -> None:
@@ -101,6 +102,9 @@ def show_sessions(sessions: list[SessionSummary]) -> None:
         )
         for item in sessions
     ]
+    if not rows:
+        console().line(NO_SESSIONS, style="dim")
+        return
     console().rows(("session", "title", "scope", "agent", "turns", "started", "ended"), rows)
 
 
@@ -109,6 +113,8 @@ def show_tree(roots: list[SessionNode]) -> None:
     from rich.tree import Tree
 
     out = console()
+    if not roots:
+        out.line(NO_SESSIONS, style="dim")
     for root in roots:
         shown = Tree(_node(root, parent=root.parent))
         _grow(shown, root)

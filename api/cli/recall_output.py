@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
@@ -11,6 +11,7 @@ from mnemolog.cli.output import console, note
 from mnemolog.domain.display import counted, dated, named, one_line
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.question import TEXT, VECTOR
 
 if TYPE_CHECKING:
     from mnemolog.cli.terminal import Terminal
@@ -19,6 +20,7 @@ TEXT_INDENT: Final = "   │ "
 """Begins every line of a hit's text: no text can look like another hit, or like a neighbour."""
 BEFORE_PHRASE: Final = 40
 """Characters that are shown before a phrase."""
+_BY: Final = {TEXT: "by words", VECTOR: "by meaning"}
 _COLOURS: Final = {Verdict.REPRODUCES: "green", Verdict.DIFFERS: "red", Verdict.UNKNOWN: "yellow"}
 
 
@@ -28,26 +30,34 @@ def show_recall(answer: Recall, *, full: bool) -> None:
     for number, hit in enumerate(answer.hits, 1):
         place = (f"{number}.", "bold"), " ", (f"@{hit.position}", "cyan"), f" {dated(hit.said_at)} "
         who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
-        legs = ", ".join(f"{leg} #{rank}" for leg, rank in hit.ranks.items())
+        found = ", ".join(f"{_BY[leg]} #{rank}" for leg, rank in hit.ranks.items())
         like = "" if hit.similarity is None else f", similarity {hit.similarity:.2f}"
-        out.line(*place, (who, "dim"), "  ", (f"score {hit.score:.2f}", "green"), f" ({legs}){like}")
+        out.line(*place, (who, "dim"), "  ", (f"score {hit.score:.2f}", "green"), f" ({found}){like}")
         source = named(hit.session, hit.session_title) + (f" in {hit.scope}" if hit.scope else "")
         out.line(f"   {source}", style="dim")
         _show_neighbours(out, hit.before, full=full)
         out.text(TEXT_INDENT, text=hit.text, full=full, margin=TEXT_INDENT)
         _show_neighbours(out, hit.after, full=full)
-    covered = "none" if answer.vectors_cover is None else f"to {answer.vectors_cover}"
-    legs = ", ".join(answer.legs) or "none"
-    head = f"head {answer.head}" if answer.as_of is None else f"as of {answer.as_of}"
-    receipt = "" if answer.receipt is None else f", receipt @{answer.receipt}"
-    hits = counted(len(answer.hits), "hit")
-    out.line(f"{hits}; {head}, vectors {covered}, legs: {legs}{receipt}", style="dim")
+    out.line("; ".join(_basis(answer)), style="dim")
     if answer.next is not None:
         out.advice(f"next page: `--after {answer.next}`", style="dim")
     for leg, why in answer.unavailable_legs.items():
-        note(f"the {leg} leg did not answer: {why}")
+        note(f"not searched {_BY[leg]}: {why}" if leg in _BY else f"the {leg} did not answer: {why}")
     if answer.vectors_lag is not None:
         note(f"the vectors are behind: {answer.vectors_lag}")
+
+
+def _basis(answer: Recall) -> Iterator[str]:
+    """Yield what an answer is based on."""
+    how = " and ".join(_BY[leg] for leg in answer.legs) or "by nothing"
+    then = "" if answer.as_of is None else ", as of then"
+    yield f"{counted(len(answer.hits), 'hit')}, searched {how} up to position {answer.head}{then}"
+    if answer.vectors_cover is not None and answer.vectors_cover < answer.head:
+        yield f"{_BY[VECTOR]} only up to {answer.vectors_cover}"
+    if len(answer.hits) > 1:
+        yield "scores compare only within this answer"
+    if answer.receipt is not None:
+        yield f"receipt @{answer.receipt}"
 
 
 def note_missing_vectors(missing: int, turns: int, command: str) -> None:

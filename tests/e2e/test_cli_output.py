@@ -321,10 +321,10 @@ def test_a_recall_says_how_many_turns_have_no_vector_and_what_embeds_them(folder
 def test_a_hit_names_its_session_and_what_its_score_is(busy, run):
     """The score is called so, with its parts' ranks; the session by id and title."""
     shown = run("recall", busy, "ferry", "--model", "none").stdout.splitlines()
-    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\d user  score \d\.\d\d \(text #1\)", shown[0])
+    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\d user  score \d\.\d\d \(by words #1\)", shown[0])
     assert shown[1] == "   2d280a6a246ca036 (Moving to Lisbon in the long hot summer, part 2) in acme/user-2"
     assert shown[2] == "   │ the ferry of 2"
-    assert shown[3].startswith("1 hit; head ")
+    assert re.fullmatch(r"1 hit, searched by words up to position \d+", shown[3])
 
 
 def test_status_names_the_folder_and_never_a_placeholder(busy, run):
@@ -399,3 +399,10 @@ def test_the_name_of_a_model_is_kept_where_its_vectors_were_damaged(folder, run)
     again = f"`mnemolog project {folder} --model hash-words`"
     assert f"2 events behind: {again}" in shown
     assert again in run("doctor", folder).stdout
+
+
+def test_a_store_without_sessions_says_so(folder, run):
+    """Not with the head of an empty table."""
+    assert run("init", folder).returncode == 0
+    for arguments in (["sessions", folder], ["sessions", folder, "--tree"]):
+        assert run(*arguments).stdout == "no sessions\n"
