@@ -16,6 +16,7 @@ from pathlib import Path
 from mnemolog import InvalidInput, MnemologError, StorageFull
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.events import RecordedEvent
+from mnemolog.domain.language import LANGUAGES
 from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.log.sqlite.schema import forbid_rewriting
 from mnemolog.projections.sql import file_checksum
@@ -70,6 +71,12 @@ class Accidents(Conversations, Questions):
         self.attempt(lambda: self.store.models.add(encoder))
         fact = functools.partial(self.model.activated, half)
         self.append(lambda: self.store.models.activate(encoder), *([] if self.model.now.model == half else [fact]))
+
+    def language(self, which: int, *_: int) -> None:
+        """The words of the simulation are found in every language, also as of a position with another one."""
+        wanted = list(LANGUAGES)[which % len(LANGUAGES)]
+        changed = self.attempt(self.store.admin.language) != wanted
+        self.append(lambda: self.store.admin.set_language(wanted), *([self.model.noticed] if changed else []))
 
     def forget(self, which: int, how: int, *_: int) -> None:
         """A session with all it holds, or one or two turns: nothing of it is in any answer, as of any position."""

@@ -49,8 +49,6 @@ class Adopting:
                 model.resumed(name)
             case events.SessionSwitched() if recorded.stream == AGENT:
                 model.switched(event.to)
-            case events.LanguageChosen():
-                pass
             case events.ModelActivated():
                 model.activated(-1)
             case _:

@@ -33,6 +33,7 @@ WEIGHTS = {
     "recall": 8,
     "receipt": 1,
     "activate": 1,
+    "language": 1,
     "catch_up": 2,
     "rebuild": 1,
     "doctor": 1,
