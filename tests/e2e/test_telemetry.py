@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import mnemolog
 from mnemolog import MemoryStore, NewTurn
+from mnemolog.domain.errors import ModelWarning
 from mnemolog.observability.otel import OpenTelemetry
 from mnemolog.observability.telemetry import INSTRUMENTS, SPANS
 from tests.support import HashEncoder
@@ -96,9 +97,10 @@ def test_a_run_is_told_in_numbers(folder, collected):
 
 def test_a_leg_that_does_not_answer_is_told_by_its_error(folder, collected):
     """The recall itself is answered from the text."""
-    with MemoryStore.open(folder, model=None, telemetry=collected.telemetry) as store:
+    with MemoryStore.open(folder, model="./no-model", telemetry=collected.telemetry, background=False) as store:
         store.start_session("trip").record("user", "tea")
-        assert store.recall("tea").legs == ("text",)
+        with pytest.warns(ModelWarning):
+            assert store.recall("tea").legs == ("text",)
         points = collected.points()
     assert values(points["mnemolog.recall.leg.duration"], leg="vector", outcome="ModelUnavailable") == [1]
     assert values(points["mnemolog.recall.duration"], mode="hybrid", outcome="ok") == [1]

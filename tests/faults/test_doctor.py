@@ -298,7 +298,7 @@ def test_bad_rows_are_deleted_and_the_others_stay(memory):
     model = HashEncoder()
     with MemoryStore.open(memory, model=model, background=False) as store:
         (ailment,) = store.admin.doctor(deep=True, fix=True).findings
-        assert "1 rows" in ailment.why
+        assert "1 row " in ailment.why
         assert store.rebuild("vectors")[0].encoded_texts == 1
     assert model.texts_encoded == 1
 
