@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from mnemolog.adapters.importers.detection import BY_NAME, FORMATS, format_of
@@ -63,8 +63,8 @@ def open_file(
     chosen = fields or FieldMap()
     database = chroma.database_in(path) if format in (None, chroma.FORMAT.name) else None
     if database is not None:
-        rows = chroma.database_rows(database)
-        yield open_database(database, chroma.FORMAT, rows, chosen, on_refused=on_refused, secret=secret)
+        with closing(chroma.database_rows(database)) as rows:
+            yield open_database(database, chroma.FORMAT, rows, chosen, on_refused=on_refused, secret=secret)
         return
     with TextSource(path, progress=progress, on_refused=on_refused, secret=secret) as source:
         form = format_of(source, chosen) if format is None else BY_NAME[format]

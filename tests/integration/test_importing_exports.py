@@ -299,6 +299,7 @@ HI = {"text": "hi"}
         ({"data": [HI, HI]}, ["talk", "talk"]),
         ([{"role": "user", "content": "hi", "session_id": "a"}], ["a"]),
         ([{"id": "a", "messages": [{"from": "Ada", "body": "hi"}]}], ["a"]),
+        ([HI | {"data": [{"n": 1}]}], ["talk"]),
     ],
 )
 def test_arrays_of_turns_and_of_conversations_are_imported(tmp_path, content, sessions):
@@ -306,6 +307,13 @@ def test_arrays_of_turns_and_of_conversations_are_imported(tmp_path, content, se
     turns = list(read_turns(written(tmp_path / "talk.json", content)))
     assert [turn.session for turn in turns] == sessions
     assert {turn.text for turn in turns} == {"hi"}
+
+
+def test_arrays_within_arrays_without_end_are_refused(tmp_path):
+    """Not followed to the bottom."""
+    path = written(tmp_path / "t.json", "[" * 400 + '{"text": "hi"}' + "]" * 400)
+    with pytest.raises(ImportRefused, match="expected an object, got list"):
+        list(read_turns(path))
 
 
 def test_a_bad_element_does_not_hide_the_others(tmp_path):

@@ -8,7 +8,7 @@ key `chroma:document`. The JSON has the fields of `GetResult`: `ids`, `documents
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -87,7 +87,7 @@ def database_in(path: Path) -> Path | None:
         return None  # Reading it as text reports why.
 
 
-def database_rows(path: Path) -> Iterator[Row]:
+def database_rows(path: Path) -> Generator[Row, None, None]:
     """Yield the records of all collections that have a document, by collection and in the order of insertion.
 
     The database is opened read-only. Raises `ImportRefused` if it is not one of Chroma or cannot be read.

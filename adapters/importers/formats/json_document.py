@@ -18,6 +18,8 @@ _LISTS: Final = ("messages", "conversation", "conversations", "turns", "dialog",
 """Usual names for the turns of a conversation, or for the conversations of a file."""
 _IDS: Final = ("id", "uuid", "key")
 _INHERITED: Final = ("session", "session_title", "scope", "agent")
+_LEVELS_MAX: Final = 3
+"""How deeply conversations may be nested."""
 _OF: Final = "conversation "
 _NUMBERED: Final = "number"
 
@@ -30,15 +32,15 @@ def recognizes(value: Any) -> bool:
     return any(jsonl.recognizes(turn) or _turns_in(turn) is not None for turn in turns[:10])
 
 
-def rows_of(value: Any, session: str) -> Iterator[Found]:
+def rows_of(value: Any, session: str, levels: int = _LEVELS_MAX) -> Iterator[Found]:
     """Yield the turns of a value. Turns of a conversation have its id, title, scope and agent."""
     turns = _turns_in(value)
     if turns is None:
         yield from each_message([value], dict)
         return
-    if any(_turns_in(turn) is not None for turn in turns):
+    if levels and any(_turns_in(turn) is not None for turn in turns):
         for number, inner in enumerate(turns, start=1):
-            yield from rows_of(inner, f"{session}-{number}")
+            yield from rows_of(inner, f"{session}-{number}", levels - 1)
         return
     inherited = _inherited(value, session)
     yield from each_message(turns, lambda turn: turn | inherited)
@@ -58,8 +60,8 @@ def names_of(fields: Iterable[str]) -> Names:
 def _turns_in(value: Any) -> list[Any] | None:
     if isinstance(value, list):
         return value
-    if not isinstance(value, dict):
-        return None
+    if not isinstance(value, dict) or jsonl.recognizes(value):
+        return None  # What has a text is a turn, whatever else it holds.
     found = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
     return found if found and isinstance(found[0], dict | list) else None
 
