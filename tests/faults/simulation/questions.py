@@ -28,7 +28,7 @@ class Asked(NamedTuple):
 
 
 class Questions(World):
-    """Steps that recall."""
+    """Steps that recall and find."""
 
     def recall(self, how: int, whom: int, what: int, when: int) -> str | None:
         """In one of the modes, of one of the subjects, one or two words; every fourth time as of the past."""
@@ -50,6 +50,17 @@ class Questions(World):
         query = VOCABULARY[what % 10]
         mode = MODES[how % len(MODES)] if self.with_models else "text"
         self.append(lambda: self.store.recall(query, k=10, mode=mode, receipt=True), self.model.noticed)
+
+    def find(self, how: int, _whom: int, what: int, *_: int) -> None:
+        """The turns that hold a piece of a word, in order; every other time those that are hidden as well."""
+        piece, hidden = VOCABULARY[what % 10][1:], how % 2 == 1
+        found = self.attempt(lambda: self.store.find(piece.upper(), hidden=hidden, limit=EVERYTHING))
+        expected = [
+            (said.position, said.text)
+            for said in self.model.turns_at(self.model.head)
+            if piece in said.text and (hidden or said in self.model.sessions[said.session].visible)
+        ]
+        agree([(turn.position, turn.text) for turn in found], expected, f"find({piece!r}, hidden={hidden})")
 
     def _subject(self, whom: int, *, as_of: int | None) -> Asked | None:
         """Everything, a scope, a session's own turns, what a session sees, or that with what is hidden from it."""
