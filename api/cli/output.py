@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mnemolog.domain.display import counted, dated, visible, visible_json
+from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible, visible_json
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.health.verify import Verification
@@ -189,7 +189,9 @@ def show_import_preview(preview: FilePreview) -> None:
         scope = f"scope {turn.scope}" if turn.scope else ""
         about = [session, who, dated(turn.said_at) if turn.said_at else "no time", scope, turn.where]
         out.line(f"{number}. ", (", ".join(part for part in about if part), "dim"))
-        out.text(_PREVIEW_MARGIN, text=turn.text, full=False, margin=_PREVIEW_MARGIN)
+        rest = "…" if len(turn.text) > TEXT_CHARACTERS_SHOWN else ""
+        text = turn.text[:TEXT_CHARACTERS_SHOWN] + rest
+        out.text(_PREVIEW_MARGIN, text=text, full=True, margin=_PREVIEW_MARGIN)
     for line in preview.refused[:_REFUSED_SHOWN]:
         print(f"refused: {visible(line)}", file=sys.stderr)
     if len(preview.refused) > _REFUSED_SHOWN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -406,3 +407,19 @@ def test_a_store_without_sessions_says_so(folder, run):
     assert run("init", folder).returncode == 0
     for arguments in (["sessions", folder], ["sessions", folder, "--tree"]):
         assert run(*arguments).stdout == "no sessions\n"
+
+
+def test_a_file_cannot_steer_the_terminal_before_it_is_imported(folder, tmp_path, run, terminal):
+    """The preview of an import, its counts and the lines that it refuses."""
+    good = {"session": "s", "key": "1", "role": "user", "text": EVIL}
+    bad = {"session": "s", "key": "2", "role": EVIL, "text": "x"}
+    (tmp_path / "turns.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps(bad)}\n")
+    assert run("init", folder).returncode == 0
+    for extra in (["--dry-run"], ["--skip-bad", "--no-vectors"], []):
+        arguments = ["import", folder, tmp_path / "turns.jsonl", *extra]
+        piped, drawn = run(*arguments), terminal(*arguments)
+        assert "forged" in piped.stdout + piped.stderr or "--skip-bad" in extra
+        for shown in (piped.stdout, piped.stderr, drawn.stdout):
+            # The bar of progress hides and shows the cursor.
+            assert not STEERING.search(re.sub(r"\x1b\[\?25[lh]|\r?\x1b\[\d*[AK]|\r", "", shown))
+            assert not [line for line in shown.splitlines() if FORGED.match(line)]
