@@ -5,9 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.cli.app import EXIT_DAMAGED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Refused, UsageError
+from mnemolog.cli.app import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    STORE_VARIABLE,
+    Refused,
+    StoreCommand,
+    UsageError,
+)
 from mnemolog.cli.help import usage
 from mnemolog.cli.hints import CommandLine, hint_for, interrupted, message_of, shown
 from mnemolog.domain import errors
@@ -39,7 +49,7 @@ def report(error: BaseException, arguments: list[str], ctx: Any) -> int:
         hint = "`mnemolog --help` lists the commands"
         if (at := getattr(error, "ctx", None)) is not None:
             lines = [f"usage: {usage(at.command, at)}"]
-            hint = f"`{at.command_path} --help` explains its arguments and options"
+            hint = _folder_first(error) or f"`{at.command_path} --help` explains its arguments and options"
     if line.as_json:
         print(_json(error, message, hint))
     if isinstance(error, KeyboardInterrupt):
@@ -48,6 +58,17 @@ def report(error: BaseException, arguments: list[str], ctx: Any) -> int:
         lines = [f"error: {visible(message)}", *lines, *([f"hint: {visible(hint)}"] if hint else [])]
     print("\n".join(lines), file=sys.stderr)
     return status
+
+
+def _folder_first(error: Any) -> str:
+    """Return a hint for who left out the folder of the store."""
+    if type(error).__name__ != "MissingParameter" or not isinstance(error.ctx.command, StoreCommand):
+        return ""
+    rule = f"the first argument is the folder of the store; or set {STORE_VARIABLE} to it"
+    if error.param is not None and error.param.name == "store":
+        return rule
+    given = error.ctx.params.get("store")
+    return f"{rule}; there is no folder {str(given)!r}" if given is not None and not Path(given).is_dir() else ""
 
 
 def _json(error: BaseException, message: str, hint: str) -> str:

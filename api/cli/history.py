@@ -20,9 +20,7 @@ from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.store import MemoryStore
 
-From = Annotated[
-    int, typer.Option("--from", metavar="N", min=1, max=INTEGER_MAX, help="The first position; 1 by default.")
-]
+From = Annotated[int, typer.Option("--from", metavar="N", min=1, max=INTEGER_MAX, help="The first position.")]
 To = Annotated[
     Any,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -28,10 +28,19 @@ from mnemolog.projections.registry.results import RebuildReport
 from mnemolog.store import MemoryStore
 
 
+def _projections(incomplete: str) -> list[str]:
+    return [name for name in get_args(Rebuildable) if name.startswith(incomplete)]
+
+
 @app.command("rebuild", cls=StoreCommand)
 def rebuild(
     store: Store,
-    projection: Annotated[str, typer.Argument(metavar="[vectors|views|all]")] = "all",
+    projection: Annotated[
+        str,
+        typer.Argument(
+            metavar="[vectors|views|all]", autocompletion=_projections, help="What to rebuild; all by default."
+        ),
+    ] = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work; change nothing.")] = False,
     scratch: Annotated[bool, typer.Option("--from-scratch", help="Embed every text again, without the cache.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip turns that the model refuses.")] = False,

@@ -70,7 +70,7 @@ def test_help_is_in_plain_words_and_has_an_example(words, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = run(*words, "--help").stdout
     assert re.search(rf"^Example: .*mnemolog {' '.join(words)}\b", shown, re.M)
-    for noise in ("<int", "<float", "[x", "x>=", "range", "{DIR", "{FILE", "[required]", "[dim]", "[default"):
+    for noise in ("<int", "<float", "[x", "x>=", "range", "{DIR", "{FILE", "[required]", "[dim]", "[default", " TEXT "):
         assert noise not in shown, noise
     described = shown.partition("\n\nExample")[0].splitlines()
     assert max(map(len, described)) <= 80
@@ -141,6 +141,36 @@ def test_hints_are_commands_with_the_arguments_that_were_given(memory, run):
     assert f"`mnemolog memory list {memory} trip-1`" in run("memory", "get", memory, "trip-1", "x").stderr
     assert "--metadata" in run("record", memory, "trip-1", "x", "--metadata", "[1]").stderr
     assert "--since: " in run("recall", memory, "x", "--since", "nonsense", "--model", "none").stderr
+
+
+def test_an_unknown_session_is_answered_with_the_closest_ids(memory, run):
+    """A typo, or the title in place of the id."""
+    assert "the closest ids are 'trip-1'" in run("show", memory, "trp-1").stderr
+
+
+def test_who_leaves_out_the_folder_is_told_so(memory, run, monkeypatch, tmp_path):
+    """Also where the first word is taken for the folder."""
+    monkeypatch.chdir(tmp_path)
+    for words, also in ((("status",), ""), (("recall", "dog"), "there is no folder 'dog'")):
+        ran = run(*words)
+        assert ran.returncode == 2
+        assert "hint: the first argument is the folder of the store; or set MNEMOLOG_STORE to it" in ran.stderr
+        assert also in ran.stderr
+
+
+def test_a_file_of_heads_that_is_not_there_is_named_with_the_command_that_creates_it(memory, tmp_path, run):
+    """A typo is no finding about the log."""
+    missing = tmp_path / "none.jsonl"
+    ran = run("verify", memory, "--heads", missing)
+    assert f"error: {missing}: there is no such file" in ran.stderr
+    assert f"`mnemolog head {memory} --append {missing}` creates it" in ran.stderr
+
+
+def test_errors_on_models_name_the_option(memory, run):
+    """`model=None` is Python."""
+    ran = run("rebuild", memory, "vectors", "--model", "none")
+    assert "--model none" in ran.stderr
+    assert "model=None" not in ran.stderr
 
 
 def test_an_error_says_that_an_environment_variable_named_the_store(tmp_path, run):
