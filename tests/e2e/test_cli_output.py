@@ -13,6 +13,7 @@ from mnemolog.cli import every_command
 from mnemolog.domain import events
 from mnemolog.domain.agent import agent_stream
 from mnemolog.domain.display import counted
+from mnemolog.domain.language import LANGUAGE_STREAM
 from mnemolog.domain.session import session_stream
 from tests.support import HashEncoder
 
@@ -56,6 +57,7 @@ READS = {
     "forgotten": ["forgotten"],
     "forgotten --erasures": ["forgotten", "--erasures"],
     "model list": ["model", "list"],
+    "language": ["language"],
     "audit recalls": ["audit", "recalls", "--model", "none"],
     "rebuild": ["rebuild", "views", "--dry-run", "--model", "none"],
 }
@@ -90,6 +92,7 @@ def evil(folder):
             (agent, events.SessionSwitched(from_="plain", to="evil", reason=EVIL)),
             (session_stream("branch"), events.SessionStarted(title=EVIL, agent="agent", parent="evil", branched_at=6)),
             (agent_stream("models"), events.ModelActivated(fingerprint="0f" * 32, model=EVIL, dimension=4)),
+            (LANGUAGE_STREAM, events.LanguageChosen(language=EVIL)),
         ]
         log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
         store.recall(f"forged {EVIL}", mode="text", receipt=True)
