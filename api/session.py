@@ -213,7 +213,7 @@ class Session(WorkingMemory):
 
         Raises `OutsideSession` if it did not exist then, `InvalidInput` for a position that is not in the log.
         """
-        position = position_at("when", when, self._sessions.log)
+        position = position_at("at", when, self._sessions.log)
         state = self._sessions.state_at(self.id, position)
         moment = self._sessions.log.recorded_at(position)
         return SessionAt(self._projections, state, position=position, moment=moment)

@@ -41,7 +41,7 @@ STANDARD_OUTPUT: Final = Path("-")
 def replay(
     store: Store,
     first: From = 1,
-    to: To = None,
+    upto: To = None,
     session: Annotated[str | None, typer.Option(autocompletion=known.sessions, help="Only this session.")] = None,
     since: Annotated[
         datetime | None,
@@ -68,9 +68,9 @@ def replay(
         raise typer.BadParameter("use one of --csv, --jsonl and --json")
     if as_json and (as_lines or first > 1 or since or said):
         raise typer.BadParameter("use --json without --jsonl, --from, --since and --by: it prints only the final state")
-    if to is not None and until is not None and not said:
+    if upto is not None and until is not None and not said:
         raise typer.BadParameter("give --to or --until, not both: each says where the replay ends")
-    last = to if until is None or said else until
+    last = upto if until is None or said else until
     with MemoryStore.open(store, model=None, create=False) as opened:
         chosen = None if session is None else session_called(opened, session).id
         if not as_json:
@@ -119,7 +119,7 @@ def export(
     store: Store,
     file: Target = STANDARD_OUTPUT,
     first: From = 1,
-    to: To = None,
+    upto: To = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -131,7 +131,7 @@ def export(
         raise Refused(f"{file} exists", hint="choose another name, or add --replace")
     with MemoryStore.open(store, model=None, create=False) as opened, bar("exporting") as progress:
         target = sys.stdout.buffer if file == STANDARD_OUTPUT else file
-        answer = opened.audit.export(target, after=first - 1, upto=to, replace=replace, progress=progress)
+        answer = opened.audit.export(target, after=first - 1, upto=upto, replace=replace, progress=progress)
     if file == STANDARD_OUTPUT:
         return
     if as_json:

@@ -180,11 +180,10 @@ def test_what_is_neither_says_what_was_expected(store, trip):
     """With the argument's name, and an example of both."""
     calls = {
         "to": lambda wrong: store.replay(to=wrong),
-        "when": lambda wrong: trip.at(wrong),
+        "at": lambda wrong: trip.at(wrong),
         "as_of": lambda wrong: store.recall("tea", as_of=wrong),
         "before": lambda wrong: store.audit.diff(wrong),
         "after": lambda wrong: store.audit.recalls(after=wrong),
-        "at": lambda wrong: store.switch(reason="branch", session=trip, at=wrong),
         "upto": lambda wrong: list(store.events(upto=wrong)),
     }
     for field, call in calls.items():
@@ -267,6 +266,10 @@ def test_the_command_line_says_what_it_expects_instead(run, memory):
     assert refused.returncode == 2
     assert "'soon' is not a time" in refused.stderr
     assert "no checkpoint 'soon'" in run("branch", memory, "trip", "--at", "soon").stderr
+    for command in (("show", memory, "trip", "--at"), ("replay", memory, "--to"), ("rewind", memory, "trip", "--to")):
+        refused = run(*command, 99)
+        assert refused.returncode == 1
+        assert f"error: {command[-1]}: position 99 is not in this log, which ends at 6" in refused.stderr
 
 
 def test_the_command_line_shows_times_as_it_reads_them(run, memory):
