@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, NoReturn
 import typer
 
 from mnemolog.cli.app import EXIT_FAILED, Command, app
+from mnemolog.domain.display import one_line, visible
 
 PROGRAM: Final = "mnemolog"
 
@@ -69,5 +70,5 @@ def complete(application: Any) -> NoReturn:
     except Exception:  # A line that makes no sense (yet) completes nothing.
         found = []
     for item in found:
-        print(item.value, " ".join((item.help or "").split()), sep="\t")
+        print(visible(item.value), one_line(item.help or ""), sep="\t")
     sys.exit(0 if found else EXIT_FAILED)
