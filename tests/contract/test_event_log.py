@@ -42,7 +42,7 @@ from tests.support import (
 CHILD = Path(__file__).parent.parent / "children" / "appending.py"
 
 
-FROM_THE_LOG = SimpleNamespace(known=nothing_known)
+FROM_THE_LOG = SimpleNamespace(known=nothing_known, is_inside=lambda _: True)
 """States that nobody keeps."""
 
 
