@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mnemolog.cli import completion_values
+from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 
 STORE_VARIABLE: Final = "MNEMOLOG_STORE"
@@ -305,7 +306,10 @@ def _commands(
     if asked:
         from mnemolog.observability.json_logging import log_to_stderr
 
-        log_to_stderr(asked)
+        try:
+            log_to_stderr(asked)
+        except errors.InvalidInput as error:
+            raise Refused(f"{LOG_VARIABLE}: {error.why}", hint="correct the variable, or unset it") from error
 
 
 def loaded(name: str) -> Any:

@@ -19,7 +19,7 @@ from mnemolog.cli.app import (
     UsageError,
 )
 from mnemolog.cli.help import usage
-from mnemolog.cli.hints import CommandLine, hint_for, interrupted, message_of, shown
+from mnemolog.cli.hints import CommandLine, hint_for, interrupted, message_of, shown, variable_of
 from mnemolog.domain import errors
 from mnemolog.domain.display import visible
 
@@ -96,4 +96,4 @@ def _usage_message(error: Any) -> str:
     message = str(error.message).rstrip(".")
     for before, after in _WORDING:
         message = re.sub(before, after, message)
-    return f"{shown(parameter)}: {message}"
+    return f"{shown(parameter)}: {message}{variable_of(error.ctx, parameter.name)}"

@@ -41,6 +41,10 @@ class CommandLine:
         found = None if self._ctx is None else self._ctx.params.get(name)
         return default if found is None else str(found)
 
+    def variable_of(self, name: str) -> str:
+        """Return ` (from VARIABLE)` if an environment variable gave the value of a parameter."""
+        return "" if self._ctx is None else variable_of(self._ctx, name)
+
     def on_store(self, command: str, *arguments: object) -> str:
         """Return a command line for the same store."""
         store = self.value("store")
@@ -50,6 +54,13 @@ class CommandLine:
         """Return a parameter of the command as it is typed: `--said-at`, or `QUERY`."""
         parameters = [] if self._ctx is None else self._ctx.command.params
         return next((shown(item) for item in parameters if item.name == name), None)
+
+
+def variable_of(ctx: Any, name: str) -> str:
+    """Return ` (from VARIABLE)` if an environment variable gave the value of a parameter."""
+    if getattr(ctx.get_parameter_source(name), "name", "") != "ENVIRONMENT":
+        return ""
+    return next((f" (from {item.envvar})" for item in ctx.command.params if item.name == name), "")
 
 
 def shown(parameter: Any) -> str:
@@ -62,10 +73,11 @@ def shown(parameter: Any) -> str:
 def message_of(error: errors.MnemologError, line: CommandLine) -> str:
     """Return the text of an error in the words of the command line."""
     if isinstance(error, errors.InvalidInput) and (name := line.parameter(error.field)) is not None:
-        return f"{name}: {error.why}"
+        return f"{name}: {error.why}{line.variable_of(error.field)}"
     if isinstance(error, errors.StoreError) and line.store_from is not None:
         return f"{error} (from {line.store_from})"
-    return str(error).replace(_IN_PYTHON, _AS_OPTION)
+    variable = line.variable_of("model") if isinstance(error, errors.ModelError) else ""
+    return str(error).replace(_IN_PYTHON, _AS_OPTION) + variable
 
 
 def hint_for(error: errors.MnemologError, line: CommandLine) -> str:

@@ -180,6 +180,21 @@ def test_an_error_says_that_an_environment_variable_named_the_store(tmp_path, ru
     assert "hint: set MNEMOLOG_STORE to the folder of a store" in ran.stderr
 
 
+def test_an_error_names_the_variable_that_gave_a_wrong_value(memory, run, monkeypatch):
+    """A model, a switch, the level of the log."""
+    wrong = {
+        "MNEMOLOG_MODEL": ("project", memory),
+        "MNEMOLOG_RECEIPTS": ("recall", memory, "dog", "--model", "none"),
+        "MNEMOLOG_LOG": ("status", memory),
+    }
+    for variable, words in wrong.items():
+        with monkeypatch.context() as only_here:
+            only_here.setenv(variable, "/no such thing")
+            ran = run(*words)
+        assert ran.returncode in (1, 2)
+        assert variable in ran.stderr.splitlines()[0]
+
+
 def test_a_folder_that_is_given_wins_over_the_environment(memory, tmp_path, run):
     """Also one that does not exist yet."""
     assert run("init", tmp_path / "new", store=memory).returncode == 0
