@@ -276,9 +276,9 @@ def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):
     answer = run(*recall, "--receipt", "--speaker", "Ada", "--meta", "n=1", "--json").json
     assert [hit["metadata"] for hit in answer["hits"]] == [{"n": 1}]
     shown = run(*recall, "--k", "2", "--context-turns", "1", "--as-of", answer["head"], "--receipt")
-    assert f"as of {answer['head']}" in shown.stdout
+    assert f"up to position {answer['head']}, as of then" in shown.stdout
     assert "receipt @15" in shown.stdout
-    cursor = shown.stdout.split("--after ")[1].split()[0]
+    cursor = shown.stdout.split("--after ")[1].split("`")[0]
     assert run(*recall, "--after", cursor, "--json").json["as_of"] == answer["head"]
     assert run(*recall, "--after", "nonsense").returncode == 1
     assert run(*recall, "--meta", "n").returncode == 1
