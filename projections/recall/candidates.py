@@ -35,8 +35,8 @@ class Offer(NamedTuple):
     """The turns that the vectors may return, ascending; None for all."""
     now: Micros
     """When the last turn was recorded. Words such as "last week" in a query are relative to it."""
-    unindexed: str | None
-    """The language at `head`, where the text index is in another one by now."""
+    language: str
+    """The language of the store at `head`."""
 
 
 class Candidates(NamedTuple):
@@ -70,7 +70,7 @@ def from_views(
         found = text_search.search(connection, terms.stems, k=wanted, filters=filters, unindexed=unindexed)
     if question.mode != TEXT and not filters.leave_everything:
         allowed = queries.positions_left(connection, filters)
-    return Offer(head, terms, found, filters, allowed, now, unindexed)
+    return Offer(head, terms, found, filters, allowed, now, language)
 
 
 def with_neighbours(
@@ -86,8 +86,9 @@ def with_neighbours(
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
         rows = rows_around(connection, offered, filters=offer.filters, upto=offer.head)
-        if offer.unindexed is not None:
-            rows = in_language(connection, rows, offer.unindexed)
+        # Read again: the text index may have changed its language since the offer was made.
+        if languages_at(connection, offer.head).indexed != offer.language:
+            rows = in_language(connection, rows, offer.language)
     if vectors is not None and similarity is not None and rows:
         similarity |= vectors.look_up(sorted(row.position for row in rows if row.position not in similarity))
     return Candidates(legs, similarity, rows, offer.terms, offer.found.counts, offer.now)
