@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mnemolog.application import commands
+from mnemolog.application.session_list import SessionList
 from mnemolog.application.session_service import Sessions
 from mnemolog.audit.service import AuditService
 from mnemolog.domain import errors, structured_log
@@ -57,6 +58,7 @@ class StoreParts:
     audit: AuditService
     models: ModelService
     admin: AdminService
+    session_list: SessionList
     boundary: Boundary
     """The scope that the store was opened for."""
 
@@ -146,6 +148,7 @@ def build(
         audit=AuditService(log, sessions, recalls, forgetting),
         models=ModelService(folder, log, projections, boundary=boundary),
         admin=AdminService(folder, log, projections, snapshots, forgetting, boundary=boundary),
+        session_list=SessionList(projections, sessions),
         boundary=boundary,
     )
 

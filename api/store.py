@@ -17,8 +17,8 @@ from mnemolog.domain import session as domain
 from mnemolog.domain.clock import Clock
 from mnemolog.domain.events import RecordedEvent, SessionStarted
 from mnemolog.domain.head import Head
-from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_text
-from mnemolog.domain.moments import By, Time, When, checked_position, parse_time, position_at
+from mnemolog.domain.limits import LABEL_BYTES_MAX, MEMORY_LIMITS, MemoryLimits, checked_label, checked_text
+from mnemolog.domain.moments import By, Time, When, parse_time, position_at
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.scope import parse_scope
@@ -36,14 +36,13 @@ from mnemolog.operations.status import Status, store_status
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.ports import Progress
-from mnemolog.projections.read_models import SessionSummary, Turn
+from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
 from mnemolog.projections.recall.phrases import find_turns, pattern_of
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.projections.recall.weights import Weights
 from mnemolog.projections.registry.results import RebuildReport
-from mnemolog.projections.sql import queries
 from mnemolog.results import NewTurn, SwitchPreview
 from mnemolog.session import Session
 
@@ -170,9 +169,7 @@ class MemoryStore:
         Without `id` the id is random. The other arguments are those of `session`.
         Raises `InvalidInput`, and `UnknownSession` if `parent` does not exist: nothing was written.
         """
-        of = None if parent is None else session_id_of(parent, "parent")
-        started = domain.new_session(title=title or "", agent=agent, scope=scope, parent=of)
-        return self._handle(*self.parts.sessions.start(id, started))
+        return self._handle(*self.parts.sessions.start(id, agent=agent, scope=scope, title=title, parent=parent))
 
     def session(
         self,
@@ -193,19 +190,13 @@ class MemoryStore:
         Raises `SessionDiffers` if the session was started with another value of an argument given here, `InvalidInput`,
         and `UnknownSession` if `parent` does not exist: nothing was written.
         """
-        wanted = None if id is None else session_id_of(id, "id")
-        of = None if parent is None else session_id_of(parent, "parent")
-        chosen, started = self.parts.sessions.get_or_start(wanted, agent=agent, scope=scope, title=title, parent=of)
-        return self._handle(chosen, started)
+        return self._handle(*self.parts.sessions.get_or_start(id, agent=agent, scope=scope, title=title, parent=parent))
 
     def find_session(self, id: SessionLike) -> Session | None:
         """Return a handle on the session with that id; None if there is none. Raises `InvalidInput`."""
         wanted = domain.checked_session_id(session_id_of(id, "id"))
         state = self.parts.sessions.states.latest(wanted)
         return None if state is None else self._handle(wanted, state.started)
-
-    def _known(self, session_id: str) -> Session:
-        return self._handle(session_id, self.parts.sessions.state(session_id).started)
 
     def end_session(self, session: SessionLike, *, reason: str = "ended") -> None:
         """End a session. Raises `UnknownSession`."""
@@ -248,11 +239,25 @@ class MemoryStore:
         recorded = self.parts.sessions.record_many(messages, session_id=of)
         return Results(item.turn() for item in recorded)
 
-    def sessions(self, *, scope: str = "") -> Results[SessionSummary]:
-        """Return the sessions at or below `scope`, in the order they were started."""
-        with self.parts.projections.current_views().database.reading() as connection:
-            found = queries.sessions(connection, scope=self.parts.boundary.narrow(parse_scope(scope)))
-        return Results(item for item in found if self.parts.sessions.shows_session(item.session))
+    def sessions(
+        self, *, scope: str = "", agent: str | None = None, title: str | None = None, since: Time | None = None
+    ) -> Results[SessionSummary]:
+        """Return sessions in the order they were started: those at or below `scope`, or all.
+
+        `agent` is who started them, `title` a part of their title in any case, `since` the time from which on they were
+        started. Warns (`ScopeWarning`) if no session is at or below `scope`. Raises `InvalidInput`.
+        """
+        found = self.parts.session_list.sessions(scope=scope, agent=agent, title=title, since=since)
+        self.parts.session_list.warn_if_empty(found, scope)
+        return found
+
+    def scopes(self) -> Results[ScopeSummary]:
+        """Return the scopes that sessions were started in, sorted, with the number of sessions and turns of each."""
+        return self.parts.session_list.scopes()
+
+    def agents(self) -> Results[AgentSummary]:
+        """Return the agents that started sessions, sorted, with their number, their turns and the current session."""
+        return self.parts.session_list.agents()
 
     def turns(self, session: SessionLike, *, after: When = ORIGIN, limit: int = 1_000) -> Results[Turn]:
         """Return up to `limit` of a session's own turns after a position or time, including hidden ones.
@@ -306,7 +311,7 @@ class MemoryStore:
 
         Raises `InvalidInput` for an invalid agent name.
         """
-        state = self.parts.sessions.agent(agent)
+        state = self.parts.sessions.agent(checked_label("agent", agent))
         known = None if state is None else self.parts.sessions.states.latest(state.current)
         return None if known is None else self._handle(known.session, known.started)
 
@@ -368,21 +373,19 @@ class MemoryStore:
     ) -> Recall:
         """Return up to `k` turns (at most 1,000) that answer `query`, best first; ties by position.
 
-        Filters: `scope` and all scopes below it; the own turns of `session`, or with `lineage` all turns that it
-        sees; any of `roles`; any of `speakers`; said (recorded, with `by="recorded"`) at `since` or later and before
-        `until`; every key of `metadata` with exactly that JSON value. `context_turns` (0 to 20) adds up to that many
-        turns before and after each hit. `weights` sets how much each part of the score counts (docs/recall.md).
-
+        Filters: `scope` and all scopes below it; the own turns of `session`, or with `lineage` all turns it sees; any
+        of `roles` and `speakers`; said (recorded, with `by="recorded"`) at `since` or later and before `until`; every
+        key of `metadata` with that JSON value. `context_turns` (0 to 20) adds so many turns before and after each hit.
+        `weights`: see docs/recall.md. Warns (`ScopeWarning`) if no session is at or below `scope`.
         `after` is `Recall.next` of the previous page: ranking continues on the state that the first page saw.
-        `as_of` is a position or a time of recording: the answer is what it would have been then. `receipt` says
-        whether to append question and answer to the log (`store.audit.recalls`); by default as the store was opened.
+        `as_of` is a position or a time of recording: the answer is what it would have been then. `receipt`: append
+        question and answer to the log; by default as the store was opened.
 
-        The text leg sees every turn acknowledged before the call. The vector leg embeds up to 64 new texts during the
-        call; `Recall.vectors_cover` is the last position it covers. In `hybrid` mode, if the vector leg cannot answer,
-        the answer comes from text alone and `Recall.unavailable_legs` has the reason; in `vector` mode the call raises.
-        With `min_position` the vectors must cover that position: missing texts are embedded in this call, and
-        `ProjectionBehind` is raised after `timeout_s` seconds, or at once if the vectors cannot catch up. Without
-        `wait_for_model`, while the model is not loaded, a `hybrid` recall answers by text alone and reports that.
+        The text leg sees every turn acknowledged before. The vector leg embeds up to 64 new texts during the call;
+        `Recall.vectors_cover` is the last position it covers. If it cannot answer, a `hybrid` recall answers by text
+        alone, with the reason in `Recall.unavailable_legs`; `vector` raises. With `min_position` the vectors must cover
+        that position, or `ProjectionBehind` is raised: after `timeout_s` seconds, or at once if they cannot catch up.
+        Without `wait_for_model`, a `hybrid` recall answers by text alone while the model is not loaded.
 
         Raises `InvalidInput` for an empty query, an invalid filter, a position past the head or a cursor of
         another question, `UnknownSession`, and `OutsideSession` for a session that did not exist at `as_of`.
@@ -403,7 +406,7 @@ class MemoryStore:
             context_turns=context_turns,
             weights=weights,
         )
-        return self.parts.recalls.ask(
+        answer = self.parts.recalls.ask(
             asked,
             as_of=as_of,
             min_position=min_position,
@@ -412,6 +415,8 @@ class MemoryStore:
             receipt=receipt,
             wait_for_model=wait_for_model,
         )
+        self.parts.session_list.warn_if_empty(answer.hits, scope)
+        return answer
 
     def find(
         self,
@@ -444,16 +449,16 @@ class MemoryStore:
         asked = question(
             text, scope=within, session=of, roles=roles, speakers=speakers, since=since, until=until, by=by
         )
-        return Results(
-            find_turns(
-                self.parts.projections.current_views(),
-                pattern,
-                filters=asked.filters(None, self.parts.log),
-                after=position_at("after", after, self.parts.log),
-                limit=limit,
-                seen_by=None if hidden else self.parts.sessions.spans_or_own,
-            )
+        found = find_turns(
+            self.parts.projections.current_views(),
+            pattern,
+            filters=asked.filters(None, self.parts.log),
+            after=position_at("after", after, self.parts.log),
+            limit=limit,
+            seen_by=None if hidden else self.parts.sessions.spans_or_own,
         )
+        self.parts.session_list.warn_if_empty(found, scope)
+        return Results(found)
 
     def forget(
         self,
@@ -479,21 +484,13 @@ class MemoryStore:
         Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
         another process is still forgetting: nothing was written.
         """
-        narrow = self.parts.boundary.narrow
-        given = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
-        one_or_more = [positions] if isinstance(positions, int) else positions
-        wish = Wish(
-            sessions=frozenset(session_id_of(item) for item in given),
-            scopes=tuple(narrow(parse_scope(item)) for item in ([scope] if isinstance(scope, str) else scope)),
-            positions=frozenset(checked_position("positions", position) for position in one_or_more),
-        )
-        self.parts.sessions.require_inside(wish.sessions, wish.positions)
+        wish = Wish.of(session, positions, scope, within=self.parts.boundary)
+        self.parts.sessions.require(wish.sessions, wish.positions)
         if reason:
             checked_text("reason", reason, bytes_max=LABEL_BYTES_MAX)
-        try:
-            return self.parts.forgetting.forget(wish, reason=reason, dry_run=dry_run, progress=progress)
-        except errors.UnknownSession as error:
-            raise self.parts.sessions.unknown(error.session) from None
+        report = self.parts.forgetting.forget(wish, reason=reason, dry_run=dry_run, progress=progress)
+        self.parts.session_list.warn_if_empty(report.counts, *wish.scopes)
+        return report
 
     def verify(
         self,

@@ -512,6 +512,10 @@ class ModelWarning(UserWarning):
     """The model of a store cannot be used, so recalls search by words only. Given once for each opened store."""
 
 
+class ScopeWarning(UserWarning):
+    """No session is at or below the scope that a call was asked for: misspelled, or nothing was recorded there."""
+
+
 class ModelUnavailable(ModelError):
     """The model, or the library that runs it, was not found."""
 

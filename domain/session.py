@@ -80,13 +80,14 @@ def agreeing(
     title: str | None = None,
     agent: str | None = None,
     scope: str | None = None,
-    parent: str | None = None,
+    parent: SessionLike | None = None,
 ) -> SessionStarted:
     """Return the start of a session if the attributes that are not None agree with it. Raises `SessionDiffers`.
 
     An empty recorded title agrees with every title, because it may have been forgotten.
     """
-    given = {"agent": agent, "scope": None if scope is None else parse_scope(scope), "parent": parent}
+    given = {"agent": agent, "scope": None if scope is None else parse_scope(scope)}
+    given["parent"] = None if parent is None else session_id_of(parent, "parent")
     if started.title:
         given["title"] = title
     for attribute, value in given.items():

@@ -75,6 +75,28 @@ class SessionSummary(Result, frozen=True, kw_only=True):
             yield f"title={brief(self.title)}"
 
 
+class ScopeSummary(Result, frozen=True, kw_only=True):
+    """A scope that sessions were started in."""
+
+    scope: str
+    """Empty for sessions without a scope."""
+    sessions: int
+    """Number of sessions of exactly this scope, those of scopes below it not included."""
+    turns: int
+    """Number of their own turns, without forgotten ones."""
+
+
+class AgentSummary(Result, frozen=True, kw_only=True):
+    """An agent that started sessions."""
+
+    agent: str
+    sessions: int
+    turns: int
+    """Number of the turns of these sessions, without forgotten ones."""
+    current: str | None
+    """Id of the session that it was last switched to; None before any switch."""
+
+
 class Switch(Result, frozen=True, kw_only=True):
     """An agent left one session for another."""
 

@@ -17,8 +17,9 @@ from mnemolog.aio.store import AsyncMemoryStore
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.errors import SessionExists
 from mnemolog.domain.events import TurnRecorded
-from mnemolog.domain.limits import INTEGER_MAX
-from mnemolog.domain.session import checked_session_id, new_session
+from mnemolog.domain.limits import INTEGER_MAX, checked_label
+from mnemolog.domain.scope import parse_scope
+from mnemolog.domain.session import checked_session_id
 from mnemolog.store import MemoryStore
 
 
@@ -50,7 +51,7 @@ class MnemologSession:
         """Use `scope` and `agent` if the session has to be started. `store` stays open."""
         self.session_id = checked_session_id(session_id)
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
-        self._started = new_session(agent=agent, scope=scope)
+        self._agent, self._scope = checked_label("agent", agent), parse_scope(scope)
         self._store, self._pools = with_pools(store)
         self._sessions = sessions_of(self._store)
         self._own: MemoryStore | None = None
@@ -123,7 +124,7 @@ class MnemologSession:
             if not turns:
                 return
             with suppress(SessionExists):  # Another process started it first.
-                self._sessions.start(self.session_id, self._started)
+                self._sessions.start(self.session_id, agent=self._agent, scope=self._scope)
         record(turns)
 
     def _pop(self) -> TResponseInputItem | None:

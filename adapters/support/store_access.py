@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -36,12 +37,12 @@ def sessions_of(of: MemoryStore | Session) -> Sessions:
 
 def known_session(store: MemoryStore, session_id: str) -> Session:
     """Return a handle on a session that was started. Raises `UnknownSession`."""
-    return store._known(session_id)
+    return store._handle(session_id, store.parts.sessions.state(session_id).started)
 
 
 async def known_async_session(store: AsyncMemoryStore, session_id: str) -> AsyncSession:
     """Return a handle for asyncio on a session that was started. Raises `UnknownSession`."""
-    return await store._known(session_id)
+    return AsyncSession(await store._pools.read(partial(known_session, store._of, session_id)), store._pools)
 
 
 def recalls_of(session: Session) -> Recalls:

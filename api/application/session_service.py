@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Required, TypedDict, TypeVar, Unpack
 
-import msgspec
-
 from mnemolog.application import commands
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain import errors, pending_undo, session
@@ -29,7 +27,7 @@ from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.message import EXAMPLE
 from mnemolog.domain.moments import Time, When, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
-from mnemolog.domain.scope import ROOT, Boundary, Scope, parse_scope
+from mnemolog.domain.scope import ROOT, Boundary, parse_scope
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState
@@ -52,7 +50,7 @@ class Attributes(TypedDict, total=False):
     agent: str | None
     scope: str | None
     title: str | None
-    parent: str | None
+    parent: session.SessionLike | None
 
 
 Work = Callable[[Transaction], commands.Switched]
@@ -119,12 +117,13 @@ class Sessions:
         """Whether a session that exists may be shown."""
         return self.boundary.scope == ROOT or self.states.holds(session_id)
 
-    def require_inside(self, sessions: Iterable[str], positions: Iterable[int]) -> None:
-        """Raise `UnknownSession` or `OutsideScope` if one of these is outside of the store's scope."""
+    def require(self, sessions: Iterable[str], positions: Iterable[int]) -> None:
+        """Raise `UnknownSession` or `OutsideScope` for what does not exist or is outside of the scope."""
+        for session_id in sessions:
+            if not self.version(session_id) or not self.shows_session(session_id):
+                raise self.unknown(session_id)
         if self.boundary.scope == ROOT:
             return
-        for session_id in sessions:
-            self.state(session_id)
         for position in positions:
             found = self.log.event_at(Position(position))
             if found is not None and not self.shows_stream(found.stream):
@@ -218,7 +217,7 @@ class Sessions:
 
     def agent(self, agent: str) -> AgentState | None:
         """Return an agent's current session and number of switches; None before any switch."""
-        stream = agent_stream(checked_label("agent", agent))
+        stream = agent_stream(agent)
         if len(self._agents) >= AGENTS_KEPT_MAX:
             self._agents.clear()
         folded = self._agents[stream] = self.log.fold(stream, commands.evolve_agent_stream, known=self._known_agent)
@@ -241,9 +240,9 @@ class Sessions:
         """Return the version of a session's stream."""
         return self.log.version(session.session_stream(session_id))
 
-    def start(self, session_id: str | None, started: SessionStarted) -> tuple[str, SessionStarted]:
-        """Start a session; return its id, random without `session_id`, and its start. Raises `SessionExists`."""
-        chosen, started = self._startable(session_id, started)
+    def start(self, given: session.SessionLike | None, **about: Unpack[Attributes]) -> tuple[str, SessionStarted]:
+        """Start a session; return its id, random if none is given, and its start. Raises `SessionExists`."""
+        chosen, started = self._startable(given, about)
 
         def start(tx: Transaction) -> None:
             for event in session.start(chosen, commands.new_state_in(tx, chosen, self.states), started=started):
@@ -252,34 +251,35 @@ class Sessions:
         self._transact(start)
         return chosen, started
 
-    def get_or_start(self, session_id: str | None, **given: Unpack[Attributes]) -> tuple[str, SessionStarted]:
+    def get_or_start(
+        self, given: session.SessionLike | None, **about: Unpack[Attributes]
+    ) -> tuple[str, SessionStarted]:
         """Return the id and the start of a session; start it if there is none. Raises `SessionDiffers`."""
-        if (scope := given.get("scope")) is not None:
-            given["scope"] = self.boundary.narrow(parse_scope(scope))
-        if session_id is not None and (state := self.states.latest(session_id)) is not None:
-            return session_id, session.agreeing(session_id, state.started, **given)
-        wanted = session.new_session(
-            title=given.get("title") or "",
-            agent=DEFAULT_AGENT if (agent := given.get("agent")) is None else agent,
-            scope=given.get("scope") or "",
-            parent=given.get("parent"),
-        )
-        chosen, wanted = self._startable(session_id, wanted)
+        if (scope := about.get("scope")) is not None:
+            about["scope"] = self.boundary.narrow(parse_scope(scope))
+        if given is not None and (state := self.states.latest(session.session_id_of(given, "id"))) is not None:
+            return state.session, session.agreeing(state.session, state.started, **about)
+        chosen, wanted = self._startable(given, about)
 
         def get_or_start(tx: Transaction) -> SessionStarted:
             if (state := commands.new_state_in(tx, chosen, self.states)) is not None:
-                return session.agreeing(chosen, state.started, **given)  # Another process was faster.
+                return session.agreeing(chosen, state.started, **about)  # Another process was faster.
             tx.append(session.session_stream(chosen), wanted)
             return wanted
 
         return chosen, self._transact(get_or_start)
 
-    def _startable(self, session_id: str | None, started: SessionStarted) -> tuple[str, SessionStarted]:
-        if started.parent is not None:
-            self.state(started.parent)
-        chosen = new_session_id() if session_id is None else session.checked_session_id(session_id)
-        scope = self.boundary.narrow(Scope(started.scope))
-        return chosen, msgspec.structs.replace(started, scope=scope)
+    def _startable(self, given: session.SessionLike | None, about: Attributes) -> tuple[str, SessionStarted]:
+        agent, parent = about.get("agent"), about.get("parent")
+        return (
+            new_session_id() if given is None else session.checked_session_id(session.session_id_of(given, "id")),
+            session.new_session(
+                title=about.get("title") or "",
+                agent=DEFAULT_AGENT if agent is None else agent,
+                scope=self.boundary.narrow(parse_scope(about.get("scope") or "")),
+                parent=None if parent is None else self.state(session.session_id_of(parent, "parent")).session,
+            ),
+        )
 
     def end(self, session_id: str, *, reason: str) -> None:
         """End a session; ending it again changes nothing."""

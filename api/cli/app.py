@@ -46,6 +46,8 @@ COMMANDS: Final = {
     "Sessions": {
         "switch": ("switch", "Switch an agent to another session."),
         "current": ("switch", "Print the session that an agent is in."),
+        "scopes": ("sessions", "List the scopes of the sessions."),
+        "agents": ("sessions", "List the agents and the sessions they are in."),
         "branch": ("switch", "Start a session that continues another."),
         "rewind": ("switch", "Hide the last turns of a session."),
         "reconcile": ("show", "Record the messages of a transcript that are missing."),

@@ -13,7 +13,6 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli.app import chosen_model
 from mnemolog.cli.times import position_or_time
 from mnemolog.domain import errors
-from mnemolog.domain.closest import closest
 from mnemolog.domain.moments import By, When
 from mnemolog.domain.session import checked_session_id
 from mnemolog.session import Session, SessionAt
@@ -54,14 +53,12 @@ def session_called(store: MemoryStore, given: str) -> Session:
     checked_session_id(given)
     if (found := store.find_session(given)) is not None:
         return found  # By id: reads only the log, no projection.
-    titles = {item.session: item.title for item in store.sessions()}
-    ids = [session for session in titles if session.startswith(given)]
+    ids = [item.session for item in store.sessions() if item.session.startswith(given)]
     if len(ids) > 1:
         some = ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
         raise errors.InvalidInput("session", f"{len(ids)} ids begin with {given!r}: {some}; write more of it")
     if not ids:
-        titled = [session for session, title in titles.items() if title == given]
-        raise errors.UnknownSession(given, closest=closest(given, titles), titled=titled)
+        raise store.parts.sessions.unknown(given)
     return store.session(ids[0])
 
 

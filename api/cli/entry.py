@@ -34,6 +34,7 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
     meta: dict[str, Any] = {}
     warnings.simplefilter("ignore", errors.ModelWarning)  # Commands print it as a note.
+    warnings.simplefilter("error", errors.ScopeWarning)
     try:
         with application().make_context("mnemolog", list(arguments)) as ctx:
             meta = ctx.meta
@@ -41,7 +42,7 @@ def run(arguments: list[str]) -> int:
             return 0
     except typer.Exit as exit_:
         return exit_.exit_code
-    except (Refused, UsageError, errors.MnemologError, KeyboardInterrupt) as error:
+    except (Refused, UsageError, errors.MnemologError, errors.ScopeWarning, KeyboardInterrupt) as error:
         from mnemolog.cli.failures import report
 
         return report(error, arguments, meta.get("command"))

@@ -39,6 +39,8 @@ def report(error: BaseException, arguments: list[str], ctx: Any) -> int:
     if isinstance(error, KeyboardInterrupt):
         hint = interrupted(error, line)
         message, status = "interrupted", EXIT_INTERRUPTED
+    elif isinstance(error, errors.ScopeWarning):
+        hint = f"{line.on_store('scopes')} lists the scopes"
     elif isinstance(error, Refused):
         hint, status = error.hint, error.status
     elif isinstance(error, errors.MnemologError):

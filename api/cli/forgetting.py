@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -10,7 +9,7 @@ import typer
 
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
-from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Refused, Store, StoreCommand, app, remark
+from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Store, StoreCommand, app, remark
 from mnemolog.cli.arguments import session_called
 from mnemolog.cli.forgetting_output import Preview, show_forget, show_forgotten
 from mnemolog.cli.progress import bar
@@ -20,8 +19,6 @@ from mnemolog.store import MemoryStore
 
 PREVIEWED_MAX: Final = 10
 """Sessions and events that a preview describes; the rest is counted."""
-SCOPES_SHOWN: Final = 5
-
 Sessions = Annotated[
     list[str] | None,
     typer.Option("--session", metavar="SESSION", autocompletion=known.sessions, help="A session. May be repeated."),
@@ -54,7 +51,7 @@ def forget(
     with MemoryStore.open(store, model=None, create=False) as opened, bar("forgetting") as progress:
         chosen = [session_called(opened, given).id for given in session or ()]
         for given in scope or ():
-            _require_scope(opened, given)
+            opened.sessions(scope=given)  # A misspelled one is an error before anything is forgotten.
         report = opened.forget(
             session=chosen,
             positions=position or (),
@@ -69,17 +66,6 @@ def forget(
         remark("nothing was forgotten", hint="add --yes to do it")
     if (rehearsal and not dry_run) or not report.complete:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _require_scope(store: MemoryStore, wanted: str) -> None:
-    """Raise `Refused` with the scopes there are if no session is at or below one."""
-    if store.sessions(scope=wanted):
-        return
-    scopes = sorted({item.scope for item in store.sessions() if item.scope})
-    close = difflib.get_close_matches(wanted, scopes, n=SCOPES_SHOWN, cutoff=0)
-    more = f" and {len(scopes) - len(close):,} more" if len(scopes) > len(close) else ""
-    hint = f"scopes there are: {', '.join(close)}{more}" if close else "no session has a scope"
-    raise Refused(f"no session is at or below the scope {wanted!r}; nothing was forgotten", hint=hint)
 
 
 def _preview(store: MemoryStore, report: ForgetReport, positions: Sequence[int]) -> Preview:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from mnemolog.domain.result import Result
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.session_tree import SessionNode
 from mnemolog.projections.projector_status import ProjectorStatus
-from mnemolog.projections.read_models import SessionSummary, Turn
+from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from mnemolog.projections.registry.results import RebuildReport
 
 if TYPE_CHECKING:
@@ -106,6 +106,18 @@ def show_sessions(sessions: list[SessionSummary]) -> None:
         console().line(NO_SESSIONS, style="dim")
         return
     console().rows(("session", "title", "scope", "agent", "turns", "started", "ended"), rows)
+
+
+def show_scopes(scopes: Sequence[ScopeSummary]) -> None:
+    """Print a table of scopes."""
+    rows = [(item.scope or "/", f"{item.sessions:,}", f"{item.turns:,}") for item in scopes]
+    console().rows(("scope", "sessions", "turns"), rows)
+
+
+def show_agents(agents: Sequence[AgentSummary]) -> None:
+    """Print a table of agents."""
+    rows = [(item.agent, f"{item.sessions:,}", f"{item.turns:,}", item.current or "") for item in agents]
+    console().rows(("agent", "sessions", "turns", "current session"), rows)
 
 
 def show_tree(roots: list[SessionNode]) -> None:

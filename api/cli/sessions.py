@@ -10,6 +10,7 @@ import typer
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, status_output
 from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
+from mnemolog.cli.times import given_time
 from mnemolog.projections.history.session_tree import tree
 from mnemolog.projections.read_models import SessionSummary
 from mnemolog.store import MemoryStore
@@ -19,6 +20,9 @@ from mnemolog.store import MemoryStore
 def sessions(
     store: Store,
     scope: Annotated[str, typer.Option(autocompletion=known.scopes, help="Only at or below this scope.")] = "",
+    agent: Annotated[str | None, typer.Option(autocompletion=known.agents, help="Only of this agent.")] = None,
+    title: Annotated[str | None, typer.Option(help="Only with this in the title, in any case.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only started at this time or later.")] = None,
     as_tree: Annotated[bool, typer.Option("--tree", help="Show branches below their origin.")] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -28,7 +32,8 @@ def sessions(
     Example: mnemolog sessions memory/ --scope acme/support --tree
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        found = opened.sessions(scope=scope)
+        started = None if since is None else given_time(since)
+        found = opened.sessions(scope=scope, agent=agent, title=title, since=started)
     if as_json:
         output.print_json(tree(found) if as_tree else found)
     elif as_csv:
@@ -37,6 +42,34 @@ def sessions(
         output.show_tree(tree(found))
     else:
         output.show_sessions(found)
+
+
+@app.command("scopes", cls=StoreCommand)
+def scopes(store: Store, as_json: AsJson = False) -> None:
+    """List the scopes that sessions were started in, with their sessions and turns.
+
+    Example: mnemolog scopes memory/
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        found = opened.scopes()
+    if as_json:
+        output.print_json(found)
+    else:
+        output.show_scopes(found)
+
+
+@app.command("agents", cls=StoreCommand)
+def agents(store: Store, as_json: AsJson = False) -> None:
+    """List the agents that started sessions, with their sessions and turns, and the session each is in.
+
+    Example: mnemolog agents memory/
+    """
+    with MemoryStore.open(store, model=None, create=False) as opened:
+        found = opened.agents()
+    if as_json:
+        output.print_json(found)
+    else:
+        output.show_agents(found)
 
 
 @app.command("status", cls=StoreCommand)

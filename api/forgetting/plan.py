@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -20,9 +20,10 @@ from mnemolog.domain.events import (
     ValueDeleted,
 )
 from mnemolog.domain.forgetting import ranges_of
+from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import Version
-from mnemolog.domain.scope import Scope
-from mnemolog.domain.session import session_of, session_stream
+from mnemolog.domain.scope import Boundary, Scope, parse_scope
+from mnemolog.domain.session import SessionLike, session_id_of, session_of, session_stream
 from mnemolog.domain.thread_dependencies import copied_from, with_what_is_built_on
 from mnemolog.domain.thread_events import ThreadCopied
 from mnemolog.domain.threads import thread_of, thread_stream
@@ -40,6 +41,25 @@ class Wish(NamedTuple):
     scopes: tuple[Scope, ...] = ()
     """Including all scopes below them."""
     positions: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        session: SessionLike | Sequence[SessionLike],
+        positions: int | Iterable[int],
+        scope: str | Sequence[str],
+        *,
+        within: Boundary,
+    ) -> Wish:
+        """Return a wish, given one or several of each. Raises `InvalidInput`, `OutsideScope`."""
+        sessions = session if isinstance(session, Sequence) and not isinstance(session, str) else [session]
+        scopes = [scope] if isinstance(scope, str) else scope
+        places = [positions] if isinstance(positions, int) else positions
+        return cls(
+            sessions=frozenset(session_id_of(item) for item in sessions),
+            scopes=tuple(within.narrow(parse_scope(item)) for item in scopes),
+            positions=frozenset(checked_position("positions", item) for item in places),
+        )
 
     def holds_scope(self, scope: str) -> bool:
         """Whether a scope is one of these or below."""

@@ -149,12 +149,23 @@ def turns_in(
     return [turns[position] for position in page]
 
 
-def sessions(connection: sa.Connection, *, scope: Scope = ROOT) -> list[SessionSummary]:
-    """Return the sessions at or below `scope`, in the order they were started."""
+def sessions(
+    connection: sa.Connection, *, scope: Scope = ROOT, agent: str | None = None, since: Micros | None = None
+) -> list[SessionSummary]:
+    """Return the sessions at or below `scope`, of `agent`, started at `since` or later, in the order of their start."""
     query = sa.select(SESSIONS).order_by(SESSIONS.c.started_position)
     if scope != ROOT:
         query = query.where(below(SESSIONS.c.scope, scope))
+    if agent is not None:
+        query = query.where(SESSIONS.c.agent == agent)
+    if since is not None:
+        query = query.where(SESSIONS.c.started_at >= since)
     return [_summary(row) for row in connection.execute(query)]
+
+
+def has_sessions(connection: sa.Connection, scope: Scope) -> bool:
+    """Return whether a session is at or below `scope`."""
+    return connection.execute(sa.select(sa.exists().where(below(SESSIONS.c.scope, scope)))).scalar_one()
 
 
 def session_titles(connection: sa.Connection) -> dict[str, str]:

@@ -147,7 +147,7 @@ def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
         case "key":
             return store.record("race", "user", text, key=f"k{number}").position
         case "session":
-            return store.session(f"s{number}", title=text).id
+            return store.start_session(f"s{number}", title=text).id
         case _:
             return store.session("race").checkpoint(f"c{number}", text).position
 

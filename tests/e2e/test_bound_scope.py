@@ -81,6 +81,8 @@ STORE = {
         ),
         lambda s: s.record_many([NewTurn(session="foreign", role="user", text="y")]),
     ],
+    "scopes": [lambda s: s.scopes()],
+    "agents": [lambda s: s.agents()],
     "sessions": [lambda s: s.sessions(), lambda s: s.sessions(scope="acme"), lambda s: s.sessions(scope=BOB)],
     "turns": [lambda s: s.turns("bob"), lambda s: s.turns("foreign")],
     "switch": [

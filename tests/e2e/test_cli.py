@@ -61,6 +61,8 @@ READS = {
     "recall": ("recall", "where is the dog", "--model", "none"),
     "sessions": ("sessions",),
     "sessions --tree": ("sessions", "--tree"),
+    "scopes": ("scopes",),
+    "agents": ("agents",),
     "show": ("show", "trip"),
     "status": ("status",),
     "head": ("head",),

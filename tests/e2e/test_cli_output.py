@@ -26,6 +26,8 @@ FORGED = re.compile(r" {0,3}(2\. )?@99")
 READS = {
     "sessions": ["sessions"],
     "sessions --tree": ["sessions", "--tree"],
+    "scopes": ["scopes"],
+    "agents": ["agents"],
     "status": ["status"],
     "head": ["head"],
     "recall": ["recall", "forged", "--mode", "text", "--model", "none", "--context-turns", "1"],
@@ -296,7 +298,7 @@ def test_forgetting_a_scope_that_nobody_has_names_the_scopes_there_are(busy, run
         ran = run("forget", busy, "--scope", "acme/user-11", *extra)
         assert (ran.returncode, ran.stdout) == (1, "")
         assert "no session is at or below the scope 'acme/user-11'" in ran.stderr
-        assert "scopes there are: acme/user-1, " in ran.stderr
+        assert "the closest scopes: acme/user-1, " in ran.stderr
         assert "--yes" not in ran.stderr
 
 

@@ -199,7 +199,7 @@ def test_a_retry_after_a_kill_records_each_turn_once(processes, tmp_path, rng, s
             near_opening=number % 2 == 0,
         )
         with MemoryStore.open(folder, model=None) as store:
-            store.start_session("s")
+            store.session("s")
             wanted = [(name, size) for name, size, _ in told]
             # The batch after the last one acknowledged may be there or not: nobody was told.
             present = {item.event.text for item in read_all(log_of(store)) if item.key is not None}

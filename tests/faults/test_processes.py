@@ -124,4 +124,4 @@ def test_of_eight_processes_that_ask_for_what_one_can_have_one_wins(processes, f
 
 def written_by(event):
     """What an event of a race says of who won it."""
-    return event.description if isinstance(event, CheckpointCreated) else getattr(event, "text", None) or event.name
+    return event.description if isinstance(event, CheckpointCreated) else getattr(event, "text", None) or event.title
