@@ -9,7 +9,7 @@ import typer
 from mnemolog.application.session_service import SwitchHow
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import session_output as out
-from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
+from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import WHEN, DryRun, Named, opened_session, session_called
 from mnemolog.cli.times import position_or_time
 from mnemolog.defaults import DEFAULT_AGENT
@@ -84,7 +84,8 @@ def current(
     with MemoryStore.open(store, model=None, create=False) as opened:
         session = opened.current(agent)
         if session is None:
-            raise Refused(f"agent {agent!r} has no current session", hint="`mnemolog switch` sets one")
+            begin = typed("switch", store, "--reason", "new", "--agent", agent)
+            raise Refused(f"agent {agent!r} has no current session", hint=f"{begin} starts one")
         out.answer(out.answer_of(session), out.show_session, as_json=as_json)
 
 
