@@ -14,6 +14,7 @@ from importlib import import_module as _import_module
 
 # A name is imported when it is first used, so that `import mnemolog` stays quick (ADR 20). Types: `__init__.pyi`.
 _HOMES = {
+    "AgentSummary": "projections.read_models",
     "AsyncMemoryStore": "aio.store",
     "AsyncSession": "aio.session",
     "AsyncSessionAt": "aio.session",
@@ -41,6 +42,7 @@ _HOMES = {
     "RebuildReport": "projections.registry.results",
     "Recall": "projections.recall.answer",
     "Replay": "projections.history.replay",
+    "ScopeSummary": "projections.read_models",
     "Session": "session",
     "SessionAlreadyEnded": "domain.errors",
     "SessionAt": "session",

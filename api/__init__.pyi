@@ -31,7 +31,7 @@ from .operations.restore import restore_backup
 from .operations.status import Status
 from .projections.health.verify import Verification
 from .projections.history.replay import Replay
-from .projections.read_models import SessionSummary, Turn
+from .projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from .projections.recall.answer import Hit, Recall
 from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Ticket
 from .projections.recall.weights import Weights
@@ -44,6 +44,7 @@ __version__: str
 
 __all__ = [
     "MISSING",
+    "AgentSummary",
     "AsyncMemoryStore",
     "AsyncSession",
     "AsyncSessionAt",
@@ -70,6 +71,7 @@ __all__ = [
     "RebuildReport",
     "Recall",
     "Replay",
+    "ScopeSummary",
     "Session",
     "SessionAlreadyEnded",
     "SessionAt",

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mnemolog import AsyncMemoryStore, MemoryStore, NewTurn, errors
+from tests.pages import blocks, run_block
 
 SCRIPT = """
 import sys
@@ -46,6 +47,17 @@ def test_a_script_can_be_run_twice(folder):
     for _ in range(2):
         subprocess.run([sys.executable, "-c", SCRIPT, str(folder)], check=True)
         with MemoryStore.open(folder, model=None) as store:
+            heads.append(store.head())
+    assert heads[0] == heads[1]
+
+
+def test_the_script_of_the_readme_can_be_run_twice(tmp_path, monkeypatch):
+    """Its session and its keys are the same in each run, and so is the log."""
+    monkeypatch.chdir(tmp_path)
+    heads = []
+    for _ in range(2):
+        run_block("README.md", blocks("README.md")[0], compare=False)
+        with MemoryStore.open(tmp_path / "memory", model=None) as store:
             heads.append(store.head())
     assert heads[0] == heads[1]
 
