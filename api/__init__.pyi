@@ -1,8 +1,7 @@
 """What `mnemolog` offers, for type checkers: `__init__.py` imports each name when it is first used."""
 
-from .aio.session import AsyncSession, AsyncSessionAt
+from .aio.session import AsyncSession
 from .aio.store import AsyncMemoryStore
-from .aio.ticket import AsyncTicket
 from .audit.log_import import import_log
 from .domain import errors
 from .domain.errors import (
@@ -23,19 +22,15 @@ from .domain.errors import (
 )
 from .domain.head import Head
 from .domain.limits import MemoryLimits
-from .domain.switching import SwitchReason
 from .domain.values import MISSING
 from .forgetting.results import ForgetReport
-from .operations.backup import BackupReport
 from .operations.restore import restore_backup
 from .operations.status import Status
 from .projections.health.verify import Verification
 from .projections.history.replay import Replay
 from .projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from .projections.recall.answer import Hit, Recall
-from .projections.recall.prefetch_ticket import PrefetchReason, PrefetchResult, Ticket
 from .projections.recall.weights import Weights
-from .projections.registry.results import RebuildReport
 from .results import Checkpoint, NewTurn, Note, Task
 from .session import Session, SessionAt
 from .store import MemoryStore
@@ -47,9 +42,6 @@ __all__ = [
     "AgentSummary",
     "AsyncMemoryStore",
     "AsyncSession",
-    "AsyncSessionAt",
-    "AsyncTicket",
-    "BackupReport",
     "Checkpoint",
     "DuplicateKey",
     "ForgetReport",
@@ -66,9 +58,6 @@ __all__ = [
     "NewTurn",
     "NotAStore",
     "Note",
-    "PrefetchReason",
-    "PrefetchResult",
-    "RebuildReport",
     "Recall",
     "Replay",
     "ScopeSummary",
@@ -81,9 +70,7 @@ __all__ = [
     "StorageFull",
     "StoreClosed",
     "StoreNotFound",
-    "SwitchReason",
     "Task",
-    "Ticket",
     "Turn",
     "UnknownSession",
     "Verification",

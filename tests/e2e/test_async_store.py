@@ -13,7 +13,8 @@ import time
 
 import pytest
 
-from mnemolog import MISSING, AsyncMemoryStore, AsyncSession, MemoryStore, MnemologError, PrefetchReason, StoreClosed
+from mnemolog import MISSING, AsyncMemoryStore, AsyncSession, MemoryStore, MnemologError, StoreClosed
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
 from mnemolog.adapters.importers import import_files, import_files_async
 from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX

@@ -124,7 +124,7 @@ def test_an_open_handle_switches_when_another_one_activates(store, folder, both)
         assert model_of(other) == second != first
         assert other.parts.projections.vectors().fingerprint == second
         taken = session.prefetch_result(wait_s=60)
-        assert taken.reason is mnemolog.PrefetchReason.OTHER_MODEL
+        assert taken.reason == "other-model"
         store.models.activate(both[0])
         assert model_of(other) == first
 

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from mnemolog import InvalidInput, MemoryStore, PrefetchReason
+from mnemolog import InvalidInput, MemoryStore
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
 from tests.support import WAIT_S, HashEncoder
 
 
