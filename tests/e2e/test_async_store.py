@@ -14,11 +14,11 @@ import time
 import pytest
 
 from mnemolog import MISSING, AsyncMemoryStore, AsyncSession, MemoryStore, MnemologError, StoreClosed
-from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
 from mnemolog.adapters.importers import import_files, import_files_async
 from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from mnemolog.domain.errors import StoreForked
+from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
 from tests.e2e.test_projector import PROMPT_S, Stuck
 from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
 
