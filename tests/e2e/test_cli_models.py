@@ -106,7 +106,7 @@ def test_a_drop_says_what_it_would_do_and_wants_a_yes(run, memory, mean, largest
 def test_what_cannot_be_activated_is_one_line_and_a_hint(run, memory, mean):
     """Not added, not to be found, not there any more: exit status 1, and the model that answers is the same."""
     run("model", "add", memory, mean)
-    for asked, said in (("no-such-model", "cannot be loaded"), ("abcdef0123", "no model with that name")):
+    for asked, said in (("no-such-model", "model 'no-such-model'"), ("abcdef0123", "no model with that name")):
         ran = run("model", "activate", memory, asked)
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 2)
         assert said in ran.stderr
