@@ -88,7 +88,7 @@ with tempfile.TemporaryDirectory() as root:
     env = {"PERSISTENCE_MODULE": "mnemolog.eventsourcing", "MNEMOLOG_FOLDER": str(folder)}
 
     with MemoryStore.open(folder, model=None) as store:  # Agents and the application share the log.
-        store.start_session("trip").record("user", "Plan me a trip to Porto, by way of Coimbra.")
+        store.session("trip").record("user", "Plan me a trip to Porto, by way of Coimbra.")
 
     with ProjectionRunner(application_class=Trips, view_class=Stops, projection_class=CountStops, env=env) as runner:
         trips = runner.app

@@ -11,7 +11,7 @@ from mnemolog import MemoryStore
 model = None if "--text-only" in sys.argv else "all-MiniLM-L6-v2"
 
 with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "memory", model=model) as store:
-    chat = store.start_session("trip-1", title="trip", scope="acme/alice")
+    chat = store.session("trip", scope="acme/alice")
     lisbon = chat.record("user", "We moved to Lisbon in March.", key="t1")
     chat.record("user", "Nero hates the stairs of the new flat.", key="t2")
     chat.record("user", "We moved again, to Porto.", key="t3")
