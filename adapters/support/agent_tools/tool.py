@@ -149,6 +149,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             return Refusal(what=f"InvalidArguments: {self._what_is_wrong(arguments, error)}", hint=NOTHING_DONE)
         except MnemologError as error:
             return Refusal.of(error)
+        except errors.ScopeWarning as warning:  # Where warnings are errors, as in the server of the command line.
+            return Refusal(what=f"UnknownScope: {warning}", hint="use one of these scopes, or leave `scope` out")
         except Exception as error:
             _log.exception("tool %s failed", self.name)
             return Refusal(what=f"internal error: {error!r}", hint=LOOK_UP)

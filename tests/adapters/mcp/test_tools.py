@@ -220,12 +220,14 @@ def test_an_error_says_what_is_allowed_in_the_words_of_the_tools(folder):
             wrong = await refusal(client, "switch", to="x", reason="go")
             number = await refusal(client, "recall", query="x", k="many")
             missing = await refusal(client, "recall")
+            nowhere = await refusal(client, "recall", query="x", scope="nowhere")
             ahead = await refusal(client, "recall", query="x", as_of=10_000)
             restore = await refusal(client, "checkpoint_restore", session="trip", checkpoint="none")
             assert await store.head() == before
             with pytest.raises(MCPError, match="there is no such tool; it has remember, recall"):
                 await client.call_tool("forget", {})
         assert unknown.startswith("UnknownSession: ")
+        assert "'trip'" in unknown, "the closest"
         assert "`remember` starts a new one" in unknown
         assert empty.startswith("InvalidInput: text")
         assert "assistant" in role
@@ -236,9 +238,10 @@ def test_an_error_says_what_is_allowed_in_the_words_of_the_tools(folder):
         assert "reason is one of branch, compress, new, reset, resume, rewind" in wrong
         assert "k is integer" in number
         assert "query" in missing
+        assert nowhere.startswith("UnknownScope: ")
         assert "position" in ahead
         assert "no checkpoint 'none'" in restore
-        for text in (unknown, empty, role, excess, wrong, number, missing, ahead, restore):
+        for text in (unknown, empty, role, excess, wrong, number, missing, nowhere, ahead, restore):
             assert "\nhint: " in text
             assert "nothing was written" not in text
             assert "store." not in text

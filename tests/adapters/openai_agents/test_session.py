@@ -12,7 +12,15 @@ from agents.memory import OpenAIResponsesCompactionSession
 from agents.testing import ScriptedModel
 from agents.tool_context import ToolContext
 
-from mnemolog import AsyncMemoryStore, InvalidInput, LimitExceeded, MemoryStore, SessionAlreadyEnded, StoreClosed
+from mnemolog import (
+    AsyncMemoryStore,
+    InvalidInput,
+    LimitExceeded,
+    MemoryStore,
+    SessionAlreadyEnded,
+    StoreClosed,
+    errors,
+)
 from mnemolog.adapters.openai_agents import MnemologSession, memory_tools, recall_tool
 from mnemolog.adapters.openai_agents.items import ROLES
 from mnemolog.adapters.support.agent_tools import TOOLS, Memory
@@ -287,7 +295,8 @@ def test_recall_is_a_tool(folder, run):
         assert "search" not in ask(tool, run, query="search")
         calls = ask(recall_tool(store, scope="acme", roles=["tool"]), run, query="green tea")
         assert calls.endswith("tool: search\ngreen tea")
-        assert ask(recall_tool(store, scope="nowhere"), run, query="tea") == "Nothing was found."
+        with pytest.warns(errors.ScopeWarning, match="nowhere"):
+            assert ask(recall_tool(store, scope="nowhere"), run, query="tea") == "Nothing was found."
         assert ask(tool, run, query=" ").startswith("An error occurred")
         assert recall_tool(store, name="look_up").name == "look_up"
 
@@ -313,7 +322,7 @@ def test_all_tools_of_a_memory_are_the_agents(folder, run):
             outputs = [item["output"] for item in await MnemologSession("s", store).get_items() if "output" in item]
             assert json.loads(outputs[0])["session"] == "trip"
             assert (await store.find_session("trip")).agent == "helper"
-            assert outputs[2].startswith("UnknownSession: there is no session 'nowhere'\nhint: ")
+            assert outputs[2].startswith("UnknownSession: there is no session 'nowhere'; ")
             assert outputs[3].startswith("InvalidArguments: ")
             assert json.loads(outputs[4])["values"] == {"budget": {"eur": 900}}
             for bad in ("{", "[]", "1"):
