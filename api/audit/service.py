@@ -169,5 +169,7 @@ class AuditService:
         begin = position_at(first, after, self._log)
         end = self._log.head().position if upto is None else position_at(last, upto, self._log)
         if begin > end:
-            raise errors.InvalidInput(last, f"position {end} comes before {begin}; give the earlier one first")
+            raise errors.InvalidInput(
+                last, f"position {end} comes before the beginning of the range; give the earlier one first"
+            )
         return begin, end

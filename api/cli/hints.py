@@ -227,7 +227,8 @@ def _refused_line(error: errors.ImportRefused, line: CommandLine) -> str:
         return "nothing of this line was written; correct it and run the command again"
     again = f"run the same command again: {line.again}; turns that exist are skipped"
     if "--field" in str(error):
-        return f"name the field; {line.again_with('--dry-run')} shows which field becomes what"
+        again = line.again if "--dry-run" in line.arguments else line.again_with("--dry-run")
+        return f"name the field; {again} shows which field becomes what"
     if error.skippable:
         return f"correct the line and {again}; or leave out such lines: {line.again_with('--skip-bad')}"
     return f"correct the file and {again}; `mnemolog import --help` names the formats"

@@ -61,6 +61,8 @@ def show_value(value: Any) -> None:
 def show_values(values: Mapping[str, Any], *, full: bool) -> None:
     """Print keys with their values as JSON, one a line. Long ones are cut, unless `full`."""
     out = output.console()
+    if not values:
+        out.line("no values", style="dim")
     for key, value in values.items():
         out.line((key, "cyan"), f" {cut(_json(value), full=full)}")
 
@@ -102,6 +104,8 @@ def _bar(percent: float) -> str:
 def show_notes(notes: list[Note], *, full: bool) -> None:
     """Print notes in order. Long ones are cut, unless `full`."""
     out = output.console()
+    if not notes:
+        out.line("no notes", style="dim")
     for number, note in enumerate(notes, 1):
         place = (f"{number}.", "bold"), " ", (f"{dated(note.added_at)} ", "dim")
         out.text(*place, text=note.text, full=full)
@@ -116,6 +120,8 @@ def show_notes_written(item: NotesWritten) -> None:
 def show_checkpoints(checkpoints: list[Checkpoint], *, full: bool) -> None:
     """Print checkpoints, oldest first."""
     out = output.console()
+    if not checkpoints:
+        out.line("no checkpoints", style="dim")
     for item in checkpoints:
         place = (f"@{item.position}", "cyan"), " ", (dated(item.created_at), "dim"), " "
         whose = (f" {item.id} of {item.session}", "dim")

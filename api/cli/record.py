@@ -55,10 +55,12 @@ def record(
     metadata: Annotated[str | None, typer.Option(help="A JSON object to keep with the turn.")] = None,
     start: Annotated[bool, typer.Option("--start", help="Start the session if it does not exist.")] = False,
     title: Annotated[str | None, typer.Option(help="Title of a session that is started.")] = None,
-    scope: Annotated[str, typer.Option(autocompletion=known.scopes, help="Scope of a session that is started.")] = "",
+    scope: Annotated[
+        str | None, typer.Option(autocompletion=known.scopes, help="Scope of a session that is started.")
+    ] = None,
     agent: Annotated[
-        str, typer.Option(autocompletion=known.agents, help="Agent of a session that is started.")
-    ] = "cli",
+        str | None, typer.Option(autocompletion=known.agents, help="Agent of a session that is started; 'cli' if none.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Record one turn. It is durable when the command returns.
@@ -68,8 +70,8 @@ def record(
     said = standard_input("text") if text == "-" else text
     with MemoryStore.open(store, model=None, create=False) as opened:
         if start and opened.find_session(session) is None:
-            opened.session(session, title=title, scope=scope, agent=agent)
-        chosen = session_called(opened, session).id
+            opened.session(session, title=title, scope=scope, agent=agent or "cli")
+        chosen = opened.session(session_called(opened, session).id, title=title, scope=scope, agent=agent).id
         turn = opened.record(
             chosen,
             role,

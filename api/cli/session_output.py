@@ -109,7 +109,10 @@ def show_switch_preview(preview: SwitchPreview) -> None:
 def show_rewound(item: Rewound) -> None:
     """Print how many turns a rewind hid."""
     turns = counted(item.hidden, "turn")
-    text = f"would hide {turns}; nothing was written" if item.dry_run else f"hid {turns}; they stay in the log"
+    if not item.hidden:
+        text = "no turn to hide; nothing was written" if item.dry_run else "no turn to hide"
+    else:
+        text = f"would hide {turns}; nothing was written" if item.dry_run else f"hid {turns}; they stay in the log"
     output.console().line(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,10 @@ def sessions(
     scope: Annotated[str, typer.Option(autocompletion=known.scopes, help="Only at or below this scope.")] = "",
     agent: Annotated[str | None, typer.Option(autocompletion=known.agents, help="Only of this agent.")] = None,
     title: Annotated[str | None, typer.Option(help="Only with this in the title, in any case.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only started at this time or later.")] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(metavar="TIME", parser=given_time, help="Only started at this time or later."),
+    ] = None,
     as_tree: Annotated[bool, typer.Option("--tree", help="Show branches below their origin.")] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -32,8 +36,7 @@ def sessions(
     Example: mnemolog sessions memory/ --scope acme/support --tree
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
-        started = None if since is None else given_time(since)
-        found = opened.sessions(scope=scope, agent=agent, title=title, since=started)
+        found = opened.sessions(scope=scope, agent=agent, title=title, since=since)
     if as_json:
         output.print_json(tree(found) if as_tree else found)
     elif as_csv:

@@ -231,3 +231,9 @@ def test_the_help_of_import_names_every_format_and_shows_examples(run):
     assert set(FORMATS) == set(importing.FORMAT_NAMES.replace(" or ", ", ").split(", "))
     assert importing.FORMAT_NAMES in shown
     assert "mnemolog import memory/ conversations.json --dry-run" in shown
+
+
+def test_a_hint_to_try_an_import_names_dry_run_once(tmp_path, run):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("just text\n")
+    assert run("import", tmp_path / "store", notes, "--dry-run").stderr.count("--dry-run") == 1

@@ -561,3 +561,34 @@ def test_the_real_command_imports_nothing_heavy_and_exits_with_the_same_codes(me
     )
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith("error: ")
+
+
+def test_record_refuses_a_title_scope_or_agent_that_the_session_does_not_have(memory, run):
+    """Nothing that was given is dropped; what agrees with the session is accepted."""
+    before = head(memory)
+    for option, other in (("--title", "journey"), ("--scope", "acme/bob"), ("--agent", "ben")):
+        assert other in refused(run("record", memory, "trip-1", "hello", option, other))
+        assert other in refused(run("record", memory, "trip-1", "hello", "--start", option, other))
+    assert head(memory) == before
+    assert run("record", memory, "trip-1", "hello", "--start", "--scope", "acme/alice").returncode == 0
+
+
+def test_an_empty_list_of_working_memory_says_that_it_is_empty(memory, run):
+    run("record", memory, "other", "hello", "--start")
+    assert run("notes", memory, "other").stdout == "no notes\n"
+    assert run("memory", "list", memory, "other").stdout == "no values\n"
+    assert run("checkpoint", "list", memory, "other").stdout == "no checkpoints\n"
+    assert json.loads(run("notes", memory, "other", "--json").stdout) == []
+
+
+def test_a_rewind_that_hides_nothing_says_so(memory, run):
+    assert run("rewind", memory, "trip-1", "--to", "now").stdout == "no turn to hide\n"
+
+
+def test_an_invalid_time_of_sessions_names_the_option(memory, run):
+    assert "--since: 'banana' is not a time" in run("sessions", memory, "--since", "banana").stderr
+
+
+def test_a_range_that_runs_backwards_names_no_position_that_was_not_given(memory, run):
+    said = refused(run("replay", memory, "--from", "5", "--to", "3"))
+    assert said == "error: --to: position 3 comes before the beginning of the range; give the earlier one first"

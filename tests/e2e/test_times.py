@@ -225,7 +225,7 @@ def test_every_command_that_takes_a_position_takes_a_time(run, memory):
     assert run(*switch, then).json["branched_at"] == 3
     branch = run("branch", memory, "trip", "--at", then, "--json").json["session"]
     assert len(run("show", memory, branch, "--json").json) == 2
-    assert "hid 0 turns" in run("rewind", memory, "trip", "--to", "yesterday").stdout
+    assert "no turn to hide" in run("rewind", memory, "trip", "--to", "yesterday").stdout
     assert len(run("show", memory, "trip", "--json").json) == 5
 
 
