@@ -23,7 +23,8 @@ to `from`; the last one is always `session.switched` in the agent's stream.
 | reset, branch, compress or rewind without a `from`               | SwitchRefused                      |
 | rewind without `at`; `at` with new, reset, resume or compress    | SwitchRefused                      |
 | compress or rewind in place of an ended session                  | SessionAlreadyEnded                |
-| `at` after the head, or before `from` was started                | OutsideSession                     |
+| `at` after the head                                              | InvalidInput                       |
+| `at` before `from` was started                                   | OutsideSession                     |
 | `at` hidden from the session, rewinding in place                 | OutsideSession                     |
 
 A retry writes nothing if the agent's last switch was between the same sessions for the same reason, and `to` was
@@ -200,7 +201,7 @@ def _started(
     if old is None or asked.reason not in INHERITING:
         return msgspec.structs.replace(started, reason=asked.reason.value)
     if asked.at is not None:
-        at = checked_position("at", asked.at)
+        at = checked_position("at", asked.at, head=head)
         if not old.started_position <= at <= head:
             raise OutsideSession(old.session, position=at, first=old.started_position, last=head)
     else:

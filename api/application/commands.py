@@ -25,6 +25,7 @@ from mnemolog.domain.events import (
 )
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, choose, evolve_language
 from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.moments import checked_position
 from mnemolog.domain.position import ORIGIN, Position, Version
 from mnemolog.domain.scope import ROOT
 from mnemolog.domain.spans import Span
@@ -147,7 +148,7 @@ def rewind(
     """Hide the last `turns` visible turns of a session, or all after the position `to`. Return them, newest first."""
     stream = session.session_stream(session_id)
     state = session.opened(session_id, state_in(tx, session_id, states))
-    target = position_before(tx, state, turns=turns) if to is None else to
+    target = position_before(tx, state, turns=turns) if to is None else checked_position("to", to, head=tx.head)
     events = lineage.rewind(session_id, state, to=target, head=tx.last_position(stream))
     visible = state.spans
     for event in events:

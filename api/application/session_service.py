@@ -25,7 +25,7 @@ from mnemolog.domain.limits import (
 )
 from mnemolog.domain.lineage import last_seen, unhidden
 from mnemolog.domain.message import EXAMPLE
-from mnemolog.domain.moments import Time, When, position_at
+from mnemolog.domain.moments import Time, When, checked_position, position_at
 from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.scope import ROOT, Boundary, parse_scope
 from mnemolog.domain.spans import Span, Spans, cut
@@ -171,7 +171,9 @@ class Sessions:
         A rewind to a time is one to the last position that the session sees at that time. Raises `UnknownSession`,
         `InvalidInput`, and `OutsideSession` for a session that did not exist then.
         """
-        position, state = position_at(field, when, self.log), self.state(session_id)
+        # Whether a position is in the log is decided in the transaction, with what others have staged before it.
+        position = checked_position(field, when) if isinstance(when, int) else position_at(field, when, self.log)
+        state = self.state(session_id)
         first = state.spans[0].after if rewinds else state.started_position
         if position < first:
             raise self._not_begun(session_id, position, first=first)

@@ -133,9 +133,16 @@ def test_branch_works_from_an_ended_session(log):
     assert not log["b"].ended
 
 
-@pytest.mark.parametrize("at", [0, 4, 10**9])
+def test_branching_past_the_end_of_the_log_is_refused(log):
+    """There is no such position yet."""
+    for reason in (BRANCH, REWIND):
+        with pytest.raises(errors.InvalidInput, match="which ends at"):
+            log.switch(reason, "b", at=10**9)
+
+
+@pytest.mark.parametrize("at", [0, 4])
 def test_branching_outside_the_old_session_is_refused(log, at):
-    """Before it was started, or past what exists."""
+    """Before it was started."""
     log.switch(NEW, "t")  # Starts at 5, is entered at 6.
     for reason in (BRANCH, REWIND):
         with pytest.raises(errors.OutsideSession) as caught:
@@ -314,7 +321,7 @@ def test_no_sequence_of_switches_makes_a_cycle(steps):
         before = len(log.events)
         try:
             appended = log.switch(reason, to, at=at if reason is REWIND else None)
-        except errors.SessionError:
+        except (errors.SessionError, errors.InvalidInput):
             assert len(log.events) == before
             continue
         if appended:
