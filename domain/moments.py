@@ -75,7 +75,7 @@ def _bound(field: str, when: When, log: RecordedTimes, *, is_end: bool = False) 
 def checked_position(field: str, value: Any, *, head: int | None = None) -> Position:
     """Return `value` if it is a position in a log that ends at `head`, or in any log. Raises `InvalidInput`."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(field, f"expected a position such as 1200, got a {type(value).__name__}")
+        raise InvalidInput(field, f"expected a position such as 1200, got {type(value).__name__}")
     if not 0 <= value <= (INTEGER_MAX if head is None else head):
         ends = "" if head is None else f", which ends at {head}"
         raise InvalidInput(field, f"position {value} is not in this log{ends}")
@@ -125,7 +125,7 @@ def _micros(field: str, value: Time, *, expected: str) -> Micros:
     if isinstance(value, date):
         return _from_local(field, datetime(value.year, value.month, value.day))
     if not isinstance(value, str):
-        raise InvalidInput(field, f"expected {expected}; got a {type(value).__name__}")
+        raise InvalidInput(field, f"expected {expected}; got {type(value).__name__}")
     found = _from_iso(value.strip())
     if found is None:
         raise InvalidInput(field, f"{value[:TIME_CHARACTERS_MAX]!r} is not a time; expected {expected}")

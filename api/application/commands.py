@@ -80,7 +80,11 @@ def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> Ses
     try:
         return state_in(tx, session_id, states)
     except errors.UnknownSession as error:
-        raise errors.SessionExists(session_id) from error
+        taken = errors.SessionExists(
+            session_id, f"a session outside of the scope of this store has the id {session_id!r}"
+        )
+        taken.hint = "nothing was written; choose another id"
+        raise taken from error
 
 
 def record_turn(

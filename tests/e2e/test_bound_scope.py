@@ -235,3 +235,13 @@ def test_a_similar_name_is_another_scope(folder):
     with MemoryStore.open(folder, model=None, scope="acme/al") as store:
         assert store.sessions() == []
         assert store.find_session("alice") is None
+
+
+def test_an_id_that_is_taken_outside_is_refused_without_advice_that_cannot_work(folder):
+    """`session(id)` cannot return that session, so another id is all that helps."""
+    with (
+        MemoryStore.open(folder, model=None, scope=ALICE) as store,
+        pytest.raises(errors.SessionExists, match="outside of the scope") as refused,
+    ):
+        store.session("bob")
+    assert refused.value.hint == "nothing was written; choose another id"
