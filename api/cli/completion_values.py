@@ -63,6 +63,11 @@ def roles(incomplete: str) -> list[str]:
     return [role for role in ("user", "assistant", "system", "tool") if role.startswith(incomplete)]
 
 
+def modes(incomplete: str) -> list[str]:
+    """Return the modes of a recall."""
+    return [mode for mode in ("hybrid", "vector", "text") if mode.startswith(incomplete)]
+
+
 def _layout(ctx: typer.Context) -> StoreLayout:
     return StoreLayout(Path(ctx.params.get("store") or ""))
 

@@ -156,6 +156,8 @@ def _node(node: SessionNode, *, parent: str | None = None) -> Text:
 def show_turns(turns: list[Turn], *, full: bool, seen: Container[Position] | None = None) -> None:
     """Print turns as a timeline. With `seen`, turns at other positions are marked as hidden."""
     out = console()
+    if not turns:
+        out.line("no turns", style="dim")
     for turn in turns:
         hidden = ("", "") if seen is None or turn.position in seen else ("hidden ", "yellow")
         place = (f"@{turn.position}", "cyan"), " ", (dated(turn.said_at), "dim")

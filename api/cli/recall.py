@@ -111,7 +111,7 @@ Receipt = Annotated[
         "--receipt/--no-receipt", envvar=RECEIPTS_VARIABLE, help="Record query and answer in the log, for audits."
     ),
 ]
-Modes = Annotated[str, typer.Option("--mode", help="hybrid, vector or text.")]
+Modes = Annotated[str, typer.Option("--mode", autocompletion=known.modes, help="hybrid, vector or text.")]
 
 
 @app.command("recall", cls=StoreCommand)

@@ -126,4 +126,4 @@ def _done(item: Issue, *, dry_run: bool) -> str:
         return ("fixed: " if item.fixed else "not fixed: ") + item.outcome
     if dry_run:
         return "--fix would fix this" if item.fixable else f"--fix cannot fix this: {item.action}"
-    return item.action
+    return item.action.replace("(model=None)", "(--model none)")  # The library names its own argument.

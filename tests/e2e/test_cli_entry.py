@@ -173,6 +173,12 @@ def test_errors_on_models_name_the_option(memory, run):
     assert "model=None" not in ran.stderr
 
 
+def test_a_missing_model_found_by_doctor_names_the_option(memory, run):
+    said = run("doctor", memory, "--model", "no-such-model").stdout
+    assert "--model none" in said
+    assert "model=None" not in said
+
+
 def test_an_error_says_that_an_environment_variable_named_the_store(tmp_path, run):
     """And the hint names the variable to correct."""
     ran = run("recall", "dog", store=tmp_path / "missing")
@@ -239,6 +245,7 @@ LINES = {
     "mnemolog show MEMORY tr": ["trip-1"],
     "mnemolog recall MEMORY dog --scope acme/": ["acme/alice", "acme/bob"],
     "mnemolog recall MEMORY dog --lin": ["--lineage"],
+    "mnemolog recall MEMORY dog --mode t": ["text"],
     "mnemolog switch MEMORY --reason resume --agent a": ["ada", "agent"],
     "mnemolog project MEMORY --model n": ["none"],
     "mnemolog completion f": ["fish"],

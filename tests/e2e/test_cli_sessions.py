@@ -581,6 +581,12 @@ def test_an_empty_list_of_working_memory_says_that_it_is_empty(memory, run):
     assert json.loads(run("notes", memory, "other", "--json").stdout) == []
 
 
+def test_a_session_without_turns_is_shown_as_one_without_turns(memory, run):
+    run("branch", memory, "trip-1", "--at", "1", "--title", "empty")
+    empty = run("sessions", memory, "--title", "empty", "--json").json[0]["session"]
+    assert run("show", memory, empty).stdout == "no turns\n"
+
+
 def test_a_rewind_that_hides_nothing_says_so(memory, run):
     assert run("rewind", memory, "trip-1", "--to", "now").stdout == "no turn to hide\n"
 
