@@ -46,7 +46,7 @@ class RecordedTimes(Protocol):
 
 
 def position_at(field: str, when: When, log: RecordedTimes) -> Position:
-    """Return the position that a caller means, by itself or as a time.
+    """Return the position that a caller means, given as a number or as a time.
 
     Raises `InvalidInput` for a position that is not in the log, and for what is neither a position nor a time.
     """

@@ -31,7 +31,7 @@ class JsonValue(msgspec.Struct, frozen=True):
 
 
 def values(source: TextSource) -> Iterator[JsonValue]:
-    """Yield the values of a file, each decoded when it is asked for. One that is not JSON is refused."""
+    """Yield the values of a file, each decoded when the caller gets to it. One that is not JSON is refused."""
     if source.is_array:
         yield from _elements(source)
         return

@@ -69,7 +69,7 @@ def _is_agent(value: Any) -> bool:
 
 
 def _row(message: dict[str, Any], *, says_directly: bool) -> dict[str, Any] | None:
-    """Return the row of a message, None if nobody said it. Raises `InvalidInput`."""
+    """Return the row of a message, None if it has no speaker. Raises `InvalidInput`."""
     role, text = message.get("role"), _text(message.get("content"))
     said_at = message.get("created_at")
     row: dict[str, Any] = {"role": role, "created_at": said_at, "created_at and role": said_at and f"{said_at} {role}"}

@@ -163,7 +163,7 @@ TOOLS: Final[dict[str, Tool]] = {
 
 
 CORE: Final = ("remember", "recall", "context", "timeline", "working_memory", "switch")
-"""The tools that are offered unless all are asked for."""
+"""The tools that are offered by default."""
 Toolset = Literal["core", "full"]
 
 

@@ -23,7 +23,7 @@ from mnemolog.projections.recall.answer import Hit, Recall
 from mnemolog.results import NewTurn
 
 TEXT_MAX: Final = 1_500
-"""Characters of a turn that a recall shows, unless it is asked for all."""
+"""Characters of a turn that a recall shows, unless `full` is set."""
 LINE_MAX: Final = 600
 """Characters of a turn in a context."""
 TOKEN_CHARS: Final = 4
