@@ -572,6 +572,7 @@ class MemoryStore:
         Vectors come from the embedding cache if it has the text, else from the model; an interrupted rebuild is
         resumed. `from_scratch` uses neither the cache nor an interrupted rebuild. A text that the model cannot encode
         stops the rebuild, or with `skip_bad` is skipped and listed in `status`. With `dry_run` nothing is built.
+        `all` leaves vectors out where the store was opened without a model.
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
         self.parts.boundary.require_none("rebuild")

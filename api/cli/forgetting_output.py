@@ -59,9 +59,7 @@ def show_forget(report: ForgetReport, preview: Preview) -> None:
     else:
         out.line(f"{what} forgotten by request {report.request} at position {report.position}: {kinds}")
     if report.along:
-        out.line(
-            f"{counted(report.along, 'event')} of them not named: forgotten too, because they depend on the others"
-        )
+        out.line(f"{report.along} of them were not named: they depend on events that were, and are forgotten with them")
     if report.pending is not None:
         print(f"not done yet: {visible(report.pending)}", file=sys.stderr)
 

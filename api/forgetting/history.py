@@ -89,5 +89,5 @@ def status(log: EventLog) -> ForgettingStatus:
 def _content(log: EventLog, target: ForgetTarget, *, before: Position) -> Iterator[tuple[Position, str]]:
     for first, last in target.versions:
         for position, topic in log.topics(target.stream, first=first, last=last, before=before):
-            if topic in CONTENT_TOPICS:
+            if topic in CONTENT_TOPICS and target.counts.get(topic):  # A session without a title had none.
                 yield Position(position), topic

@@ -19,6 +19,7 @@ from mnemolog.projections.registry.results import RebuildReport, Rebuilt
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 Rebuildable = Literal["vectors", "views", "all"]
+VECTORS: Final = "vectors"
 REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
 
 
@@ -36,6 +37,8 @@ def rebuild(
 ) -> list[RebuildReport]:
     """Rebuild projections from the log, or with `dry_run` report what that would take.
 
+    `all` leaves vectors out where the store was opened without a model.
+
     Raises `InvalidInput` for another name, and what the projection raises.
     """
     if projection not in REBUILDABLE:
@@ -44,7 +47,8 @@ def rebuild(
     upto = log.head().position
     expected = log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=upto)
     reports: list[RebuildReport] = []
-    for name in PROJECTIONS if projection == "all" else (projection,):
+    every = [name for name in PROJECTIONS if name != VECTORS or projections.has_model]
+    for name in every if projection == "all" else (projection,):
         started = perf_counter()
         if dry_run:
             built = Rebuilt(0, PROJECTIONS[name].to_encode(context, upto=upto, from_scratch=from_scratch))

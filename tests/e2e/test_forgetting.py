@@ -399,3 +399,12 @@ def test_the_command_line_makes_a_plain_store_and_opens_what_is_encrypted(tmp_pa
         store.start_session("trip").record("user", "hello")
     found = json.loads(run("verify", str(tmp_path / "sealed"), "--contents", "--json").stdout)
     assert (found["sound"], found["opened"], found["sealed"]) == (True, True, 2)
+
+
+def test_as_many_events_are_listed_as_forgotten_as_forget_said(folder):
+    """The start of a session without a title held nothing."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("plain").record("user", "tea")
+        store.session("named", title="Lisbon").record("user", "coffee")
+        report = store.forget(session=["plain", "named"])
+        assert report.events == len(store.audit.forgotten()) == 3

@@ -95,3 +95,11 @@ def test_the_command_line_says_once_that_a_model_cannot_be_loaded(folder, run, m
     assert ran.returncode == 0
     assert ran.stderr.count(TYPO) == 1
     assert "ModelWarning" not in ran.stderr
+
+
+def test_a_store_opened_for_words_only_rebuilds_all_but_its_vectors(folder):
+    """The projections that need no model do not have to be named."""
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("trip").record("user", "tea in Porto")
+        assert [report.projection for report in store.rebuild(dry_run=True)] == ["views"]
+        assert [report.projection for report in store.rebuild()] == ["views"]

@@ -228,7 +228,7 @@ def test_the_command_says_what_goes_along(threads, store, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main()
     said = capsys.readouterr().out
-    assert "3  thread.checkpointed.v1" in said
+    assert "3 thread.written.v1" in said
     assert "5 of them were not named: they depend on events that were, and are forgotten with them" in said
     assert "6 events would be forgotten" in said
 

@@ -11,18 +11,18 @@ import pytest
 from mnemolog import (
     AsyncMemoryStore,
     AsyncSession,
-    AsyncSessionAt,
-    AsyncTicket,
     MemoryStore,
     Session,
     SessionAt,
-    Ticket,
 )
 from mnemolog.aio.services import AsyncAdminService, AsyncAuditService, AsyncModelService, AsyncQuarantine
+from mnemolog.aio.session import AsyncSessionAt
+from mnemolog.aio.ticket import AsyncTicket
 from mnemolog.audit.service import AuditService
 from mnemolog.models.service import ModelService
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.quarantine import Quarantine
+from mnemolog.projections.recall.prefetch_ticket import Ticket
 
 SIDES = {
     MemoryStore: AsyncMemoryStore,
