@@ -78,7 +78,7 @@ def test_the_first_prefetch_after_a_switch_holds_nothing_that_was_asked_for_befo
         encoder.free.set()
         (ticket,) = tickets(hermes)
         assert ticket.wait(60)
-        assert "harbour" in str(ticket.outcome.recall)
+        assert "harbour" in ticket.outcome.recall.to_json()
     switch(hermes, how)
     if freed == "after the switch":
         encoder.free.set()

@@ -327,7 +327,7 @@ def test_it_shares_a_store_with_sessions(folder):
         session.record("user", "and cake")
         assert [turn.text for turn in session.turns()] == ["I like tea", "and cake"]
         assert [hit.text for hit in store.recall("tea").hits] == ["I like tea"]
-        assert [found.name for found in store.sessions()] == ["talk"]
+        assert [found.session for found in store.sessions()] == ["talk"]
         assert store.verify().findings == ()
         store.replay()
         assert saver.get_tuple(at("t")).checkpoint["channel_values"] == {"a": "tea " * 4}

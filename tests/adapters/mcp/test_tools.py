@@ -206,6 +206,7 @@ def test_a_long_turn_is_cut_unless_all_of_it_is_asked_for(folder):
     asyncio.run(main())
 
 
+@pytest.mark.filterwarnings("error::mnemolog.domain.errors.ScopeWarning")  # As the command line has it.
 def test_an_error_says_what_is_allowed_in_the_words_of_the_tools(folder):
     """Of the library, of arguments, of a missing one; nothing is written."""
 
