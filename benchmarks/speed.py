@@ -33,6 +33,8 @@ from mnemolog.infra.log.event_codec import encode
 
 TEXT = "I moved to Lisbon in March, and the dog came along; could you change the address on the invoice? " * 2
 BLOCKS, BLOCK = 20, 100
+FIRST_RECALL = "## From nothing to the first recall"
+"""The section of the page that `first_recall.py` writes. It is kept."""
 BARE_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -272,7 +274,8 @@ def report(figures: list[Figure], arguments: argparse.Namespace) -> None:
             " threads and of encryption: figures of a quicker disk are in"
             " [ADR 2](adr/0002-our-recorder-on-sqlalchemy-core.md).\n"
         )
-        arguments.write.write_text(text)
+        _, heading, further = arguments.write.read_text().partition(FIRST_RECALL)
+        arguments.write.write_text(text + (f"\n{heading}{further}" if heading else ""))
 
 
 def table(figures: list[Figure], *, ours: str = "mnemolog", bare: str = "bare") -> str:
