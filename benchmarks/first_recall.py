@@ -2,8 +2,8 @@
 
 python benchmarks/first_recall.py [--write docs/bench.md]      in a checkout without changes; downloads everything twice
 
-Beside it the same with the bare libraries: torch, sentence-transformers and FAISS, and a snippet that embeds three texts and searches
-them. Nothing is taken from pip's cache. What a download takes is the network's; the ratio is what counts.
+Beside it the bare libraries: torch, sentence-transformers and FAISS, with a snippet that embeds three texts
+and searches them. Nothing is taken from pip's cache. What a download takes is the network's; the ratio is what counts.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def table(ours: list[float], bare: list[float]) -> str:
     rows = [*zip(names, ours, bare, strict=True), ("from nothing to the first answer", sum(ours[:3]), sum(bare[:3]))]
     lines = "\n".join(f"| {what} | {own:.1f} s | {other:.1f} s | {own / other:.2f} |" for what, own, other in rows)
     return (
-        f"{HEADING}\n\nWritten by `python benchmarks/first_recall.py --write docs/bench.md`: the README's first snippet in a fresh "
-        "environment, nothing from pip's cache. `bare` is torch, sentence-transformers and FAISS with a snippet that embeds "
-        "three texts and searches them. What a download takes is the network's.\n\n"
+        f"{HEADING}\n\nWritten by `python benchmarks/first_recall.py --write docs/bench.md`: the README's first snippet"
+        " in a fresh environment, nothing from pip's cache. `bare` is torch, sentence-transformers and FAISS with a snippet"
+        " that embeds three texts and searches them. What a download takes is the network's.\n\n"
         f"| what | mnemolog | bare | ratio |\n| --- | ---: | ---: | ---: |\n{lines}\n"
     )
 
