@@ -78,8 +78,8 @@ def table(ours: list[float], bare: list[float]) -> str:
     lines = "\n".join(f"| {what} | {own:.1f} s | {other:.1f} s | {own / other:.2f} |" for what, own, other in rows)
     return (
         f"{HEADING}\n\nWritten by `python benchmarks/first_recall.py --write docs/bench.md`: the README's first snippet"
-        " in a fresh environment, nothing from pip's cache. `bare` is torch, sentence-transformers and FAISS with a snippet"
-        " that embeds three texts and searches them. What a download takes is the network's.\n\n"
+        " in a fresh environment, nothing from pip's cache. `bare` is torch, sentence-transformers and FAISS with a"
+        " snippet that embeds three texts and searches them. What a download takes is the network's.\n\n"
         f"| what | mnemolog | bare | ratio |\n| --- | ---: | ---: | ---: |\n{lines}\n"
     )
 
