@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import signal
 import struct
 import sys
 import termios
@@ -49,7 +50,10 @@ def run(monkeypatch, capsys):
                 main()
         return Ran(exited.value.code or 0, *capsys.readouterr())
 
-    return run
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)  # `watch` sets its own.
 
 
 @pytest.fixture
