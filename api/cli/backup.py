@@ -9,8 +9,8 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, app
+from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
-from mnemolog.cli.session_output import answer
 from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.operations.backup import BackupReport

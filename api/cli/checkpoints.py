@@ -10,7 +10,7 @@ import typer
 from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import AsCsv, AsJson, Group, Store, StoreCommand, app
 from mnemolog.cli.arguments import At, DryRun, Full, Named, as_of, opened_session
-from mnemolog.cli.session_output import answer
+from mnemolog.cli.output import answer
 from mnemolog.domain import errors
 from mnemolog.results import Checkpoint
 

@@ -20,8 +20,8 @@ from mnemolog.cli.app import (
     chosen_model,
     remark,
 )
+from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
-from mnemolog.cli.session_output import answer
 from mnemolog.domain import errors
 from mnemolog.projections.quarantine import QuarantinedItem
 from mnemolog.store import MemoryStore

@@ -97,9 +97,5 @@ def forgotten(
         requests, found = opened.audit.erasures(), opened.audit.forgotten()
     if erasures:
         output.print_json(requests)
-    elif as_json:
-        output.print_json(found)
-    elif as_csv:
-        output.print_csv(ForgottenEvent, found)
     else:
-        show_forgotten(found)
+        output.answer(found, show_forgotten, as_json=as_json, csv_of=ForgottenEvent if as_csv else None)

@@ -9,8 +9,7 @@ import typer
 
 from mnemolog.cli.app import AsJson, Command, Group, app
 from mnemolog.cli.arguments import DryRun
-from mnemolog.cli.output import console
-from mnemolog.cli.session_output import answer
+from mnemolog.cli.output import answer, console
 
 if TYPE_CHECKING:
     from mnemolog.adapters.hermes.plugin import Installed

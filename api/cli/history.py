@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -108,10 +109,7 @@ def diff(
     """
     with MemoryStore.open(store, model=None, create=False) as opened, bar("comparing") as progress:
         answer = opened.audit.diff(before, after, turns_max=limit, progress=progress)
-    if as_json:
-        output.print_json(answer)
-    else:
-        out.show_diff(answer, full=full)
+    output.answer(answer, partial(out.show_diff, full=full), as_json=as_json)
 
 
 @app.command("export", cls=StoreCommand)
@@ -134,7 +132,4 @@ def export(
         answer = opened.audit.export(target, after=first - 1, upto=upto, replace=replace, progress=progress)
     if file == STANDARD_OUTPUT:
         return
-    if as_json:
-        output.print_json(answer)
-    else:
-        out.show_export(answer, file)
+    output.answer(answer, lambda answer: out.show_export(answer, file), as_json=as_json)

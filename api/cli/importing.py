@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mnemolog.cli import completion_values as known
-from mnemolog.cli import output, session_output
+from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import store_with_model
 from mnemolog.cli.history_output import show_log_import
@@ -117,7 +117,7 @@ def _import_log(folder: Path, files: list[Path], *, dry_run: bool, as_json: bool
 
     with bar("importing") as progress:
         answer = import_log(files[0], folder, progress=progress)
-    session_output.answer(answer, show_log_import, as_json=as_json)
+    output.answer(answer, show_log_import, as_json=as_json)
 
 
 def _store(
@@ -153,10 +153,7 @@ def _catch_up(store: MemoryStore, phase: Phase, *, vectors: bool) -> None:
 
 
 def _answer_report(report: ImportReport, *, as_json: bool) -> None:
-    if as_json:
-        output.print_json(report)
-    else:
-        output.show_import(report)
+    output.answer(report, output.show_import, as_json=as_json)
     if not report.turns:
         _remark_no_turns(report.empty)
     for path in report.empty:

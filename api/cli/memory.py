@@ -12,7 +12,7 @@ from mnemolog.cli import memory_output as show
 from mnemolog.cli.app import AsCsv, AsJson, Group, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import At, Full, Named, as_of, opened_session
 from mnemolog.cli.messages import standard_input
-from mnemolog.cli.session_output import answer
+from mnemolog.cli.output import answer
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
 from mnemolog.domain.values import MISSING

@@ -10,8 +10,8 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli import model_output as show
 from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
 from mnemolog.cli.arguments import DryRun
+from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
-from mnemolog.cli.session_output import answer
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.results import Model

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mnemolog.adapters.importers.import_files import ImportReport
     from mnemolog.adapters.importers.preview import FilePreview
     from mnemolog.cli.terminal import Terminal
+
+Answer = TypeVar("Answer")
 
 _NOT_MAPPED: Final = {
     "text": "nothing",
@@ -62,6 +64,16 @@ def print_csv(kind: type[Result], rows: Iterable[Result]) -> None:
     for row in rows:
         write([_csv_cell(getattr(row, name)) for name in names])
     sys.stdout.flush()
+
+
+def answer(value: Answer, show: Callable[[Answer], None], *, as_json: bool, csv_of: type[Result] | None = None) -> None:
+    """Print a result as JSON, as CSV where it is a list of results of the kind `csv_of`, or with `show`."""
+    if as_json:
+        print_json(value)
+    elif csv_of is not None:
+        print_csv(csv_of, cast("Iterable[Result]", value))
+    else:
+        show(value)
 
 
 def _csv_cell(value: Any) -> str:

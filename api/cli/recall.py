@@ -12,7 +12,7 @@ import typer
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.receipt_audit import LIMIT, AuditedRecall
 from mnemolog.cli import completion_values as known
-from mnemolog.cli import output, recall_output, session_output
+from mnemolog.cli import output, recall_output
 from mnemolog.cli.app import (
     EXIT_FAILED,
     RECEIPTS_VARIABLE,
@@ -231,7 +231,7 @@ def find(
         )
     page, more = found[:limit], len(found) > limit
     show = partial(recall_output.show_found, pattern=pattern, full=full, more=more)
-    session_output.answer(page, show, as_json=as_json, csv_of=Turn if as_csv else None)
+    output.answer(page, show, as_json=as_json, csv_of=Turn if as_csv else None)
 
 
 @audit.command("recalls", cls=StoreCommand)
@@ -258,7 +258,7 @@ def recalls(
     if as_csv:
         output.print_csv(AuditedRecall, answer.recalls)
     else:
-        session_output.answer(answer, recall_output.show_audit, as_json=as_json)
+        output.answer(answer, recall_output.show_audit, as_json=as_json)
     if not answer.sound:
         raise typer.Exit(EXIT_FAILED)
 

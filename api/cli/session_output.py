@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -11,12 +10,9 @@ from mnemolog.cli import memory_output, output
 from mnemolog.domain.display import counted
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import Position
-from mnemolog.domain.result import Result
 from mnemolog.projections.read_models import Turn
 from mnemolog.results import Checkpoint, Note, SwitchPreview, Task
 from mnemolog.session import Session
-
-Answer = TypeVar("Answer")
 
 
 class Page(TypedDict):
@@ -68,16 +64,6 @@ class SessionThen(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, Any]
     notes: list[Note]
     checkpoints: list[Checkpoint]
-
-
-def answer(value: Answer, show: Callable[[Answer], None], *, as_json: bool, csv_of: type[Result] | None = None) -> None:
-    """Print a result as JSON, as CSV where it is a list of results of the kind `csv_of`, or with `show`."""
-    if as_json:
-        output.print_json(value)
-    elif csv_of is not None:
-        output.print_csv(csv_of, cast("Iterable[Result]", value))
-    else:
-        show(value)
 
 
 def answer_of(session: Session) -> SessionAnswer:

@@ -55,10 +55,7 @@ def scopes(store: Store, as_json: AsJson = False) -> None:
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
         found = opened.scopes()
-    if as_json:
-        output.print_json(found)
-    else:
-        output.show_scopes(found)
+    output.answer(found, output.show_scopes, as_json=as_json)
 
 
 @app.command("agents", cls=StoreCommand)
@@ -69,10 +66,7 @@ def agents(store: Store, as_json: AsJson = False) -> None:
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
         found = opened.agents()
-    if as_json:
-        output.print_json(found)
-    else:
-        output.show_agents(found)
+    output.answer(found, output.show_agents, as_json=as_json)
 
 
 @app.command("status", cls=StoreCommand)
@@ -83,10 +77,7 @@ def status(store: Store, as_json: AsJson = False) -> None:
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
         answer = opened.status()
-    if as_json:
-        output.print_json(answer)
-    else:
-        status_output.show_status(answer)
+    output.answer(answer, status_output.show_status, as_json=as_json)
 
 
 @app.command("head", cls=StoreCommand)
@@ -108,7 +99,4 @@ def head(
     """
     with MemoryStore.open(store, model=None, create=False) as opened:
         answer = opened.head() if append is None else opened.audit.append_head(append)
-    if as_json:
-        output.print_json(answer)
-    else:
-        print(answer)
+    output.answer(answer, print, as_json=as_json)

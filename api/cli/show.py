@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mnemolog.cli import completion_values as known
+from mnemolog.cli import output
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
 from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, Named, opened_session
@@ -64,11 +65,11 @@ def show(
     page = out.Page(after=after, before=before, limit=limit, newest_first=newest_first)
     with opened_session(store, session) as opened:
         if at is not None:
-            out.answer(_then(opened.at(at), page), partial(out.show_then, full=full), as_json=as_json)
+            output.answer(_then(opened.at(at), page), partial(out.show_then, full=full), as_json=as_json)
         else:
             turns, seen = opened.turns(**page, hidden=hidden), opened.turns(**page) if hidden else None
             show = partial(out.show_turns, full=full, seen=seen)
-            out.answer(turns, show, as_json=as_json, csv_of=Turn if as_csv else None)
+            output.answer(turns, show, as_json=as_json, csv_of=Turn if as_csv else None)
 
 
 @app.command("reconcile", cls=StoreCommand)
@@ -83,12 +84,12 @@ def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = 
     with opened_session(store, session) as opened:
         added = record_missing(opened, messages)
         answer = out.Reconciled(session=opened.id, messages=len(messages), added=added)
-    out.answer(answer, out.show_reconciled, as_json=as_json)
+    output.answer(answer, out.show_reconciled, as_json=as_json)
 
 
 def _show_event(folder: Path, position: int, *, full: bool, as_json: bool) -> None:
     with MemoryStore.open(folder, model=None, create=False) as store:
-        out.answer(store.audit.event(position), partial(show_event, full=full), as_json=as_json)
+        output.answer(store.audit.event(position), partial(show_event, full=full), as_json=as_json)
 
 
 def _then(then: SessionAt, page: out.Page) -> out.SessionThen:

@@ -8,6 +8,7 @@ import typer
 
 from mnemolog.application.session_service import SwitchHow
 from mnemolog.cli import completion_values as known
+from mnemolog.cli import output
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app, typed
 from mnemolog.cli.arguments import WHEN, DryRun, Named, opened_session, session_called
@@ -64,9 +65,9 @@ def switch(
         left = left and session_called(opened, left).id
         how = SwitchHow(reason=reason, session=left, agent=agent, at=at, turns=turns, title=title, scope=scope)
         if dry_run:
-            out.answer(opened.preview_switch(to, **how), out.show_switch_preview, as_json=as_json)
+            output.answer(opened.preview_switch(to, **how), out.show_switch_preview, as_json=as_json)
         else:
-            out.answer(out.answer_of(opened.switch(to, **how)), out.show_session, as_json=as_json)
+            output.answer(out.answer_of(opened.switch(to, **how)), out.show_session, as_json=as_json)
 
 
 @app.command("current", cls=StoreCommand)
@@ -86,7 +87,7 @@ def current(
         if session is None:
             begin = typed("switch", store, "--reason", "new", "--agent", agent)
             raise Refused(f"agent {agent!r} has no current session", hint=f"{begin} starts one")
-        out.answer(out.answer_of(session), out.show_session, as_json=as_json)
+        output.answer(out.answer_of(session), out.show_session, as_json=as_json)
 
 
 @app.command("branch", cls=StoreCommand)
@@ -109,7 +110,7 @@ def branch(
     """
     with opened_session(store, session) as opened:
         made = opened.branch(to, at=None if at is None else _place(opened, at), title=title)
-        out.answer(out.answer_of(made), out.show_session, as_json=as_json)
+        output.answer(out.answer_of(made), out.show_session, as_json=as_json)
 
 
 @app.command("rewind", cls=StoreCommand)
@@ -130,7 +131,7 @@ def rewind(
     with opened_session(store, session) as opened:
         hidden = opened.rewind(turns=turns, to=to, dry_run=dry_run)
         answer = out.Rewound(session=opened.id, hidden=hidden, dry_run=dry_run)
-    out.answer(answer, out.show_rewound, as_json=as_json)
+    output.answer(answer, out.show_rewound, as_json=as_json)
 
 
 def _place(session: Session, at: str) -> When:

@@ -57,10 +57,7 @@ def rebuild(
         for part in parts:
             progress = phase(f"rebuilding {part}")
             reports += opened.rebuild(part, dry_run=dry_run, from_scratch=scratch, skip_bad=skip_bad, progress=progress)
-    if as_json:
-        output.print_json(reports)
-    else:
-        output.show_rebuild(reports)
+    output.answer(reports, output.show_rebuild, as_json=as_json)
     if not all(report.complete for report in reports):
         raise typer.Exit(EXIT_FAILED)
 
@@ -93,9 +90,6 @@ def verify(
         raise Refused(f"{store} is an export, not a store", hint=f"importing it into a new store checks it: {command}")
     with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
         answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
-    if as_json:
-        output.print_json(answer)
-    else:
-        output.show_verification(answer)
+    output.answer(answer, output.show_verification, as_json=as_json)
     if not answer.sound:
         raise typer.Exit(EXIT_DAMAGED)
