@@ -13,10 +13,10 @@ from mnemolog.adapters.support.agent_tools.tool import lean_json
 from mnemolog.adapters.support.context import SIMILARITY_MIN
 from mnemolog.adapters.support.store_access import known_async_session
 from mnemolog.aio.session import AsyncSession
+from mnemolog.application.session_service import checked_turn
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.position import Position
-from mnemolog.domain.session import new_turn
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.recall.answer import Hit, Recall
@@ -59,7 +59,7 @@ async def remember(
         given = {"role": role, "content": text, "key": key, "said_at": said_at, "speaker": speaker}
         messages = [{name: value for name, value in given.items() if value is not None}]
     for message in messages:  # Before a session is started for them.
-        _require_turn(message)
+        checked_turn(NewTurn.of(message, session="any"))
     held = await _held(memory, session, scope=scope)
     recorded = await memory.store.record_many(messages, session=held.id)
     return lean_json({"session": held.id, "positions": [turn.position for turn in recorded]})
@@ -201,19 +201,6 @@ async def switch(
         scope=scope,
     )
     return lean_json({"session": entered.id, "title": entered.title, "scope": entered.scope})
-
-
-def _require_turn(message: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` if a message cannot be recorded."""
-    new = NewTurn.of(message, session="any")
-    new_turn(
-        role=new.role,
-        text=new.text,
-        speaker=new.speaker,
-        said_at=new.said_at,
-        tool_calls=new.tool_calls,
-        metadata=new.metadata,
-    )
 
 
 async def _found(memory: Memory, session: str | None) -> AsyncSession | None:
