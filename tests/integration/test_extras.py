@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from mnemolog import MnemologError
-from mnemolog.domain.errors import EXTRAS as REQUIRED
-from mnemolog.domain.errors import ExtraMissing, install_command
+from mnemolog.domain.errors import ExtraMissing
+from mnemolog.domain.extras import EXTRAS as REQUIRED
+from mnemolog.domain.extras import install_command
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = {"hermes": "hermes_constants", "langgraph": "langgraph", "mcp": "mcp", "openai_agents": "agents"}
