@@ -12,7 +12,7 @@ DATABASE_PARTS: Final = ("-wal", "-shm", CHECKSUM_PART)
 
 
 class StoreLayout(NamedTuple):
-    """The paths of one store. Everything in `projections` can be deleted at any time; nothing else can."""
+    """The paths of one store. The log and the keys are the store; everything else can be deleted at any time."""
 
     folder: Path
 
@@ -25,6 +25,11 @@ class StoreLayout(NamedTuple):
     def keys(self) -> Path:
         """The content keys of an encrypted log."""
         return self.folder / "keys.db"
+
+    @property
+    def known_backups(self) -> Path:
+        """Where the last backups of this store were written."""
+        return self.folder / "backups.json"
 
     @property
     def projections(self) -> Path:

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Final
 
 from mnemolog.domain import errors, structured_log
+from mnemolog.domain.head import Head
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import StoreLayout
@@ -25,6 +26,7 @@ from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
+from mnemolog.operations.known_backups import KnownBackup, remember_backup
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.registry.all_projections import PROJECTIONS
@@ -89,6 +91,15 @@ def make_backup(
     except errors.MnemologError as error:
         structured_log.error("backup.failed", target=target, error=error)
         raise
+    remember_backup(
+        store,
+        KnownBackup(
+            path=str(target.absolute()),
+            keys=None if kept is None else str(kept.parent.absolute()),
+            created_at=manifest.created_at,
+            head=Head(position=manifest.head, digest=manifest.digest, log_id=log_id),
+        ),
+    )
     report = BackupReport(
         target=str(target),
         log_id=log_id,

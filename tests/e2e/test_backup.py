@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mnemolog.infra import copy_database as copying
 from mnemolog.infra.log.sqlite import engine as log_engine
 from mnemolog.infra.log.sqlite.log_file import head_of_copy
 from mnemolog.operations import backup, backup_keys, backup_manifest, restore
+from mnemolog.operations.known_backups import last_backup
 from mnemolog.projections.sql import checked_json
 from tests.support import HashEncoder
 
@@ -385,3 +387,45 @@ def test_what_was_forgotten_since_is_forgotten_in_what_is_restored(tmp_path, run
     (tmp_path / "erasures.json").write_text("no json")
     wrong = run("restore", tmp_path / "backup", tmp_path / "no", *options)
     assert (wrong.returncode, "does not hold erasures" in wrong.stderr, (tmp_path / "no").exists()) == (1, True, False)
+
+
+def test_a_store_knows_its_newest_backup_that_is_still_there(filled, tmp_path):
+    """So that the message about a damaged log can name the backup to restore."""
+    assert last_backup(filled.path) is None
+    first = filled.backup(tmp_path / "first", keys=tmp_path / "keys")
+    known = last_backup(filled.path)
+    assert (known.path, known.keys) == (str(tmp_path / "first"), str(tmp_path / "keys"))
+    assert (known.head.position, known.head.digest, known.created_at) == (first.head, first.digest, first.created_at)
+    filled.backup(tmp_path / "drill")
+    assert last_backup(filled.path).path == str(tmp_path / "drill")
+    assert last_backup(filled.path).keys is None
+    shutil.rmtree(tmp_path / "drill")
+    assert last_backup(filled.path) == known
+    shutil.rmtree(tmp_path / "first")
+    assert last_backup(filled.path) is None
+
+
+@pytest.mark.parametrize("note", [None, b"", b"{}", b'{"sha256": "0", "manifest": []}', b"\xff" * 2_000_000])
+def test_a_damaged_note_of_backups_knows_of_none_and_the_next_backup_writes_it_again(filled, tmp_path, note):
+    """It is a note and no part of the store."""
+    filled.backup(tmp_path / "first")
+    path = filled.path / "backups.json"
+    path.unlink() if note is None else path.write_bytes(note)
+    assert last_backup(filled.path) is None
+    filled.backup(tmp_path / "second")
+    assert last_backup(filled.path).path == str(tmp_path / "second")
+
+
+def test_a_store_remembers_ten_backups_each_once(filled, tmp_path):
+    for number in range(12):
+        filled.backup(tmp_path / f"b{number}", projections=False)
+    filled.backup(tmp_path / "b7", projections=False, replace=True)
+    paths = [item["path"] for item in json.loads((filled.path / "backups.json").read_bytes())["manifest"]]
+    assert [Path(path).name for path in paths] == ["b7", "b11", "b10", "b9", "b8", "b6", "b5", "b4", "b3", "b2"]
+
+
+def test_a_backup_is_made_where_the_store_cannot_note_it(filled, tmp_path):
+    (filled.path / "backups.json").mkdir()
+    filled.backup(tmp_path / "b")
+    assert (tmp_path / "b" / "backup.json").exists()
+    assert last_backup(filled.path) is None
