@@ -10,7 +10,6 @@ import msgspec
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime.atomic_files import replace_file
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
