@@ -72,12 +72,13 @@ def create_engine(
     create: bool = False,
     cache_bytes: int = CACHE_BYTES,
     guard: Callable[[Any], None] | None = None,
+    read_only: bool = False,
 ) -> sa.Engine:
     """Return an engine on the database at `path`, whose every connection has our settings.
 
     Unless `create` is set, a missing file is an error instead of a new empty database. Connections are
     opened lazily; one that answers with another setting than asked raises `StoreError`. `guard` sees every
-    driver connection once, after its settings are made.
+    driver connection once, after its settings are made. With `read_only` they are those of `connect_read_only`.
     """
     if dbapi2.sqlite_version_info < SQLITE_VERSION_MIN:
         raise errors.StoreError(
@@ -89,15 +90,10 @@ def create_engine(
     def connect() -> Any:
         if create:
             _make_private(path)
-        connection = dbapi2.connect(
-            uri,
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=busy_timeout_s,
-            cached_statements=256,
-        )
+        connection = connect_read_only(path, busy_timeout_s) if read_only else _connect(uri, busy_timeout_s)
         try:
+            if not read_only:
+                _make_wal(connection, busy_timeout_s=busy_timeout_s)
             _apply_settings(connection, synchronous=synchronous, busy_timeout_s=busy_timeout_s, cache_bytes=cache_bytes)
             if guard is not None:
                 guard(connection)
@@ -117,6 +113,44 @@ def create_engine(
     )
 
 
+def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any:
+    """Return a driver connection that reads a database and cannot write it. Its folder may be read-only as well.
+
+    In such a folder SQLite reads a database in WAL mode through the `-wal` and `-shm` that are there. Without them it
+    needs to know that nobody writes the file (`immutable`); a writer would have them open. In a folder that can be
+    written it leaves an empty `-wal` and a `-shm`. Raises the driver's errors, and `StoreNotWritable` if the newest
+    commits are in a `-wal` that cannot be read without a new `-shm`.
+    """
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+    connection = _connect(uri, busy_timeout_s)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except dbapi2.OperationalError as error:
+        connection.close()
+        if error.sqlite_errorcode & 0xFF not in (_CANTOPEN, _READONLY) or not path.exists():
+            raise
+        wal = path.with_name(f"{path.name}-wal")
+        if wal.exists() and wal.stat().st_size:
+            why = f"the newest commits are in {wal.name}, which SQLite reads with a new {path.name}-shm beside it"
+            raise errors.StoreNotWritable(path.parent, f"{why}; copy the folder to where it can be written") from error
+        connection = _connect(f"{uri}&immutable=1", busy_timeout_s)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(uri: str, busy_timeout_s: float) -> Any:
+    return dbapi2.connect(
+        uri,
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=busy_timeout_s,
+        cached_statements=256,
+    )
+
+
 def _make_private(path: Path) -> None:
     """Have a new file that only its owner may read, for SQLite to fill. Its `-wal` and `-shm` get the same mode.
 
@@ -133,10 +167,8 @@ def _make_private(path: Path) -> None:
 
 
 def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s: float, cache_bytes: int) -> None:
-    _make_wal(connection, busy_timeout_s=busy_timeout_s)
     connection.execute(f"PRAGMA journal_size_limit={WAL_SIZE_LIMIT_BYTES}").fetchone()
     wanted: dict[str, object] = {
-        "journal_mode": "wal",
         "synchronous": SYNCHRONOUS[synchronous],
         "busy_timeout": int(busy_timeout_s * 1000),
         "foreign_keys": 1,
@@ -147,8 +179,7 @@ def _apply_settings(connection: Any, *, synchronous: Synchronous, busy_timeout_s
         "cache_size": -(cache_bytes >> 10),
     }
     for name, value in wanted.items():
-        if name != "journal_mode":
-            connection.execute(f"PRAGMA {name}={value}").fetchall()
+        connection.execute(f"PRAGMA {name}={value}").fetchall()
         answer = connection.execute(f"PRAGMA {name}").fetchone()[0]
         if answer != value:
             raise errors.StoreError(f"SQLite answers {name}={answer}, {value} is needed; nothing was written")
@@ -159,8 +190,11 @@ def _make_wal(connection: Any, *, busy_timeout_s: float) -> None:
     end = time.monotonic() + busy_timeout_s
     while True:
         try:
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+            if mode != "wal":
+                mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            if mode != "wal":
+                raise errors.StoreError(f"SQLite answers journal_mode={mode}, wal is needed; nothing was written")
             return
         except dbapi2.OperationalError as error:
             # Of several who do this to a new file at once SQLite refuses some, without waiting as it else does.

@@ -102,8 +102,10 @@ class Keyring:
     be, and `LogBusy`, `StorageFull`, `StoreNotWritable` as the log does.
     """
 
-    def __init__(self, path: Path, *, log_id: str, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> None:
-        self.path, self._log_id, self._busy_timeout_s = path, log_id, busy_timeout_s
+    def __init__(
+        self, path: Path, *, log_id: str, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S, read_only: bool = False
+    ) -> None:
+        self.path, self._log_id, self._busy_timeout_s, self._read_only = path, log_id, busy_timeout_s, read_only
         self._lock = threading.RLock()
         self._opened: keys_file.OpenKeys | None = None
         self._streams: dict[str, StreamKeys] = {}
@@ -296,7 +298,9 @@ class Keyring:
         if self._closed:
             raise errors.StoreClosed
         if self._opened is None:
-            self._opened = keys_file.connect(self.path, log_id=self._log_id, busy_timeout_s=self._busy_timeout_s)
+            self._opened = keys_file.connect(
+                self.path, log_id=self._log_id, busy_timeout_s=self._busy_timeout_s, read_only=self._read_only
+            )
         with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
             yield self._opened.driver
 

@@ -145,11 +145,11 @@ class OpenKeys(NamedTuple):
     secret: bytes
 
 
-def connect(path: Path, *, log_id: str, busy_timeout_s: float) -> OpenKeys:
+def connect(path: Path, *, log_id: str, busy_timeout_s: float, read_only: bool = False) -> OpenKeys:
     """Open the keys of a log. Raises `KeysMissing` if they are missing, damaged or of another log."""
     if not path.exists():
         raise errors.KeysMissing(path, "it does not exist")
-    engine = sqlite.create_engine(path, synchronous="FULL", busy_timeout_s=busy_timeout_s)
+    engine = sqlite.create_engine(path, synchronous="FULL", busy_timeout_s=busy_timeout_s, read_only=read_only)
     connection: sa.Connection | None = None
     try:
         with mapped_errors(path, busy_timeout_s=busy_timeout_s):

@@ -40,8 +40,17 @@ class _Undone(Exception):
 class EventLog:
     """One log. Safe for many threads and many processes; not to be carried across a fork."""
 
-    def __init__(self, path: Path, identity: LogIdentity, engine: LogEngine, codec: EventCodec, clock: Clock) -> None:
-        self.path, self.identity, self.engine = path, identity, engine
+    def __init__(
+        self,
+        path: Path,
+        identity: LogIdentity,
+        engine: LogEngine,
+        codec: EventCodec,
+        clock: Clock,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.path, self.identity, self.engine, self.is_read_only = path, identity, engine, read_only
         self.genesis = digest.genesis(**identity._asdict())
         self._codec = codec
         self._listeners: set[Listener] = set()
@@ -63,25 +72,34 @@ class EventLog:
         busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
         encrypt: bool | None = None,
         identity: LogIdentity | None = None,
+        read_only: bool = False,
     ) -> Self:
         """Open the log in `folder`; with `create`, create both where they do not exist.
 
         A new log encrypts its content unless `encrypt` is False. An existing log keeps what it was created with:
         `InvalidInput` if `encrypt` contradicts it. With `identity` the new log is a copy of the log that has it,
-        without its keys. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and `InvalidInput`
+        without its keys. With `read_only` no file is written, and its folder may be one that cannot be; appends raise
+        `StoreNotWritable`. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and `InvalidInput`
         for another `synchronous`; a folder that is not a store is left unchanged.
         """
         if synchronous not in sqlite.SYNCHRONOUS:
             raise errors.InvalidInput("synchronous", f"{synchronous!r} is none of {', '.join(sqlite.SYNCHRONOUS)}")
         path = folder / LOG_FILE
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
-            identity = find_or_create(folder, clock=clock, create=create, encrypt=encrypt, identity=identity)
-            engine = SqliteEngine(path, synchronous=synchronous, busy_timeout_s=busy_timeout_s)
+            identity = find_or_create(
+                folder, clock=clock, create=create, encrypt=encrypt, identity=identity, read_only=read_only
+            )
+            engine = SqliteEngine(path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
         codec = EventCodec()
         if identity.is_sealed:
-            keys = Keyring(folder / keys_file.KEYS_FILE, log_id=identity.log_id, busy_timeout_s=busy_timeout_s)
+            keys = Keyring(
+                folder / keys_file.KEYS_FILE,
+                log_id=identity.log_id,
+                busy_timeout_s=busy_timeout_s,
+                read_only=read_only,
+            )
             codec = EventCodec(Sealer(keys))
-        return cls(path, identity, engine, codec, clock)
+        return cls(path, identity, engine, codec, clock, read_only=read_only)
 
     @property
     def keyring(self) -> Keyring | None:
@@ -121,6 +139,8 @@ class EventLog:
         """
         if not self._origin.is_here:
             self._require_usable()
+        if self.is_read_only:
+            raise errors.StoreNotWritable(self.path.parent, "the store was opened read-only")
         if self._around_append is None:
             return self.writer.transact(work)
         with self._around_append():

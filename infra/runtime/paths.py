@@ -19,6 +19,11 @@ def local_path(field: str, given: str | os.PathLike[str]) -> Path:
         raise InvalidInput(field, f"{str(given)!r}: {error}") from error
 
 
+def is_writable(folder: Path) -> bool:
+    """Whether files can be created in a folder. False on a read-only file system, for the superuser as well."""
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def local_paths(field: str, given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
     """Return one path or several, with `~` expanded. Raises `InvalidInput`."""
     several = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given

@@ -332,10 +332,12 @@ class SqliteEngine:
     driver_errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, dbapi2.Error)
     poll_interval_s = POLL_INTERVAL_S
 
-    def __init__(self, path: Path, *, synchronous: sqlite.Synchronous, busy_timeout_s: float) -> None:
+    def __init__(
+        self, path: Path, *, synchronous: sqlite.Synchronous, busy_timeout_s: float, read_only: bool = False
+    ) -> None:
         self.path, self.busy_timeout_s = path, busy_timeout_s
         self.pool = sqlite.create_engine(
-            path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting
+            path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting, read_only=read_only
         )
 
     @contextmanager

@@ -25,17 +25,25 @@ LOG_FILE: Final = "log.db"
 
 
 def find_or_create(
-    folder: Path, *, clock: Clock, create: bool, encrypt: bool | None, identity: LogIdentity | None = None
+    folder: Path,
+    *,
+    clock: Clock,
+    create: bool,
+    encrypt: bool | None,
+    identity: LogIdentity | None = None,
+    read_only: bool = False,
 ) -> LogIdentity:
     """Return the identity of the log in `folder`, created where there is none and `create` is set.
 
-    With `identity` the new log is a copy of the log that has it, without its keys. A new log is encrypted unless
-    `encrypt` is False; `InvalidInput` where an existing log contradicts `encrypt`. Raises `StoreNotFound`,
-    `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and the driver's errors.
+    With `identity` the new log is a copy of the log that has it, without its keys. With `read_only` no file is
+    written. A new log is encrypted unless `encrypt` is False; `InvalidInput` where an existing log contradicts
+    `encrypt`. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and the driver's errors.
     """
-    found = _find(folder)
+    found = _find(folder, read_only=read_only)
     if found is None:
-        found = _create(folder, clock=clock, create=create, encrypt=encrypt is not False, identity=identity)
+        found = _create(
+            folder, clock=clock, create=create and not read_only, encrypt=encrypt is not False, identity=identity
+        )
     if encrypt is not None and encrypt != found.is_sealed:
         was = "with encryption" if found.is_sealed else "without encryption"
         why = f"the store was created {was}, which cannot be changed; leave `encrypt` out to open it"
@@ -43,7 +51,7 @@ def find_or_create(
     return found
 
 
-def _find(folder: Path) -> LogIdentity | None:
+def _find(folder: Path, *, read_only: bool = False) -> LogIdentity | None:
     """Return the identity of the log in `folder`, or None where a new one may be created.
 
     Reads through a connection that changes nothing: the file may be another program's database.
@@ -58,7 +66,10 @@ def _find(folder: Path) -> LogIdentity | None:
         if {entry.name for entry in folder.iterdir()} - {keys_file.KEYS_FILE + part for part in keys_file.PARTS}:
             raise errors.NotAStore(folder, f"it holds files, but no {LOG_FILE}")
         return None
-    connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
+    if read_only:
+        connection = sqlite.connect_read_only(path)
+    else:
+        connection = dbapi2.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
     try:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
