@@ -431,7 +431,9 @@ class LogWriteFailed(AppendError):
 class LogDamaged(MnemologError):
     """The log is damaged, inconsistent or lost. Nothing is rebuilt from it."""
 
-    hint = "stop writing; keep the files as evidence, and restore the newest backup into a new folder (`restore_backup`)"
+    hint = (
+        "stop writing; keep the files as evidence, and restore the newest backup into a new folder (`restore_backup`)"
+    )
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
         super().__init__(why if position is None else f"position {position}: {why}")

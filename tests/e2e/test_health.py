@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import LogDamaged, MemoryStore, MnemologError
+from mnemolog import LogDamaged, MemoryStore
 from tests.support import HashEncoder
 
 TURNS = 40
