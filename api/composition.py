@@ -71,7 +71,9 @@ class StoreParts:
         self.forgetting.resume()
 
     def close(self) -> None:
-        """Stop the threads, finish queued appends and close all files."""
+        """Stop the threads, finish queued appends and close all files. A forked child leaves them alone."""
+        if self.log.is_inherited:
+            return
         self.telemetry.unwatch(self.gauges)
         self.projections.stop()
         self.prefetcher.close()

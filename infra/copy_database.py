@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from pysqlite3 import dbapi2
-
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime.atomic_files import sync
@@ -56,7 +54,7 @@ def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
         left.append(remaining)
         moved((before - remaining) * page_bytes)
 
-    copy = dbapi2.connect(str(target), isolation_level=None)
+    copy = sqlite.driver.connect(str(target), isolation_level=None)
     try:
         copy.execute("PRAGMA journal_mode=OFF").fetchone()  # An interrupted copy is deleted as a whole.
         copy.execute("PRAGMA synchronous=OFF").fetchone()  # Synced when it is whole.

@@ -17,11 +17,12 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
+from mnemolog.infra.sqlite_driver import Pool
+from mnemolog.infra.sqlite_driver import driver as driver
 
 SQLITE_VERSION_MIN: Final = (3, 51, 3)
 """Older ones may corrupt a WAL that two connections write and checkpoint at the same instant."""
@@ -45,8 +46,6 @@ _LOGGING_NAME: Final = "mnemolog"
 # A program that lets everything be logged has SQLAlchemy log statements with their values and every row it reads.
 logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGING_NAME}").setLevel(logging.WARNING)
 
-DRIVER_ERRORS: Final = (sa.exc.SQLAlchemyError, dbapi2.Error, UnicodeEncodeError, UnicodeDecodeError, OverflowError)
-"""What SQLAlchemy and the driver raise. `UnicodeDecodeError`: a message of SQLite that quotes a damaged schema."""
 
 Synchronous = Literal["FULL", "NORMAL"]
 SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
@@ -62,6 +61,11 @@ _BUSY, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _CONSTRAINT, _AUTH, _NOTAD
     23,
     26,
 )
+
+
+def driver_errors() -> tuple[type[Exception], ...]:
+    """Return what SQLAlchemy and the driver raise. `UnicodeDecodeError`: a message that quotes a damaged schema."""
+    return sa.exc.SQLAlchemyError, driver.dbapi2.Error, UnicodeEncodeError, UnicodeDecodeError, OverflowError
 
 
 def create_engine(
@@ -80,6 +84,7 @@ def create_engine(
     opened lazily; one that answers with another setting than asked raises `StoreError`. `guard` sees every
     driver connection once, after its settings are made. With `read_only` they are those of `connect_read_only`.
     """
+    dbapi2 = driver.dbapi2
     if dbapi2.sqlite_version_info < SQLITE_VERSION_MIN:
         raise errors.StoreError(
             f"SQLite {dbapi2.sqlite_version} can corrupt a log that two processes write; "
@@ -106,7 +111,7 @@ def create_engine(
         "sqlite+pysqlite://",
         module=dbapi2,
         creator=connect,
-        poolclass=sa.pool.QueuePool,
+        poolclass=Pool,
         max_overflow=-1,
         hide_parameters=True,
         logging_name=_LOGGING_NAME,
@@ -125,7 +130,7 @@ def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any
     connection = _connect(uri, busy_timeout_s)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except dbapi2.OperationalError as error:
+    except driver.dbapi2.OperationalError as error:
         connection.close()
         if error.sqlite_errorcode & 0xFF not in (_CANTOPEN, _READONLY) or not path.exists():
             raise
@@ -141,7 +146,7 @@ def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any
 
 
 def _connect(uri: str, busy_timeout_s: float) -> Any:
-    return dbapi2.connect(
+    return driver.connect(
         uri,
         uri=True,
         isolation_level=None,
@@ -196,7 +201,7 @@ def _make_wal(connection: Any, *, busy_timeout_s: float) -> None:
             if mode != "wal":
                 raise errors.StoreError(f"SQLite answers journal_mode={mode}, wal is needed; nothing was written")
             return
-        except dbapi2.OperationalError as error:
+        except driver.dbapi2.OperationalError as error:
             # Of several who do this to a new file at once SQLite refuses some, without waiting as it else does.
             if "locked" not in str(error) or time.monotonic() >= end:
                 raise
@@ -208,7 +213,7 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iter
     """Raise mnemolog's errors instead of those of SQLAlchemy and SQLite."""
     try:
         yield
-    except DRIVER_ERRORS as error:
+    except driver_errors() as error:
         raise map_error(error, path, busy_timeout_s=busy_timeout_s) from error
 
 
@@ -276,4 +281,4 @@ def _for_want_of_room(path: Path) -> str:
 def is_constraint_violation(error: BaseException) -> bool:
     """Whether the database refused a row because of a constraint of the schema."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-    return isinstance(cause, dbapi2.IntegrityError) and "append-only" not in str(cause)
+    return isinstance(cause, driver.dbapi2.IntegrityError) and "append-only" not in str(cause)

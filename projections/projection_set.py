@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +12,7 @@ from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.session import session_of
 from mnemolog.domain.spans import Spans
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.catch_up import catch_up
 from mnemolog.projections.indexer import Indexing
 from mnemolog.projections.ports import MakeEncoder, Progress, Reranker, TimedLog
@@ -43,7 +43,7 @@ class ProjectionSet:
     ) -> None:
         self._layout, self.log = layout, log
         self.reranker = reranker
-        self._opening = threading.Lock()
+        self._opening = fork_guard.lock()
         self._views: Views | None = None
         self.models = Models(
             layout,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -40,12 +39,11 @@ class Outbox:
 
     def __init__(self, open_store: Callable[[], MemoryStore], report: Callable[[str], object] = lambda _: None) -> None:
         self._open, self._report = open_store, report
-        self._lock = threading.RLock()
+        self._lock = fork_guard.rlock()
         self._waiting: deque[Write] = deque()
         self._store: MemoryStore | None = None
         self._closed = False
         self._reported = ""
-        fork_guard.watch(self)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -105,10 +103,6 @@ class Outbox:
             self.flush()
         finally:
             self._release()
-
-    def forked(self) -> None:
-        """Replace the lock: another thread of the parent may have held it."""
-        self._lock = threading.RLock()
 
     def _usable(self) -> MemoryStore:
         with self._lock:

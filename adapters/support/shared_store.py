@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +23,12 @@ class _Stores:
     """The shared stores of this process. A forked child starts with none: stores do not survive a fork."""
 
     def __init__(self) -> None:
-        self.mutex, self.shared = threading.Lock(), dict[Any, _Shared]()
+        self.mutex, self.shared = fork_guard.lock(), dict[Any, _Shared]()
         fork_guard.watch(self)
 
     def forked(self) -> None:
-        """Start empty, with a new mutex: another thread of the parent may have held the old one."""
-        self.mutex, self.shared = threading.Lock(), {}
+        """Start empty."""
+        self.shared = {}
 
 
 _stores: Final = _Stores()

@@ -87,7 +87,7 @@ class WorkerPool:
         self._reset()
 
     def _reset(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = fork_guard.lock()
         self._queue: OrderedDict[Job[Any], None] = OrderedDict()
         self._running: set[Job[Any]] = set()
         self._threads: set[threading.Thread] = set()

@@ -9,12 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from pysqlite3 import dbapi2
-
 from mnemolog.audit.export_reader import ExportReader, Line
 from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.infra import sqlite
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_log import EventLog
@@ -122,7 +121,7 @@ def _append(log: EventLog, source: Path, lines: Iterator[Line]) -> int:
         rows = [row for _, row in batch]
         try:
             log.transact(partial(Transaction.append_rows, rows=rows))
-        except (errors.WrongExpectedVersion, errors.DuplicateKey, dbapi2.IntegrityError) as error:
+        except (errors.WrongExpectedVersion, errors.DuplicateKey, sqlite.driver.dbapi2.IntegrityError) as error:
             why = f"it does not continue the store as it is now: {error}"
             raise errors.ImportRefused(source, batch[0][0], why) from error
         appended += len(batch)

@@ -5,11 +5,11 @@ It uses the meters and tracers of the program; if that configures no SDK, OpenTe
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from mnemolog.domain.extras import install_command
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.version import this_version
 from mnemolog.observability.telemetry import INSTRUMENTS, Facts, Gauges
 
@@ -33,7 +33,7 @@ class OpenTelemetry:
     ) -> None:
         meter = (meters or metrics.get_meter_provider()).get_meter(_NAME, this_version())
         self._tracer = (tracers or trace.get_tracer_provider()).get_tracer(_NAME, this_version())
-        self._mutex = threading.Lock()
+        self._mutex = fork_guard.lock()
         self._watched: list[Gauges] = []
         self._take: dict[str, Callable[[float, Facts], None]] = {}
         for name, item in INSTRUMENTS.items():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mnemolog.domain import errors
+from mnemolog.infra.runtime import fork_guard
 
 
 class CrossEncoderReranker:
@@ -15,7 +15,7 @@ class CrossEncoderReranker:
 
     def __init__(self, model: str | Path) -> None:
         self.name = str(model)
-        self._lock = threading.Lock()
+        self._lock = fork_guard.lock()
         self._model: Any = None
 
     def score(self, query: str, texts: Sequence[str]) -> list[float]:

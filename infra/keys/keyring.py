@@ -6,19 +6,17 @@ Derived keys are kept in memory until the file changes, which is checked before 
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from pysqlite3 import dbapi2
-
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
+from mnemolog.infra.runtime import fork_guard
 
 STREAMS_KEPT_MAX: Final = 2_048
 SERIES_MAX: Final = 255
@@ -106,7 +104,7 @@ class Keyring:
         self, path: Path, *, log_id: str, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S, read_only: bool = False
     ) -> None:
         self.path, self._log_id, self._busy_timeout_s, self._read_only = path, log_id, busy_timeout_s, read_only
-        self._lock = threading.RLock()
+        self._lock = fork_guard.rlock()
         self._opened: keys_file.OpenKeys | None = None
         self._streams: dict[str, StreamKeys] = {}
         self._seen = 0
@@ -133,7 +131,7 @@ class Keyring:
                 if seen != self._seen:
                     self._streams.clear()
                     self._seen = seen
-        except dbapi2.Error:
+        except sqlite.driver.dbapi2.Error:
             with self._lock, self._driver():  # It was closed meanwhile, or the file is not as it was.
                 raise
 

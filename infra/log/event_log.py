@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -54,7 +53,7 @@ class EventLog:
         self.genesis = digest.genesis(**identity._asdict())
         self._codec = codec
         self._listeners: set[Listener] = set()
-        self._listeners_lock = threading.Lock()
+        self._listeners_lock = fork_guard.lock()
         self.writer = LogWriter(
             engine, path=path, clock=clock, codec=codec, genesis=self.genesis, committed=self._notify_listeners
         )
@@ -119,6 +118,11 @@ class EventLog:
     def log_id(self) -> str:
         """The random identity this log was created with."""
         return self.identity.log_id
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether it was opened in another process, of which this one is a fork."""
+        return not self._origin.is_here
 
     def close(self) -> None:
         """Finish queued appends and close the file. Appends after this raise `StoreClosed`."""

@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 from typing import Any, Final, Generic, TypeVar
 
 from mnemolog.domain import errors
+from mnemolog.infra.runtime import fork_guard
 
 GROUP_MAX: Final = 256
 QUEUE_MAX: Final = 4_096
@@ -48,7 +49,7 @@ class GroupCommit(Generic[Context]):
 
     def __init__(self, run_group: Callable[[Sequence[CommitRequest[Context]]], None]) -> None:
         self.run_group = run_group
-        self._mutex = threading.Lock()
+        self._mutex = fork_guard.lock()
         self._room = threading.Condition(self._mutex)
         self._queue: deque[CommitRequest[Context]] = deque()
         self._leader: CommitRequest[Context] | None = None

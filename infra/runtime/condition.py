@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from mnemolog.infra.runtime import fork_guard
+
 Found = TypeVar("Found")
 
 
@@ -26,7 +28,7 @@ class InterruptSafeCondition:
     """One lock, and a way to wait until something that it guards has changed. Safe for many threads."""
 
     def __init__(self) -> None:
-        self.mutex = threading.Lock()
+        self.mutex = fork_guard.lock()
         """Held for moments, never while anything is waited for. Take it with `with`: that is interrupt-safe."""
         self._gates: list[threading.Lock] = []
 
@@ -62,6 +64,5 @@ class InterruptSafeCondition:
         self._gates.clear()
 
     def forked(self) -> None:
-        """Start over in a child process: the threads that held the mutex, or waited, do not exist there."""
-        self.mutex = threading.Lock()
+        """Forget the threads that waited: in a child process they do not exist."""
         self._gates = []

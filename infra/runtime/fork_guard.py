@@ -1,15 +1,16 @@
-"""Detect a fork, so that a child process never uses its parent's log.
+"""Detect a fork, so that a child process never uses what it inherited from its parent.
 
-A child has the file descriptors of its parent and none of its locks; closing one of them takes the parent's
-locks away (https://www.sqlite.org/howtocorrupt.html, section 2.6). The interpreter reports a fork once;
-asking for the process id would be a system call at every append.
+A child has a copy of all objects, but none of the other threads: their locks would stay locked for ever. What becomes
+of connections is in `mnemolog.infra.sqlite_driver`. The interpreter reports a fork once; asking for the process id
+would be a system call at every append.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from mnemolog.domain import errors
 
@@ -22,12 +23,27 @@ class Forkable(Protocol):
         ...
 
 
-_watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_watched: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
+_locks: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 
 def watch(item: Forkable) -> None:
     """Call `item.forked()` in every child forked from now on, as long as `item` lives."""
     _watched.add(item)
+
+
+def lock() -> threading.Lock:
+    """Return a lock that is free in a child, even if a thread of the parent held it at the fork."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def rlock() -> Any:
+    """Return a lock as `lock` does that its holder may take again."""
+    made = threading.RLock()
+    _locks.add(made)
+    return made
 
 
 class Origin:
@@ -48,6 +64,8 @@ class Origin:
 
 
 def _in_child() -> None:
+    for held in list(_locks):
+        held._at_fork_reinit()  # As the standard library does with its own.
     for item in list(_watched):
         item.forked()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from typing import Final
 
@@ -14,6 +13,7 @@ from mnemolog.domain.scope import ROOT, UNBOUNDED, Boundary, Scope, covers
 from mnemolog.domain.session import session_stream
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState, Past
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import FoldableLog, Snapshots
 
@@ -77,7 +77,7 @@ class SessionStates:
         self._kept: LruCache[str, _Kept] = LruCache(SESSIONS_KEPT_MAX)
         self._epoch = 0
         """The forgetting epoch that what is kept was read in."""
-        self._lock = threading.Lock()
+        self._lock = fork_guard.lock()
 
     def latest(self, session: str) -> SessionState | None:
         """Return the state of a session now, None if it was never started."""

@@ -40,7 +40,7 @@ class ProjectionDatabase(NamedTuple):
                     yield connection
                 finally:
                     driver.execute("ROLLBACK")
-        except sqlite.DRIVER_ERRORS as error:
+        except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
     @contextmanager
@@ -56,7 +56,7 @@ class ProjectionDatabase(NamedTuple):
                     connection.exec_driver_sql("ROLLBACK")
                     raise
                 connection.exec_driver_sql("COMMIT")
-        except sqlite.DRIVER_ERRORS as error:
+        except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
     def scrub(self) -> bool:
@@ -71,13 +71,13 @@ class ProjectionDatabase(NamedTuple):
                 connection.exec_driver_sql("VACUUM")
                 self._unseal()  # VACUUM takes its own lock: a process that closed the store may have sealed it.
                 return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
-        except sqlite.DRIVER_ERRORS as error:
+        except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
     def close(self) -> None:
         """Close the file. Seal it, if it is to be sealed and no other connection writes to it."""
         if self.sealed:
-            with suppress(OSError, sa.exc.SQLAlchemyError), self.engine.connect() as connection:
+            with suppress(OSError, sa.exc.SQLAlchemyError, errors.StoreForked), self.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA busy_timeout=0")
                 seal(connection, self.path)
         self.engine.dispose()

@@ -7,7 +7,6 @@ history (the log's digest at its position); otherwise it is ignored.
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +20,7 @@ from mnemolog.domain.codec import decode_state, encode_state
 from mnemolog.domain.position import Position, Version
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.ports import Log
 from mnemolog.projections.sql.database import ProjectionDatabase
 
@@ -72,7 +72,7 @@ class SnapshotStore:
 
     def __init__(self, path: Path, log: Log, open_database: Callable[[], ProjectionDatabase]) -> None:
         self._path, self._log, self._open_database = path, log, open_database
-        self._lock = threading.Lock()
+        self._lock = fork_guard.lock()
         self._opened: ProjectionDatabase | None = None
         self._closed = False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN, Position
-from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.quarantine import Quarantine
@@ -69,7 +68,7 @@ class Generation:
         self.folder = folder
         self._log, self._encoder, self._embedder, self._maker = log, encoder, embedder, maker
         self._quarantine = quarantine
-        self._extending = threading.Lock()
+        self._extending = fork_guard.lock()
         self._writing = False
         self._listed: list[Path] | None = None
         self._work = self.snapshot = NOTHING

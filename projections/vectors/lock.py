@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.projections.vectors.folders import prefix_of
 
 WAIT_S: Final = 10.0
@@ -57,7 +56,7 @@ class IndexerLock:
         self._note = root / f"{name}.holder.json"
         self._lock = filelock.FileLock(self.path, mode=atomic_files.FILE_MODE, thread_local=False)
         # The file lock belongs to the process, which may take it twice. This lock excludes its threads.
-        self._thread = threading.Lock()
+        self._thread = fork_guard.lock()
 
     @contextmanager
     def held(self, *, wait_s: float = WAIT_S) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from mnemolog.domain.embedding_model import MODELS_STREAM, Activation, evolve_ac
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.domain.stream_fold import FoldedState, nothing_folded
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.ports import FoldableLog, MakeEncoder
 from mnemolog.projections.vectors.model_vectors import Vectors
 
@@ -43,7 +43,7 @@ class Models:
         self._vectors_of = partial(Vectors, layout, log, make_encoder=make_encoder, busy_timeout_s=busy_timeout_s)
         self.own = opened_from_anywhere(own)
         self._given = [opened_from_anywhere(model) for model in (own, *others) if model is not None]
-        self._lock = threading.Lock()
+        self._lock = fork_guard.lock()
         self._opened: dict[Key, Vectors] = {}
         self._found: dict[str, Vectors] = {}
         self._folded: FoldedState[Activation] = nothing_folded()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.ports import Log, MakeEncoder
 from mnemolog.projections.sql.database import ProjectionDatabase
 from mnemolog.projections.sql.opening import open_or_rebuild
@@ -38,7 +38,7 @@ class Vectors:
     ) -> None:
         self._layout, self._log, self._busy_timeout_s = layout, log, busy_timeout_s
         self.encoder = make_encoder(model, recipe=RECIPE, download=download)
-        self._lock = threading.Lock()
+        self._lock = fork_guard.lock()
         self._projection: VectorProjection | None = None
         self._engine: sa.Engine | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
-from mnemolog.infra.runtime import atomic_files
+from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
 from mnemolog.projections.sql.embeddings import EmbeddingCache, Vectors
@@ -81,7 +80,7 @@ class VectorProjection:
         self._quarantine = quarantine
         self._maker = Maker(encoder.fingerprint, RECIPE)
         self._lock = IndexerLock(root, encoder.fingerprint)
-        self._switching = threading.Lock()
+        self._switching = fork_guard.lock()
         self._generation = self._open(self._current_folder())
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +10,7 @@ from mnemolog.domain.events import Event, Forgotten
 from mnemolog.domain.position import Position
 from mnemolog.domain.thread_events import ChannelValue, ThreadCheckpointed
 from mnemolog.domain.threads import ValueAt, base_number, read_value, stored_value
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 from mnemolog.projections.ports import Log
 
@@ -34,7 +34,7 @@ class Contents:
 
     def __init__(self, log: Log, epoch: int) -> None:
         self._log, self.epoch = log, epoch
-        self._lock = threading.Lock()
+        self._lock = fork_guard.lock()
         self._values: LruCache[tuple[int, str], ValueAt] = LruCache(CACHE_BYTES, size_of=lambda value: len(value.data))
         self._refs: LruCache[tuple[str, str, str], Refs] = LruCache(REFS_CACHED_MAX)
 

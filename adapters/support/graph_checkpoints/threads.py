@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from mnemolog.domain.thread_events import (
 )
 from mnemolog.domain.threads import ValueAt, checked_thread_id, pack, thread_stream
 from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.sql.thread_index import FILE, CheckpointAt, ThreadIndex, WriteAt
 from mnemolog.store import MemoryStore
 
@@ -51,7 +51,7 @@ class Threads:
     def __init__(self, store: MemoryStore) -> None:
         self._log = log_of(store)
         self._index = open_tables(store, FILE, ThreadIndex)
-        self._lock = threading.Lock()
+        self._lock = fork_guard.lock()
         self._contents = Contents(self._log, self._log.epoch())
 
     def close(self) -> None:

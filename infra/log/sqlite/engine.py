@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-from pysqlite3 import dbapi2
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
@@ -278,7 +277,7 @@ class SqliteConnection:
                 driver.execute("BEGIN IMMEDIATE")
                 self.insert(rows)
                 driver.execute("COMMIT")
-        except dbapi2.IntegrityError:
+        except sqlite.driver.dbapi2.IntegrityError:
             return False
         return True
 
@@ -329,13 +328,13 @@ class SqliteConnection:
 class SqliteEngine:
     """Implements `LogEngine` on one file."""
 
-    driver_errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, dbapi2.Error)
     poll_interval_s = POLL_INTERVAL_S
 
     def __init__(
         self, path: Path, *, synchronous: sqlite.Synchronous, busy_timeout_s: float, read_only: bool = False
     ) -> None:
         self.path, self.busy_timeout_s = path, busy_timeout_s
+        self.driver_errors: tuple[type[Exception], ...] = sa.exc.SQLAlchemyError, sqlite.driver.dbapi2.Error
         self.pool = sqlite.create_engine(
             path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting, read_only=read_only
         )
@@ -346,7 +345,7 @@ class SqliteEngine:
         try:
             with self.pool.connect() as connection:
                 yield SqliteReader(connection.connection.driver_connection)
-        except sqlite.DRIVER_ERRORS as error:
+        except sqlite.driver_errors() as error:
             raise self.error_of(error) from error
 
     def connect(self) -> SqliteConnection:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from pysqlite3 import dbapi2
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from mnemolog.infra.log.sqlite.schema import APPEND_ONLY_TRIGGERS, EVENTS, LOG
+from mnemolog.infra.sqlite import driver
 
 PROBLEMS_MAX: Final = 100
 """The most problems to ask SQLite for."""
@@ -46,7 +46,7 @@ def contradictions(connection: Any) -> list[str]:
     try:
         checked = connection.execute(f"PRAGMA integrity_check({PROBLEMS_MAX})").fetchall()
         return [*_altered(connection), *_early(connection), *(f"SQLite: {row[0]}" for row in checked if row[0] != "ok")]
-    except (dbapi2.DatabaseError, UnicodeDecodeError) as error:
+    except (driver.dbapi2.DatabaseError, UnicodeDecodeError) as error:
         return [f"SQLite cannot check the file: {error}"]
 
 

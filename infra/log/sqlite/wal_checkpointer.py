@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from pysqlite3 import dbapi2
-
 from mnemolog.domain import errors, structured_log
 from mnemolog.infra import sqlite
 from mnemolog.infra.runtime import fork_guard, shutdown
@@ -102,7 +100,7 @@ class WalKeeper:
         self._database, self._commits_of, self._warn_bytes = database, commits, warn_bytes
         self._commits, self._wal = 0, str(wal_of(database))
         self._closing = threading.Event()
-        self._mutex = threading.Lock()
+        self._mutex = fork_guard.lock()
         self._thread: threading.Thread | None = None
         self._origin = fork_guard.Origin()
         shutdown.watch(self)
@@ -158,7 +156,7 @@ class WalKeeper:
         said = 0
         while not self._closing.is_set() and (size := size_bytes(self._database)) >= self._warn_bytes:
             pause_s = BUSY_RETRY_S
-            with suppress(dbapi2.OperationalError):  # Another connection has a lock: later.
+            with suppress(sqlite.driver.dbapi2.OperationalError):  # Another connection has a lock: later.
                 hindered, found = checkpoint(driver, "PASSIVE")
                 if found.waiting:
                     pause_s = HELD_RETRY_S

@@ -1,0 +1,180 @@
+"""The SQLite library of this process. A forked child never touches the connections of its parent.
+
+SQLite keeps in memory, once for each process, which files are open and which locks it holds on them. A child inherits
+that memory, but none of the locks; and a mutex that another thread of the parent held stays locked in it for ever
+(https://www.sqlite.org/howtocorrupt.html, section 2.6). Therefore, in a child:
+
+- Inherited connections and pools raise `StoreForked`. To close them does nothing. They are never freed: that would
+  take their mutex, and to close their descriptors would drop the child's own locks on the same files.
+- New connections come from another copy of the library, which remembers nothing. With the inherited copy, the child
+  would believe that it holds locks that only its parent holds. The last process to close a database deletes the
+  write-ahead log: without its own locks, a child would lose what it has committed there when its parent closes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+from pysqlite3 import dbapi2 as _first
+
+from mnemolog.domain import errors
+from mnemolog.infra.runtime import fork_guard
+
+_EXTENSION: Final = "pysqlite3._sqlite3"
+
+
+class Pool(sa.pool.QueuePool):
+    """A pool of connections of one process."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.opened_in = os.getpid()
+        _pools.add(self)
+
+
+class _InheritedPool(Pool):
+    """What a pool becomes in a child. The lock inside may be held by a thread that exists only in the parent."""
+
+    def _do_get(self) -> Any:
+        raise errors.StoreForked(opened_in=self.opened_in, used_in=os.getpid())
+
+    def _do_return_conn(self, record: Any) -> None:
+        pass
+
+    def dispose(self) -> None:
+        pass
+
+    def recreate(self) -> _InheritedPool:
+        return self
+
+
+class _Library(NamedTuple):
+    """A copy of SQLite in memory."""
+
+    dbapi2: Any
+    connection: type[Any]
+    inherited: type[Any]
+    """What a connection becomes in a child."""
+
+
+def _library(module: Any) -> _Library:
+    class Connection(module.Connection):  # type: ignore[misc]
+        pass
+
+    class InheritedConnection(module.Connection):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("close", "rollback"):  # Called for every connection that goes out of use.
+                return _do_nothing
+            if name.startswith("__"):
+                return object.__getattribute__(self, name)
+            raise errors.StoreForked(opened_in=self.__dict__["opened_in"], used_in=os.getpid())
+
+    return _Library(module, Connection, InheritedConnection)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+_pools: Final[weakref.WeakSet[Pool]] = weakref.WeakSet()
+_connections: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+
+
+class _Driver:
+    """The library of this process: of a child that inherited one in use, a copy loaded when it is first needed."""
+
+    def __init__(self) -> None:
+        self._library = _library(_first)
+        self._is_used = self._is_inherited = False
+        self._loading = fork_guard.lock()
+        fork_guard.watch(self)
+
+    @property
+    def dbapi2(self) -> Any:
+        return self.library().dbapi2
+
+    def library(self) -> _Library:
+        if self._is_inherited:
+            with self._loading:
+                if self._is_inherited:
+                    self._library = _library(_another_copy())
+                    self._is_used = self._is_inherited = False
+        return self._library
+
+    def connect(self, database: str, **options: Any) -> Any:
+        library = self.library()
+        self._is_used = True  # Before it is: a fork may come while another thread is inside.
+        connection = library.dbapi2.connect(database, factory=library.connection, **options)
+        connection.opened_in = os.getpid()
+        _connections.add(connection)
+        return connection
+
+    def forked(self) -> None:
+        for connection in list(_connections):
+            connection.__class__ = self._library.inherited
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # Never freed, not even when the child ends.
+        _connections.clear()
+        for pool in list(_pools):
+            pool.__class__ = _InheritedPool
+        _pools.clear()
+        self._is_inherited = self._is_inherited or self._is_used
+
+
+def _another_copy() -> ModuleType:
+    """Load the driver again. The loader takes a file with another inode for another library."""
+    try:
+        with _copy_of(Path(sys.modules[_EXTENSION].__file__ or "")) as path:
+            extension = _loaded(_EXTENSION, importlib.machinery.ExtensionFileLoader(_EXTENSION, path))
+    except (OSError, ImportError) as error:
+        raise errors.StoreError(
+            f"SQLite cannot be loaded again, which a process needs that was forked from one that used it: {error}; "
+            "nothing was opened; start the process with multiprocessing's spawn method, or fork before the first store "
+            "is opened"
+        ) from error
+    first = sys.modules[_EXTENSION]
+    sys.modules[_EXTENSION] = extension  # The module in Python takes its names from there.
+    try:
+        return _loaded(_first.__name__, importlib.machinery.SourceFileLoader(_first.__name__, _first.__file__))
+    finally:
+        sys.modules[_EXTENSION] = first
+
+
+def _loaded(name: str, loader: Any) -> ModuleType:
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _copy_of(source: Path) -> Iterator[str]:
+    """Yield the path of a temporary copy. No other copy had its path: the interpreter caches extensions by path."""
+    with source.open("rb") as file:
+        if hasattr(os, "memfd_create"):  # Works also where no folder allows programs.
+            with os.fdopen(os.memfd_create("sqlite"), "wb") as copy:
+                shutil.copyfileobj(file, copy)
+                copy.flush()
+                yield f"/proc/{os.getpid()}/fd/{copy.fileno()}"
+        else:
+            with tempfile.NamedTemporaryFile(suffix=source.suffix) as copy:
+                shutil.copyfileobj(file, copy)
+                copy.flush()
+                yield copy.name
+
+
+driver: Final = _Driver()
+"""The driver of this process. `driver.dbapi2` changes in a forked child: look it up when it is needed."""
