@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import msgspec
 
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.infra.runtime.regular_files import open_file
 
 Parsed = TypeVar("Parsed")
 OnRefused = Callable[[ImportRefused], None]
@@ -42,7 +42,6 @@ _DECODER: Final = msgspec.json.Decoder()
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _EXPLAINED_BYTES_MAX: Final = 16 << 20
-_FAILURES: Final = (*UNDECODABLE, RecursionError)
 
 
 class TextSource:
@@ -60,7 +59,7 @@ class TextSource:
         self._progress, self._on_refused = progress, on_refused
         self._document: memoryview | None = None
         with self._failures(line=1):
-            self._raw = path.open("rb")
+            self._raw = open_file(path, follow=True)
             self.size = os.fstat(self._raw.fileno()).st_size
         try:
             self._stream, self.is_gzip = self._opened()
@@ -158,8 +157,6 @@ class TextSource:
             self._progress(min(done, self.size), self.size)
 
     def _opened(self) -> tuple[io.BufferedReader, bool]:
-        if not stat.S_ISREG(os.fstat(self._raw.fileno()).st_mode):
-            raise ImportRefused(self.path, 1, "not a regular file; save it to one first")
         with self._failures(line=1):
             is_gzip = self._raw.peek(2)[:2] == _GZIP_MAGIC
         if not is_gzip:
@@ -228,7 +225,7 @@ def decode(data: bytes | memoryview) -> Any:
     """Return the JSON value. Raises `BrokenDocument` that says what is wrong and where."""
     try:
         return _DECODER.decode(data)
-    except _FAILURES as error:
+    except UNDECODABLE as error:
         raise _broken(bytes(data), error) from error
 
 
@@ -239,7 +236,7 @@ def elements(data: bytes | memoryview) -> list[memoryview]:
     """
     try:
         return [memoryview(element) for element in _ELEMENTS.decode(data)]
-    except _FAILURES as error:
+    except UNDECODABLE as error:
         raise _broken(bytes(data), error) from error
 
 

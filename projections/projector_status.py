@@ -20,6 +20,7 @@ from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.infra.runtime.atomic_files import make_folder, replace_file
+from mnemolog.infra.runtime.regular_files import read_file
 
 ProjectorState = Literal["off", "idle", "working", "standing by", "backing off", "stopped", "dead"]
 
@@ -104,7 +105,7 @@ def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:
     found: list[tuple[Path, ProjectorStatus]] = []
     for path in sorted(folder.glob("[!.]*.json")):
         try:
-            status = _DECODER.decode(path.read_bytes())
+            status = _DECODER.decode(read_file(path))
         except (OSError, *UNDECODABLE):
             continue  # Removed meanwhile, or half of it after a power cut.
         if status.state not in _TOLD_FIRST:

@@ -27,6 +27,7 @@ from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
+from mnemolog.infra.runtime.regular_files import read_file
 
 ITEMS_MAX: Final = 64
 """Items that the quarantine holds. When it has that many, nothing more is moved into it."""
@@ -341,7 +342,7 @@ def _with_parts(item: Path) -> list[Path]:
 
 def _read_note(item: Path) -> _Note:
     try:
-        note = _DECODER.decode(_note_of(item).read_bytes())
+        note = _DECODER.decode(read_file(_note_of(item)))
     except (OSError, *UNDECODABLE):
         return _Note()
     if note.sha256 == note.checksum():

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.regular_files import read_file
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
@@ -20,10 +22,10 @@ def read_settings(path: Path, kind: type[Settings]) -> Settings:
     Raises `InvalidInput` for a file that is unreadable or has an invalid value.
     """
     try:
-        return msgspec.convert(msgspec.json.decode(path.read_bytes()), kind, strict=False)
+        return msgspec.convert(msgspec.json.decode(read_file(path, follow=True)), kind, strict=False)
     except FileNotFoundError:
         return kind()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise InvalidInput(str(path), str(error)) from error
 
 

@@ -16,6 +16,7 @@ import typer
 
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.infra.runtime.regular_files import read_file
 
 VALUES_MAX: Final = 500
 """The most sessions that one press of Tab looks at."""
@@ -101,6 +102,6 @@ def _started_of(session: str, state: bytes) -> _Started:
 def _models_of(layout: StoreLayout) -> Iterator[str]:
     for manifest in sorted(layout.vectors.glob("*/*/manifest.json")):
         try:
-            yield str(json.loads(manifest.read_bytes())["manifest"]["model"])
-        except (OSError, ValueError, KeyError, TypeError):
+            yield str(json.loads(read_file(manifest))["manifest"]["model"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue

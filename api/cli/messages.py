@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mnemolog.domain import errors
+from mnemolog.infra.runtime.regular_files import open_file
 
 
 def messages_in(path: Path) -> list[Mapping[str, Any]]:
     """Return the messages of a file; `-` is standard input. Raises `ImportRefused`, naming the line."""
     try:
-        text = standard_input("messages") if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+        text = standard_input("messages") if str(path) == "-" else _text_of(path)
     except OSError as error:
         raise errors.ImportRefused(path, 1, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -23,6 +24,11 @@ def messages_in(path: Path) -> list[Mapping[str, Any]]:
         return [_message(path, 1, item) for item in _decoded(path, 1, text)]
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     return [_message(path, number, _decoded(path, number, line)) for number, line in lines]
+
+
+def _text_of(path: Path) -> str:
+    with open_file(path, follow=True) as file:
+        return file.read().decode("utf-8-sig")
 
 
 def standard_input(field: str) -> str:

@@ -13,6 +13,7 @@ from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.events import ForgetTarget
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.infra.runtime.regular_files import read_file
 
 
 class ForgetReport(Result, frozen=True, kw_only=True):
@@ -88,6 +89,6 @@ class ForgettingStatus(Result, frozen=True, kw_only=True):
 def read_erasures(file: Path) -> list[Erasure]:
     """Return the erasures in a JSON file. Raises `InvalidInput` for any other file."""
     try:
-        return _DECODER.decode(file.read_bytes())
+        return _DECODER.decode(read_file(file, follow=True))
     except (OSError, *UNDECODABLE) as error:
         raise errors.InvalidInput("erasures", f"{file} does not hold erasures: {error}; nothing was changed") from error

@@ -181,10 +181,13 @@ class _Backup:
     def _copy_segment(self, part: Path, target: Path) -> bool:
         """Copy a segment, its manifest last. False: it was merged into another segment that exists by now."""
         try:
-            names = sorted(read_manifest(part).files)
-            for name in (*names, MANIFEST_FILE):
-                manifests.copy_file(part / name, target / name, moved=self._moved)
-        except (errors.ProjectionUnreadable, FileNotFoundError) as error:
+            files = read_manifest(part).files
+            for name in (*sorted(files), MANIFEST_FILE):
+                size = files[name].size_bytes if name in files else None
+                manifests.copy_file(part / name, target / name, within=self._store, size_bytes=size, moved=self._moved)
+        except (errors.ProjectionUnreadable, OSError) as error:
+            if isinstance(error, OSError) and error.filename != str(part / name):
+                raise  # The backup cannot be written.
             shutil.rmtree(target, ignore_errors=True)
             if not part.exists():
                 return False

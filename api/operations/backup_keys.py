@@ -70,9 +70,14 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
     if note.log_id != log_id:
         raise errors.BackupUnusable(folder, f"its keys are those of log {note.log_id}, the backup is of {log_id}")
     try:
-        manifests.copy_file(folder / note.keys.path, target)
+        source = folder / note.keys.path
+        manifests.copy_file(source, target, within=folder, size_bytes=note.keys.size_bytes)
     except FileNotFoundError as error:
         raise errors.BackupUnusable(folder, f"{note.keys.path} is missing") from error
+    except OSError as error:
+        if error.filename != str(source):
+            raise  # The copy cannot be written.
+        raise errors.BackupUnusable(folder, f"{note.keys.path}: {error.strerror or error}") from error
     found = manifests.described(target.parent, target)
     if (found.size_bytes, found.sha256) != (note.keys.size_bytes, note.keys.sha256):
         raise errors.BackupUnusable(folder, f"{note.keys.path} has changed since the backup")

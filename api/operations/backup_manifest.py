@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar
 
 import msgspec
 
 from mnemolog.domain import errors
-from mnemolog.domain.position import Position
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.runtime.atomic_files import make_folder, publish_folder, write_pieces
 from mnemolog.infra.runtime.os_errors import as_store_error
+from mnemolog.infra.runtime.regular_files import open_file, read_file
 from mnemolog.projections.sql import checked_json
+from mnemolog.projections.vectors.manifest import FILES, MANIFEST_FILE
 
 BACKUP_FILE: Final = "backup.json"
 KEYS_NOTE_FILE: Final = "keys.json"
 FORMAT: Final = 1
 PIECE_BYTES: Final = 1 << 20
+_OF_SEGMENT: Final = "|".join(re.escape(name) for name in sorted({*FILES, MANIFEST_FILE}))
+_NAME: Final = re.compile(
+    rf"{re.escape(LOG_FILE)}|projections/\w[\w.-]{{0,100}}\.db|"
+    rf"projections/vectors/[0-9a-f]{{16}}-\d{{4,18}}/\d{{12}}-\d{{12}}-[0-9a-f]{{8}}/({_OF_SEGMENT})",
+    re.ASCII,
+)
+"""The names of the files of a backup. A backup may come from somebody else: no other name is read or written."""
+_KEYS: Final = re.compile(r"keys-[0-9a-f]{16}\.db")
 
 Moved = Callable[[int], None]
 Said = TypeVar("Said")
@@ -65,49 +80,66 @@ def read(backup: Path) -> BackupManifest:
     found = _said(backup / BACKUP_FILE, BackupManifest, shown=backup)
     if found.format != FORMAT:
         raise errors.BackupUnusable(backup, f"it has format {found.format}, this mnemolog reads {FORMAT}")
-    for item in found.files:
-        path = PurePosixPath(item.path)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            raise errors.BackupUnusable(backup, f"it names a file outside of itself: {item.path!r}")
+    names = [item.path for item in found.files]
+    if foreign := sorted(name for name in names if _NAME.fullmatch(name) is None):
+        raise errors.BackupUnusable(backup, f"{BACKUP_FILE} names a file that no backup has: {foreign[0][:200]!r}")
+    if len(set(names)) != len(names) or LOG_FILE not in names:
+        raise errors.BackupUnusable(backup, f"{BACKUP_FILE} does not name {LOG_FILE}, or names a file twice")
+    if not ORIGIN <= found.head <= INTEGER_MAX or min(item.size_bytes for item in found.files) < 0:
+        raise errors.BackupUnusable(backup, f"{BACKUP_FILE} has a number that no backup has")
     return found
 
 
 def read_keys_note(folder: Path) -> KeysNote:
     """Return the note on the keys in a folder. Raises `BackupUnusable`."""
-    return _said(folder / KEYS_NOTE_FILE, KeysNote, shown=folder)
+    found = _said(folder / KEYS_NOTE_FILE, KeysNote, shown=folder)
+    if _KEYS.fullmatch(found.keys.path) is None or found.keys.size_bytes < 0:
+        why = f"{KEYS_NOTE_FILE} names a file that is no copy of keys: {found.keys.path[:200]!r}"
+        raise errors.BackupUnusable(folder, why)
+    return found
 
 
 def _said(path: Path, kind: type[Said], *, shown: Path) -> Said:
     try:
-        return checked_json.decode(path.read_bytes(), msgspec.json.Decoder(kind))
+        return checked_json.decode(read_file(path), msgspec.json.Decoder(kind))
     except FileNotFoundError as error:
         raise errors.BackupUnusable(shown, f"there is no {path.name} in it, so it was never finished") from error
     except OSError as error:
-        raise errors.BackupUnusable(shown, str(error)) from error
+        raise errors.BackupUnusable(shown, f"{path.name}: {error.strerror or error}") from error
     except checked_json.NotAsWritten as error:
         raise errors.BackupUnusable(shown, f"{path.name}: {error}") from error
 
 
-def copy_file(source: Path, target: Path, *, moved: Moved = lambda _: None) -> None:
-    """Copy a file that does not change into a new one, durably. For databases use `copy_database`."""
+def copy_file(
+    source: Path, target: Path, *, within: Path, size_bytes: int | None = None, moved: Moved = lambda _: None
+) -> None:
+    """Copy a file that does not change into a new one, durably. For databases use `copy_database`.
+
+    `source` is below the folder `within`, and no link on the way is followed. A file of another size than `size_bytes`
+    is not copied. Raises `OSError`.
+    """
     make_folder(target.parent)
-    write_pieces(target, _pieces(source, moved))
+    with open_file(source, within=within) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size_bytes is not None and size != size_bytes:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, {size_bytes:,} are expected", str(source))
+        write_pieces(target, _pieces(file, moved))
 
 
 def described(root: Path, path: Path) -> BackupFile:
     """Return the manifest entry of a file below `root` that is not open anywhere."""
     digest, size = sha256(), 0
-    for piece in _pieces(path, lambda _: None):
-        digest.update(piece)
-        size += len(piece)
+    with open_file(path) as file:
+        for piece in _pieces(file, lambda _: None):
+            digest.update(piece)
+            size += len(piece)
     return BackupFile(path=path.relative_to(root).as_posix(), size_bytes=size, sha256=digest.hexdigest())
 
 
-def _pieces(path: Path, moved: Moved) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
-            moved(len(piece))
+def _pieces(file: BinaryIO, moved: Moved) -> Iterator[bytes]:
+    while piece := file.read(PIECE_BYTES):
+        yield piece
+        moved(len(piece))
 
 
 def require_free(folder: Path, *, of: str | None = None) -> None:

@@ -13,6 +13,7 @@ from mnemolog.domain.head import Head
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime.atomic_files import replace_file
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.operations.backup_manifest import BACKUP_FILE
 from mnemolog.projections.sql import checked_json
 
@@ -60,8 +61,6 @@ def remember_backup(store: Path, made: KnownBackup) -> None:
 def _known(store: Path) -> tuple[KnownBackup, ...]:
     path = StoreLayout(store).known_backups
     try:
-        if not path.is_file() or path.stat().st_size > BYTES_MAX:
-            return ()
-        return checked_json.decode(path.read_bytes(), _DECODER)
+        return checked_json.decode(read_file(path, size_max=BYTES_MAX), _DECODER)
     except (OSError, checked_json.NotAsWritten):
         return ()

@@ -146,9 +146,14 @@ def _copy(backup: Path, folder: Path, manifest: BackupManifest, progress: Progre
 
 def _copy_checked(backup: Path, folder: Path, item: manifests.BackupFile, moved: Callable[[int], None]) -> None:
     try:
-        manifests.copy_file(backup / item.path, folder / item.path, moved=moved)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        source, target = backup / item.path, folder / item.path
+        manifests.copy_file(source, target, within=backup, size_bytes=item.size_bytes, moved=moved)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise errors.BackupUnusable(backup, f"{item.path} is missing") from error
+    except OSError as error:
+        if error.filename != str(source):
+            raise  # The copy cannot be written.
+        raise errors.BackupUnusable(backup, f"{item.path}: {error.strerror or error}") from error
     if manifests.described(folder, folder / item.path) != item:
         raise errors.BackupUnusable(backup, f"{item.path} has changed since the backup")
 

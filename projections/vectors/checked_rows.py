@@ -16,8 +16,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from mnemolog.domain import errors
+from mnemolog.infra.runtime.regular_files import open_descriptor
 from mnemolog.projections.sql.embeddings import Vectors
-from mnemolog.projections.vectors.manifest import Damaged
+from mnemolog.projections.vectors.manifest import Damaged, readable
 
 BLOCK_ROWS: Final = 16
 """Rows per checksum: 24 KiB at 384 components. A lower number costs more checksums, a higher one more reading."""
@@ -231,9 +232,5 @@ def inner_products(rows: Vectors, query: Vectors) -> NDArray[np.float32]:
 
 
 def _open(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise Damaged(path, "it is missing") from error
-    except OSError as error:
-        raise errors.ProjectionUnreadable(path, str(error)) from error
+    with readable(path):
+        return open_descriptor(path, os.O_RDONLY, within=path.parent.parent)

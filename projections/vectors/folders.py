@@ -47,10 +47,14 @@ def generation_folders(root: Path, fingerprint: str = "") -> list[GenerationFold
 
 
 def named(folder: Path, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], os.DirEntry[str]]]:
-    """Return the matching entries of a folder; none if it does not exist. Raises `ProjectionUnreadable`."""
+    """Return the matching entries of a folder, but no symbolic links; none if it does not exist.
+
+    Raises `ProjectionUnreadable`.
+    """
     try:
         with os.scandir(folder) as entries:
-            return [(match, entry) for entry in entries if (match := pattern.fullmatch(entry.name))]
+            matching = [(match, entry) for entry in entries if (match := pattern.fullmatch(entry.name))]
+            return [(match, entry) for match, entry in matching if not entry.is_symlink()]
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -16,6 +16,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.infra.runtime import atomic_files, fork_guard
+from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.projections.vectors.folders import prefix_of
 
 WAIT_S: Final = 10.0
@@ -40,7 +41,7 @@ _DECODER: Final = msgspec.json.Decoder(Holder)
 
 def read_holder(note: Path) -> Holder:
     """Return the holder that a note names. Raises `OSError`, and `UNDECODABLE` errors for a damaged note."""
-    return _DECODER.decode(note.read_bytes())
+    return _DECODER.decode(read_file(note))
 
 
 class IndexerLock:

@@ -5,8 +5,10 @@ Imports neither FAISS nor numpy, so that `status` can use it.
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -16,8 +18,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.limits import INTEGER_MAX, TEXT_BYTES_MAX
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.infra.runtime.atomic_files import write_synced
+from mnemolog.infra.runtime.regular_files import DOCUMENT_BYTES_MAX, read_file, require_file
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import LogRange
 from mnemolog.projections.sql import checked_json
@@ -26,9 +30,23 @@ from mnemolog.projections.vectors.folders import named
 Kept = TypeVar("Kept")
 
 MANIFEST_FILE: Final = "manifest.json"
+VECTORS_FILE: Final = "vectors.f32"
+BLOCKS_FILE: Final = "blocks.bin"
+ROWS_FILE: Final = "rows.i64"
+INDEX_FILE: Final = "index.faiss"
+SKETCH_FILE: Final = "sketch.u8"
+SKETCH_BLOCKS_FILE: Final = "sketch_blocks.bin"
+ALWAYS: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE})
+OF_INDEX: Final = frozenset({INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE})
+FILES: Final = ALWAYS | OF_INDEX | {"open.i64"}
+"""Every file that a manifest may name, `open.i64` by an earlier version. Another name is no part of a segment: a store
+may come from somebody else, and a name such as `../../keys.db` leads out of the folder."""
 FORMAT: Final = 5
 NO_INDEX: Final = "exact"
 """The index kind of a segment small enough to be scanned for every answer."""
+DIMENSION_MAX: Final = 1 << 16
+SEARCHED_MAX: Final = 1 << 20
+"""The most lists to probe, or candidates to request, that a manifest may ask a search for."""
 
 
 class Damaged(errors.ProjectionUnreadable):
@@ -90,6 +108,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 _DECODER: Final = msgspec.json.Decoder(Manifest)  # Made at import: `checked_json` has the reason.
 _GROUPED: Final = " group/"
+_NO_SUCH_FILE: Final = (errno.EINVAL, errno.EFBIG, errno.ENOTDIR, errno.ELOOP)
+"""`regular_files` refuses what is there: it stays that way, unlike what cannot be read just now."""
 _NAME: Final = re.compile(r"(\d{12})-(\d{12})-[0-9a-f]{8}")
 
 
@@ -131,7 +151,26 @@ def read_manifest(folder: Path) -> Manifest:
         raise Damaged(path, str(error)) from error
     if manifest.format != FORMAT:
         raise Damaged(path, f"manifest format {manifest.format} is not known here")
+    if (why := _why_impossible(manifest)) is not None:
+        raise Damaged(path, why)
     return manifest
+
+
+def _why_impossible(manifest: Manifest) -> str | None:
+    """Return what no writer of a manifest would have written; None if all of it is possible."""
+    if foreign := sorted(manifest.files.keys() - FILES):
+        return f"it names a file that no segment has: {foreign[0][:200]!r}"
+    numbers = {
+        "positions": ORIGIN <= manifest.after < manifest.upto <= INTEGER_MAX,
+        "turns": 0 <= manifest.turns <= manifest.upto - manifest.after or manifest.of_groups,
+        "vectors": 0 <= manifest.vectors <= manifest.turns * TEXT_BYTES_MAX or manifest.of_groups,
+        "dimension": 0 < manifest.dimension <= DIMENSION_MAX,
+        "probes": 0 <= manifest.probes <= SEARCHED_MAX,
+        "candidates": 0 <= manifest.candidates <= SEARCHED_MAX,
+        "sizes": all(0 <= tag.size_bytes <= INTEGER_MAX for tag in manifest.files.values()),
+        "skipped": all(ORIGIN < item.position <= INTEGER_MAX for item in manifest.skipped),
+    }
+    return next((f"its {what} are impossible" for what, possible in numbers.items() if not possible), None)
 
 
 def log_range_of(segment: Path) -> LogRange | None:
@@ -179,24 +218,32 @@ def tag_of(data: bytes) -> FileTag:
 
 
 def read_checked(folder: Path, name: str, tag: FileTag) -> bytes:
-    """Return the bytes of a file of a segment, checked against its tag.
+    """Return the bytes of a file of a segment, checked against its tag; another size is seen before it is read.
 
     Raises `Damaged` if they differ. FAISS has no checksums, so files are checked before they are parsed.
     """
-    data = read_bytes(folder / name)
+    data = read_bytes(folder / name, size_max=tag.size_bytes)
     if tag_of(data) != tag:
         raise Damaged(folder / name, "its bytes are not those that were written")
     return data
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a file. Raises `Damaged` if it is missing, and `ProjectionUnreadable`."""
+def read_bytes(path: Path, *, size_max: int = DOCUMENT_BYTES_MAX) -> bytes:
+    """Return the content of a file of a segment. Raises `Damaged` if there is no such file, `ProjectionUnreadable`."""
+    with readable(path):
+        return read_file(path, size_max=size_max, within=path.parent.parent)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise `Damaged` if there is no regular file of the right size, `ProjectionUnreadable` for another `OSError`."""
     try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        yield
+    except FileNotFoundError as error:
         raise Damaged(path, "it is missing") from error
     except OSError as error:
-        raise errors.ProjectionUnreadable(path, str(error)) from error
+        kind = Damaged if error.errno in _NO_SUCH_FILE else errors.ProjectionUnreadable
+        raise kind(path, error.strerror or str(error)) from error
 
 
 def next_of_chain(found: Iterable[tuple[Manifest, Kept]], reached: Position) -> tuple[Manifest, Kept] | None:
@@ -227,6 +274,7 @@ def why_size_invalid(folder: Path, manifest: Manifest) -> str | None:
     """
     for name, tag in sorted(manifest.files.items()):
         try:
+            require_file(folder / name)
             size = (folder / name).stat().st_size
         except OSError as error:
             return f"{name}: {error.strerror or error}"

@@ -25,10 +25,18 @@ from mnemolog.infra.runtime.atomic_files import (
 )
 from mnemolog.projections.vectors import ann_index
 from mnemolog.projections.vectors.ann_index import COARSE_ROWS_MIN, METRIC
-from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, MappedRows, ReadRows, block_digest
+from mnemolog.projections.vectors.checked_rows import BLOCK_ROWS, DIGEST_BYTES, MappedRows, ReadRows, block_digest
 from mnemolog.projections.vectors.manifest import (
+    ALWAYS,
+    BLOCKS_FILE,
     FORMAT,
+    INDEX_FILE,
     NO_INDEX,
+    OF_INDEX,
+    ROWS_FILE,
+    SKETCH_BLOCKS_FILE,
+    SKETCH_FILE,
+    VECTORS_FILE,
     Damaged,
     FileTag,
     Manifest,
@@ -41,15 +49,6 @@ from mnemolog.projections.vectors.manifest import (
 from mnemolog.projections.vectors.quantized_rows import KIND, Sketch, sketched, width_of
 from mnemolog.projections.vectors.segment import NO_POSITIONS, Positions, Segment, joined_rows, joined_turns
 
-VECTORS_FILE: Final = "vectors.f32"
-BLOCKS_FILE: Final = "blocks.bin"
-ROWS_FILE: Final = "rows.i64"
-INDEX_FILE: Final = "index.faiss"
-SKETCH_FILE: Final = "sketch.u8"
-SKETCH_BLOCKS_FILE: Final = "sketch_blocks.bin"
-
-_ALWAYS: Final = {VECTORS_FILE, BLOCKS_FILE, ROWS_FILE}
-_INDEX: Final = {INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE}
 BY_BLOCK: Final = {VECTORS_FILE, SKETCH_FILE}
 """Files that are checked block by block on use."""
 TEMPORARY: Final = "segment"
@@ -131,10 +130,12 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     Exact vectors are not read here; their blocks are checked on use.
     """
     tags = manifest.files
-    if manifest.metric != METRIC or manifest.block_rows != BLOCK_ROWS or not tags.keys() >= _ALWAYS:
+    if manifest.metric != METRIC or manifest.block_rows != BLOCK_ROWS or not tags.keys() >= ALWAYS:
         raise Damaged(folder, "the manifest describes another kind of segment")
-    if tags.keys() & _INDEX not in (set(), _INDEX):
+    if tags.keys() & OF_INDEX not in (set(), OF_INDEX):
         raise Damaged(folder, "the manifest names a part of an index")
+    if (why := _why_sizes_impossible(manifest)) is not None:
+        raise Damaged(folder, why)
     data = {name: read_checked(folder, name, tag) for name, tag in tags.items() if name not in BY_BLOCK}
     count, dimension = manifest.vectors, manifest.dimension
     exact = _exact_rows(folder, count, dimension, data[BLOCKS_FILE], sketched=SKETCH_FILE in tags)
@@ -149,12 +150,28 @@ def load(folder: Path, manifest: Manifest) -> Segment:
         raise Damaged(folder, str(error)) from error
     if (len(turns), len(rows)) != (manifest.turns, manifest.vectors):
         raise Damaged(folder, "its files and its manifest count differently")
-    if (np.diff(turns) <= 0).any():
+    if (np.diff(turns) <= 0).any() or (len(turns) and not manifest.after < turns[0] <= turns[-1] <= manifest.upto):
         raise Damaged(folder, "its turns are out of order")
     if index is not None and (index.count, index.dimension) != (manifest.vectors, manifest.dimension):
         raise Damaged(folder, "the index is of other vectors")
     after, upto = manifest.after, manifest.upto
     return Segment(after, upto, turns, rows, exact, index, sketch, manifest.skipped, folder)
+
+
+def _why_sizes_impossible(manifest: Manifest) -> str | None:
+    """Compare the sizes of the files with the number of vectors, before any of them is read."""
+    count, digests = manifest.vectors, -(-manifest.vectors // BLOCK_ROWS) * DIGEST_BYTES
+    wanted = {
+        VECTORS_FILE: count * manifest.dimension * 4,
+        ROWS_FILE: count * 8,
+        BLOCKS_FILE: digests,
+        SKETCH_FILE: count * width_of(manifest.dimension),
+        SKETCH_BLOCKS_FILE: digests,
+    }
+    for name, size in wanted.items():
+        if name in manifest.files and manifest.files[name].size_bytes != size:
+            return f"{name} has another size than its vectors need"
+    return None
 
 
 def _exact_rows(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mnemolog.domain.errors import InvalidInput
+from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.text_file import LINE_BYTES_MAX, decode, without_mark
 
 CHECKED_BYTES: Final = 4_096
@@ -27,7 +28,7 @@ def lines_from(path: Path, *, offset: int, number: int) -> Iterator[Line]:
 
     A last line without a line end is complete if it is a JSON object: half a line never is. Raises `OSError`.
     """
-    with path.open("rb") as file:
+    with open_file(path, follow=True) as file:
         file.seek(offset)
         while text := file.readline(LINE_BYTES_MAX + 1):
             if len(text) > LINE_BYTES_MAX and not text.endswith(b"\n"):
@@ -48,7 +49,7 @@ def mark_at(path: Path, offset: int, secret: bytes) -> bytes:
 
     It covers the last 4 KiB only. Changes before those are detected by the keys of turns.
     """
-    with path.open("rb") as file:
+    with open_file(path, follow=True) as file:
         begin = max(0, offset - CHECKED_BYTES)
         file.seek(begin)
         read = file.read(offset - begin)
