@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -199,6 +200,8 @@ class TextSource:
         if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
             return ImportRefused(self.path, line, f"the gzip file is damaged or cut short: {error}")
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, OSError) and error.errno == errno.EINVAL:
+            return ImportRefused(self.path, line, f"{reason}; save it to one first")
         return ImportRefused(self.path, line, f"the file cannot be read: {reason}")
 
 

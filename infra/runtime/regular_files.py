@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 DOCUMENT_BYTES_MAX: Final = 64 << 20
 """The most bytes of a small file, such as a manifest or a note, that is read as a whole."""
@@ -26,7 +27,7 @@ _KINDS: Final = {
 }
 
 
-def open_file(path: Path, *, follow: bool = False, within: Path | None = None) -> BinaryIO:
+def open_file(path: Path, *, follow: bool = False, within: Path | None = None) -> BufferedReader:
     """Open a regular file for reading.
 
     `follow` also opens what a symbolic link leads to, for files that the user has named. With `within`, a folder that

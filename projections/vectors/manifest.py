@@ -38,8 +38,8 @@ SKETCH_FILE: Final = "sketch.u8"
 SKETCH_BLOCKS_FILE: Final = "sketch_blocks.bin"
 ALWAYS: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE})
 OF_INDEX: Final = frozenset({INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE})
-FILES: Final = ALWAYS | OF_INDEX | {"open.i64"}
-"""Every file that a manifest may name, `open.i64` by an earlier version. Another name is no part of a segment: a store
+FILES: Final = ALWAYS | OF_INDEX | {"open.i64", "members.i64"}
+"""Every file that a manifest may name, the last two by an earlier version. Another name is no part of a segment: a store
 may come from somebody else, and a name such as `../../keys.db` leads out of the folder."""
 FORMAT: Final = 5
 NO_INDEX: Final = "exact"
@@ -164,7 +164,7 @@ def _why_impossible(manifest: Manifest) -> str | None:
         "positions": ORIGIN <= manifest.after < manifest.upto <= INTEGER_MAX,
         "turns": 0 <= manifest.turns <= manifest.upto - manifest.after or manifest.of_groups,
         "vectors": 0 <= manifest.vectors <= manifest.turns * TEXT_BYTES_MAX or manifest.of_groups,
-        "dimension": 0 < manifest.dimension <= DIMENSION_MAX,
+        "dimension": 0 <= manifest.dimension <= DIMENSION_MAX,
         "probes": 0 <= manifest.probes <= SEARCHED_MAX,
         "candidates": 0 <= manifest.candidates <= SEARCHED_MAX,
         "sizes": all(0 <= tag.size_bytes <= INTEGER_MAX for tag in manifest.files.values()),

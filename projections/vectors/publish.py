@@ -130,7 +130,7 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     Exact vectors are not read here; their blocks are checked on use.
     """
     tags = manifest.files
-    if manifest.metric != METRIC or manifest.block_rows != BLOCK_ROWS or not tags.keys() >= ALWAYS:
+    if (manifest.metric, manifest.block_rows) != (METRIC, BLOCK_ROWS) or not tags.keys() >= ALWAYS:
         raise Damaged(folder, "the manifest describes another kind of segment")
     if tags.keys() & OF_INDEX not in (set(), OF_INDEX):
         raise Damaged(folder, "the manifest names a part of an index")
@@ -160,6 +160,8 @@ def load(folder: Path, manifest: Manifest) -> Segment:
 
 def _why_sizes_impossible(manifest: Manifest) -> str | None:
     """Compare the sizes of the files with the number of vectors, before any of them is read."""
+    if manifest.dimension < 1:
+        return "its vectors have no components"
     count, digests = manifest.vectors, -(-manifest.vectors // BLOCK_ROWS) * DIGEST_BYTES
     wanted = {
         VECTORS_FILE: count * manifest.dimension * 4,

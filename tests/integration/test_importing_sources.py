@@ -141,7 +141,7 @@ def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     keep_open = os.open(tmp_path / "pipe", os.O_RDWR)  # Else opening it to read would wait for a writer.
     try:
-        assert refusal(tmp_path / "pipe")[1] == "not a regular file; save it to one first"
+        assert refusal(tmp_path / "pipe")[1] == "it is a named pipe, not a file; save it to one first"
     finally:
         os.close(keep_open)
 
