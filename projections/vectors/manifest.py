@@ -39,7 +39,7 @@ SKETCH_BLOCKS_FILE: Final = "sketch_blocks.bin"
 ALWAYS: Final = frozenset({VECTORS_FILE, BLOCKS_FILE, ROWS_FILE})
 OF_INDEX: Final = frozenset({INDEX_FILE, SKETCH_FILE, SKETCH_BLOCKS_FILE})
 FILES: Final = ALWAYS | OF_INDEX | {"open.i64", "members.i64"}
-"""Every file that a manifest may name, the last two by an earlier version. Another name is no part of a segment: a store
+"""Every file that a manifest may name, the last two by earlier versions. Another name is no part of a segment: a store
 may come from somebody else, and a name such as `../../keys.db` leads out of the folder."""
 FORMAT: Final = 5
 NO_INDEX: Final = "exact"
