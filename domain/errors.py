@@ -89,13 +89,9 @@ class NotAStore(StoreError):
 
     hint = "nothing was changed; to create a store, name a new or empty folder"
 
-    def __init__(self, path: Path, why: str, *, log_missing: bool = False) -> None:
+    def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is not a mnemolog store: {why}")
-        self.path, self.log_missing = path, log_missing
-        if log_missing:
-            self.hint = (
-                "do not create a store here; put log.db back, or restore a backup into a new folder (`restore_backup`)"
-            )
+        self.path = path
 
 
 class StoreNotWritable(StoreError):
@@ -433,9 +429,11 @@ class LogWriteFailed(AppendError):
 
 
 class LogDamaged(MnemologError):
-    """The log is damaged or inconsistent. Nothing is rebuilt from it."""
+    """The log is damaged, inconsistent or lost. Nothing is rebuilt from it."""
 
-    hint = "stop writing; keep log.db as evidence, and restore the newest backup into a new folder (`restore_backup`)"
+    hint = (
+        "stop writing; keep the files as evidence, and restore the newest backup into a new folder (`restore_backup`)"
+    )
 
     def __init__(self, why: str, *, position: int | None = None) -> None:
         super().__init__(why if position is None else f"position {position}: {why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from mnemolog.cli.app import typed
@@ -107,8 +108,6 @@ def _not_found(error: errors.StoreNotFound, line: CommandLine) -> str:
 
 
 def _not_a_store(error: errors.NotAStore, line: CommandLine) -> str:
-    if error.log_missing:
-        return "do not create a store here; put log.db back, or restore a backup: `mnemolog restore --help` shows how"
     return (
         "nothing was changed; name the folder of a store, or a new or empty folder to create one with `mnemolog init`"
     )
@@ -180,14 +179,19 @@ def _full(error: errors.MemoryFull, line: CommandLine) -> str:
 
 
 def _damaged(error: errors.LogDamaged, line: CommandLine) -> str:
-    log = f"{line.value('store')}/log.db" if line.value("store") else "log.db"
-    return (
-        f"stop writing to it; keep {log} as evidence, and restore the newest backup into a new folder: "
-        "`mnemolog restore --help` shows how"
-    )
+    from mnemolog.operations.remedies import restore_newest_backup
+
+    if line.command == "restore":
+        return "nothing was restored; keep the backup as evidence, and restore an earlier one"
+    store = line.value("store")
+    if not store:
+        return error.hint
+    return f"stop writing to it and keep {store} as evidence; {restore_newest_backup(Path(store))}"
 
 
 def _undecodable(error: errors.UndecodableEvent, line: CommandLine) -> str:
+    if line.command == "verify":
+        return f"a newer mnemolog may know this topic; otherwise {_damaged(error, line)}"
     return f"a newer mnemolog may know this topic; otherwise check the log: {line.on_store('verify')}"
 
 

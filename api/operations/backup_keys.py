@@ -64,6 +64,15 @@ def copy_keys(store: Path, folder: Path, *, log_id: str) -> Path | None:
     return final
 
 
+def newest_copy(folder: Path) -> Path | None:
+    """Return the path of the copy in a folder of keys, None if there is none."""
+    try:
+        copy = folder / manifests.read_keys_note(folder).keys.path
+    except errors.BackupUnusable:
+        return None
+    return copy if copy.is_file() else None
+
+
 def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
     """Copy the keys that belong to a log to `target`. Raises `BackupUnusable`."""
     note = manifests.read_keys_note(folder)

@@ -7,10 +7,11 @@ whole in one of them.
 
 from __future__ import annotations
 
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final
+
+from mnemolog.domain.normal import normalized
 
 CHUNKER_VERSION: Final = "1"
 """Part of every model's fingerprint. Raise it with any change that moves a cut, OVERLAP_TOKENS included."""
@@ -36,7 +37,7 @@ def surely_fits(text: str, *, window: int) -> bool:
         return True
     # Normalising may lengthen a text (U+FDFA is 3 bytes, and 33 after NFKC) or shorten it (the Kelvin sign).
     # A model may normalise or not, so the longer of the two is the bound.
-    return max(len(text.encode()), len(unicodedata.normalize("NFKD", text).encode())) < window
+    return max(len(text.encode()), len(normalized("NFKD", text).encode())) < window
 
 
 def spans(text: str, tokens: Sequence[CharSpan], *, window: int, overlap: int = OVERLAP_TOKENS) -> list[CharSpan]:

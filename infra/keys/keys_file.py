@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -107,20 +107,28 @@ def create(folder: Path, *, created_at: int) -> str:
     return found.log_id
 
 
-def refuse_to_orphan(folder: Path) -> None:
-    """Raise `NotAStore` for a folder that has keys in use but no log: the log is missing."""
+def are_in_use(folder: Path) -> bool:
+    """Whether a folder has keys that content was encrypted with, or a file of keys that cannot be read."""
     path = folder / KEYS_FILE
     if not path.exists() or not path.stat().st_size:
-        return
-    connection = sqlite.driver.connect(str(path), isolation_level=None)
+        return False
     try:
-        in_use = bool(_tables(connection)) and identity(connection).in_use
-    except sqlite.driver.dbapi2.DatabaseError as error:
-        raise errors.NotAStore(folder, f"it holds {KEYS_FILE}, which cannot be read, and no log") from error
-    finally:
-        connection.close()
-    if in_use:
-        raise errors.NotAStore(folder, f"it has the {KEYS_FILE} of a store, but log.db is missing", log_missing=True)
+        with closing(sqlite.connect_read_only(path)) as connection:
+            return _tables(connection) and identity(connection).in_use
+    except (sqlite.driver.dbapi2.DatabaseError, errors.LogDamaged):
+        return True
+
+
+def log_of(path: Path) -> str | None:
+    """Return the id of the log that a file of keys belongs to, None if the file is missing or damaged."""
+    try:
+        if not path.stat().st_size:
+            return None
+        with closing(sqlite.connect_read_only(path)) as connection:
+            whole = connection.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
+            return identity(connection).log_id if whole else None
+    except (OSError, sqlite.driver.dbapi2.Error, errors.MnemologError):
+        return None
 
 
 def identity(driver: Any) -> KeysIdentity:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import threading
-import unicodedata
 from typing import Final
 
 import Stemmer
 
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
+from mnemolog.domain.normal import normalized, without_accents, without_single_accents
 
 TERMS_MAX: Final = 64
 """Maximum terms of a query. For a pasted page, only its first distinct words are searched."""
@@ -64,25 +64,14 @@ def _split(text: str, plain: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    return text.lower() if text.isascii() else _without_accents(text).casefold()
-
-
-def _without_accents(text: str) -> str:
-    apart = unicodedata.normalize("NFKD", text)
-    return unicodedata.normalize("NFC", "".join(c for c in apart if not _is_accent(c)))
+    return text.lower() if text.isascii() else without_accents(text).casefold()
 
 
 def _accented(text: str) -> str:
     """Return a text in lower case with those accents that make one character with their letter."""
     if text.isascii():
         return text.lower()
-    whole = unicodedata.normalize("NFC", unicodedata.normalize("NFKD", text.casefold())).casefold()
-    return "".join(c for c in whole if not _is_accent(c))
-
-
-def _is_accent(character: str) -> bool:
-    # Japanese voicing marks make a different letter, unlike accents.
-    return unicodedata.combining(character) > 0 and character not in "\u3099\u309a"
+    return without_single_accents(normalized("NFKC", text.casefold()).casefold())
 
 
 def _parts(word: str) -> list[str]:
@@ -106,4 +95,4 @@ def _stemmed(words: list[str], language: str) -> list[str]:
     stems: list[str] = stemmer.stemWords(words)
     if language == DEFAULT_LANGUAGE:
         return stems
-    return [stem if stem.isascii() else _without_accents(stem) for stem in stems]
+    return list(map(without_accents, stems))

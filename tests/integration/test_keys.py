@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from mnemolog import InvalidInput, LogDamaged, MemoryStore, NotAStore
+from mnemolog import InvalidInput, LogDamaged, MemoryStore
 from mnemolog.domain.errors import KeysMissing
 from mnemolog.domain.events import Forgotten, SessionStarted, TurnRecorded
 from mnemolog.infra.keys import keys_file
@@ -274,9 +274,9 @@ def test_keys_of_a_log_that_is_gone_are_not_taken_for_a_new_one(folder):
         path.unlink()
     shutil.rmtree(folder / "projections", ignore_errors=True)
     for _ in range(2):  # With other files in the folder, too.
-        with pytest.raises(NotAStore, match=r"log\.db is missing") as caught:
+        with pytest.raises(LogDamaged, match=r"was a store.* log\.db is missing") as caught:
             MemoryStore.open(folder, model=None)
-        assert "restore a backup" in caught.value.hint
+        assert "restore the newest backup" in caught.value.hint
         (folder / "other").touch()
 
 

@@ -14,6 +14,7 @@ from mnemolog.domain.clock import Clock
 from mnemolog.domain.digest import genesis
 from mnemolog.domain.head import Head
 from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
@@ -61,10 +62,12 @@ def _find(folder: Path, *, read_only: bool = False) -> LogIdentity | None:
     if not folder.is_dir():
         raise errors.NotAStore(folder, "it is a file; a store is a folder")
     if not path.exists():
-        keys_file.refuse_to_orphan(folder)
+        _refuse_lost(folder, "is missing")
         if {entry.name for entry in folder.iterdir()} - {keys_file.KEYS_FILE + part for part in keys_file.PARTS}:
             raise errors.NotAStore(folder, f"it holds files, but no {LOG_FILE}")
         return None
+    if not path.stat().st_size:  # Not opened: SQLite deletes the write-ahead log of an empty file.
+        _refuse_lost(folder, "is empty")
     if read_only:
         connection = sqlite.connect_read_only(path)
     else:
@@ -75,14 +78,18 @@ def _find(folder: Path, *, read_only: bool = False) -> LogIdentity | None:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
         if not tables and application_id == 0:
-            keys_file.refuse_to_orphan(folder)
+            _refuse_lost(folder, "is empty")
             return None  # A creation that was killed before its commit.
         if application_id != APPLICATION_ID or "log" not in tables:
-            raise errors.NotAStore(folder, f"{LOG_FILE} is the database of another program")
+            why = "is the database of another program"
+            _refuse_lost(folder, why)
+            raise errors.NotAStore(folder, f"{LOG_FILE} {why}")
         row = connection.execute("SELECT log_id, format, created_at FROM log").fetchone()
     except sqlite.driver.dbapi2.DatabaseError as error:
         if "not a database" in str(error):
-            raise errors.NotAStore(folder, f"{LOG_FILE} is not a SQLite database") from error
+            why = "is not a SQLite database"
+            _refuse_lost(folder, why)
+            raise errors.NotAStore(folder, f"{LOG_FILE} {why}") from error
         raise
     finally:
         connection.close()
@@ -91,6 +98,15 @@ def _find(folder: Path, *, read_only: bool = False) -> LogIdentity | None:
     if row[1] > LOG_FORMAT:
         raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
     return LogIdentity(row[0], row[1], Micros(row[2]))
+
+
+def _refuse_lost(folder: Path, why: str) -> None:
+    """Raise `LogDamaged` for a folder that was a store: what depends on its log is there, but the log is not."""
+    layout = StoreLayout(folder)
+    derived = (layout.views, layout.embeddings, layout.snapshots, layout.vectors, layout.quarantine)
+    left = next((path for path in derived if path.exists()), layout.keys)
+    if left != layout.keys or keys_file.are_in_use(folder):
+        raise errors.LogDamaged(f"{folder} was a store: it has {left.relative_to(folder)}, but its {LOG_FILE} {why}")
 
 
 def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity: LogIdentity | None) -> LogIdentity:

@@ -1,0 +1,58 @@
+"""What to do when a log or its keys are lost: sentences with commands that work as printed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from mnemolog.domain.display import dated
+from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.infra.keys import keys_file
+from mnemolog.operations.backup_keys import newest_copy
+from mnemolog.operations.known_backups import last_backup
+
+
+def restore_newest_backup(store: Path) -> str:
+    """Return how to restore the newest backup that the store knows of, into a new folder beside it.
+
+    The store's own keys go with it if they can be used: they also know what was forgotten since the backup.
+    """
+    backup = last_backup(store)
+    if backup is None:
+        return (
+            "no backup of this store is known here; if there is one elsewhere, restore it into a new folder "
+            "(`mnemolog restore --help` shows how)"
+        )
+    place, keys = store.absolute().resolve(), StoreLayout(store.absolute()).keys
+    folder = _free(place.with_name(f"{place.name}-restored"))
+    command = ["mnemolog", "restore", backup.path, str(folder)]
+    own_keys = keys_file.log_of(keys) == backup.head.log_id
+    if not own_keys and backup.keys is not None:
+        command += ["--keys", backup.keys]
+    line = shlex.join(command)
+    if own_keys:  # With the write-ahead log, which may hold the newest keys.
+        line += f" && cp {shlex.quote(str(keys))}* {shlex.quote(str(folder))}"
+    made = f"of {dated(backup.created_at)}, up to position {backup.head.position}"
+    return f"restore the newest known backup ({made}) into a new folder: `{line}`"
+
+
+def put_keys_back(store: Path) -> str:
+    """Return how to put the newest known copy of the store's keys back, keeping what is there."""
+    backup, keys = last_backup(store), StoreLayout(store.absolute()).keys
+    copy = None if backup is None or backup.keys is None else newest_copy(Path(backup.keys))
+    if copy is None:
+        return "put the store's own keys.db back beside log.db; no copy of it is known here"
+    line, name = f"cp {shlex.quote(str(copy))} {shlex.quote(str(keys))}", shlex.quote(str(keys))
+    if any(keys.parent.glob(f"{keys.name}*")):
+        aside = shlex.quote(str(_free(keys.with_name("keys-set-aside"))))
+        line = f"mkdir {aside} && mv {name}* {aside} && {line}"
+    return f"end the processes that use the store, then put the newest copy of its keys back: `{line}`"
+
+
+def _free(wanted: Path) -> Path:
+    """Return a path that does not exist yet: this one, or with a number."""
+    number, path = 1, wanted
+    while path.exists():
+        number += 1
+        path = wanted.with_name(f"{wanted.name}-{number}")
+    return path
