@@ -25,11 +25,13 @@ from mnemolog.infra.embedding.reranker import make_reranker
 from mnemolog.infra.filesystems import require_local
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
+from mnemolog.infra.runtime.atomic_files import ScratchFolder
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.sqlite import Synchronous
 from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
+from mnemolog.operations.backup import copy_projections
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.projection_set import ProjectionSet
@@ -61,6 +63,8 @@ class StoreParts:
     session_list: SessionList
     boundary: Boundary
     """The scope that the store was opened for."""
+    scratch: ScratchFolder | None
+    """Holds the projections of a store that is only read."""
 
     def start(self) -> None:
         """Start the background threads, and resume interrupted requests to forget."""
@@ -81,6 +85,8 @@ class StoreParts:
         self.log.close()
         self.snapshots.close()
         self.projections.close()
+        if self.scratch is not None:
+            self.scratch.close()
         structured_log.info("store.closed", path=self.layout.folder)
 
 
@@ -102,6 +108,7 @@ def build(
     language: str | None,
     allow_network_filesystem: bool,
     telemetry: Telemetry | None,
+    read_only: bool,
 ) -> StoreParts:
     """Open the log in `folder` and build the parts of its store; nothing runs before `StoreParts.start`.
 
@@ -109,17 +116,15 @@ def build(
     """
     boundary = Boundary(parse_scope(scope))
     loaded_reranker = make_reranker(reranker)
-    clock, layout = clock or SystemClock(), StoreLayout(folder)
+    clock = clock or SystemClock()
+    if read_only and receipts:
+        raise errors.InvalidInput("receipts", "a receipt is recorded, and nothing can be with `read_only`")
     require_local(folder, allowed=allow_network_filesystem)
-    log = _open_log(folder, language, clock, create, synchronous, busy_timeout_s, encrypt)
+    log = _open_log(folder, language, clock, create, synchronous, busy_timeout_s, encrypt, read_only)
+    scratch = _scratch(folder, log) if read_only else None
+    layout = StoreLayout(folder, None if scratch is None else scratch.path)
     projections = ProjectionSet(
-        layout,
-        log,
-        model,
-        make_encoder=make_encoder,
-        models=models,
-        background=background,
-        reranker=loaded_reranker,
+        layout, log, model, make_encoder=make_encoder, models=models, background=background, reranker=loaded_reranker
     )
     snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
     states = SessionStates(log, snapshots, boundary=boundary)
@@ -134,7 +139,7 @@ def build(
         timed=recall_timer(telemetry or NO_TELEMETRY),
         boundary=boundary,
     )
-    forgetting = Forgetting(folder, log, projections, snapshots)
+    forgetting = Forgetting(layout, log, projections, snapshots)
     return StoreParts(
         layout=layout,
         log=log,
@@ -146,13 +151,25 @@ def build(
         forgetting=forgetting,
         wal_keeper=WalKeeper(log.path, log),
         telemetry=telemetry or NO_TELEMETRY,
-        gauges=gauges_of(folder, log, projections),
+        gauges=gauges_of(layout, log, projections),
         audit=AuditService(log, sessions, recalls, forgetting),
-        models=ModelService(folder, log, projections, boundary=boundary),
-        admin=AdminService(folder, log, projections, snapshots, forgetting, boundary=boundary),
+        models=ModelService(layout, log, projections, boundary=boundary),
+        admin=AdminService(layout, log, projections, snapshots, forgetting, boundary=boundary),
         session_list=SessionList(projections, sessions),
         boundary=boundary,
+        scratch=scratch,
     )
+
+
+def _scratch(folder: Path, log: EventLog) -> ScratchFolder:
+    """Return a temporary folder with copies of the projections of a store that is only read."""
+    try:
+        scratch = ScratchFolder()
+        copy_projections(folder, scratch.path)
+    except BaseException:
+        log.close()
+        raise
+    return scratch
 
 
 def _open_log(
@@ -163,11 +180,18 @@ def _open_log(
     synchronous: Synchronous,
     busy_timeout_s: float,
     encrypt: bool | None,
+    read_only: bool,
 ) -> EventLog:
     """Open the log, and choose the language of a new one. Raises `InvalidInput` if it has another language."""
     wanted = None if language is None else parse_language(language)
     log = EventLog.open(
-        folder, clock=clock, create=create, synchronous=synchronous, busy_timeout_s=busy_timeout_s, encrypt=encrypt
+        folder,
+        clock=clock,
+        create=create,
+        synchronous=synchronous,
+        busy_timeout_s=busy_timeout_s,
+        encrypt=encrypt,
+        read_only=read_only,
     )
     try:
         if wanted is not None:

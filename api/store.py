@@ -80,6 +80,7 @@ class MemoryStore:
         language: str | None = None,
         allow_network_filesystem: bool = False,
         telemetry: Telemetry | None = None,
+        read_only: bool = False,
     ) -> Self:
         """Open the store in the folder `path`; create it if the folder is new or empty.
 
@@ -95,17 +96,14 @@ class MemoryStore:
         not exist for it, sessions start in that scope by default, and calls about the whole store raise `OutsideScope`
         (docs/sessions.md).
         `limits` bounds the working memory of one session; a write that would exceed it is refused.
-
         `reranker` scores the best turns of a recall again (docs/recall.md): the name or folder of a CrossEncoder,
         or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
-
         With `receipts`, every recall leaves a receipt, unless it is called with `receipt=False` (docs/audit.md).
-
         `background` embeds new turns in a background thread (docs/projector.md); `close` ends it.
-
         A store on a network file system is refused, because SQLite's locks do not work there. If only one machine
         ever opens it, set `allow_network_filesystem` (docs/operations.md).
-
+        With `read_only` nothing is written into the folder, which may be on a read-only disk: projections are copied to
+        a temporary folder, and what would be recorded raises `StoreNotWritable` (docs/operations.md).
         `telemetry` receives measurements (docs/observability.md): `mnemolog.observability.otel.OpenTelemetry()`.
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
         `FormatTooNew`, `InvalidInput`.
@@ -127,6 +125,7 @@ class MemoryStore:
             language=language,
             allow_network_filesystem=allow_network_filesystem,
             telemetry=telemetry,
+            read_only=read_only,
         )
         store = cls(parts)
         parts.start()
@@ -524,7 +523,7 @@ class MemoryStore:
         """Return the state of log, projections and projector. Fast, and read-only."""
         self.parts.boundary.require_none("status")
         parts = self.parts
-        return store_status(self.path, parts.log, parts.projections, parts.snapshots)
+        return store_status(parts.layout, parts.log, parts.projections, parts.snapshots)
 
     def backup(
         self,
@@ -579,7 +578,7 @@ class MemoryStore:
         with self.parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
             reports = rebuilding.rebuild(
                 projection,
-                self.path,
+                self.parts.layout,
                 self.parts.log,
                 self.parts.projections,
                 self.parts.snapshots,

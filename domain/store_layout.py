@@ -15,6 +15,8 @@ class StoreLayout(NamedTuple):
     """The paths of one store. The log and the keys are the store; everything else can be deleted at any time."""
 
     folder: Path
+    scratch: Path | None = None
+    """A temporary folder for the projections of a store that is only read."""
 
     @property
     def log(self) -> Path:
@@ -34,7 +36,7 @@ class StoreLayout(NamedTuple):
     @property
     def projections(self) -> Path:
         """The folder of everything that is derived from the log."""
-        return self.folder / "projections"
+        return (self.scratch or self.folder) / "projections"
 
     @property
     def views(self) -> Path:

@@ -15,6 +15,7 @@ from mnemolog.cli.times import position_or_time
 from mnemolog.domain import errors
 from mnemolog.domain.moments import By, When
 from mnemolog.domain.session import checked_session_id
+from mnemolog.infra.runtime.paths import is_writable, local_path
 from mnemolog.session import Session, SessionAt
 from mnemolog.store import MemoryStore
 
@@ -67,18 +68,19 @@ def as_of(session: Session, when: When | None) -> Session | SessionAt:
     return session if when is None else session.at(when)
 
 
+def open_store(folder: Path, *, model: str | None = None, **how: Any) -> MemoryStore:
+    """Open a store; read-only where its folder cannot be written. `how` as in `MemoryStore.open`."""
+    folder = local_path("path", folder)
+    return MemoryStore.open(folder, model=model, read_only=folder.is_dir() and not is_writable(folder), **how)
+
+
 def store_with_model(folder: Path, model: str, *, background: bool = False) -> MemoryStore:
     """Open a store for a command that needs vectors. Without `background` no projector thread is started."""
-    return MemoryStore.open(
-        folder,
-        model=chosen_model(model),
-        create=False,
-        background=background,
-    )
+    return open_store(folder, model=chosen_model(model), create=False, background=background)
 
 
 @contextmanager
 def opened_session(folder: Path, given: str) -> Iterator[Session]:
     """Open a store to read or change one of its sessions."""
-    with MemoryStore.open(folder, model=None, create=False) as store:
+    with open_store(folder, create=False) as store:
         yield session_called(store, given)

@@ -9,13 +9,13 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Command, Store, StoreCommand, app
+from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
 from mnemolog.domain.display import counted, dated
 from mnemolog.forgetting.results import read_erasures
 from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.restore import Check, RestoreReport, restore_backup
-from mnemolog.store import MemoryStore
 
 Keys = Annotated[
     Path | None, typer.Option("--keys", metavar="FOLDER", help="Folder of the content keys, apart from the backup.")
@@ -35,7 +35,7 @@ def backup(
 
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
     """
-    with MemoryStore.open(store, model=None, create=False, background=False) as opened, bar("copying") as progress:
+    with open_store(store, create=False, background=False) as opened, bar("copying") as progress:
         report = opened.backup(target, keys=keys, projections=projections, replace=replace, progress=progress)
     answer(report, _show_backup, as_json=as_json)
 

@@ -20,11 +20,11 @@ from mnemolog.cli.app import (
     chosen_model,
     remark,
 )
+from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
 from mnemolog.projections.quarantine import QuarantinedItem
-from mnemolog.store import MemoryStore
 
 quarantine = typer.Typer(cls=Group, help="Inspect and purge unusable files, which are kept with the reason.")
 app.add_typer(quarantine, name="quarantine")
@@ -45,7 +45,7 @@ def doctor(
 
     Example: mnemolog doctor memory/ --deep --dry-run
     """
-    opened = MemoryStore.open(store, model=chosen_model(model or "none"), create=False)
+    opened = open_store(store, model=chosen_model(model or "none"), create=False)
     with opened, bar("examining") as progress:
         found = opened.admin.doctor(deep=deep, fix=fix and not dry_run, progress=progress)
     answer(found, lambda found: show.show_doctor_report(found, dry_run=dry_run), as_json=as_json)
@@ -59,7 +59,7 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
 
     Example: mnemolog quarantine list memory/
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         found = opened.admin.quarantine().items()
     answer(found, show.show_quarantine, as_json=as_json, csv_of=QuarantinedItem if as_csv else None)
 
@@ -83,7 +83,7 @@ def purge(
     if not names and not everything and older_than is None:
         raise errors.InvalidInput("names", "give names, --all or --older-than")
     looking, age = dry_run or not yes, None if older_than is None else timedelta(days=older_than)
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         chosen = opened.admin.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)
     answer(show.Purged(dry_run=looking, items=tuple(chosen)), show.show_purged, as_json=as_json)
     if not yes and not dry_run:

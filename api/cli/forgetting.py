@@ -10,7 +10,7 @@ import typer
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Store, StoreCommand, app, remark
-from mnemolog.cli.arguments import session_called
+from mnemolog.cli.arguments import open_store, session_called
 from mnemolog.cli.forgetting_output import Preview, show_forget, show_forgotten
 from mnemolog.cli.progress import bar
 from mnemolog.forgetting.results import ForgetReport, ForgottenEvent
@@ -48,7 +48,7 @@ def forget(
     Example: mnemolog forget memory/ --scope acme/support/alice --reason "asked for on 3 May" --yes
     """
     rehearsal = dry_run or not yes
-    with MemoryStore.open(store, model=None, create=False) as opened, bar("forgetting") as progress:
+    with open_store(store, create=False) as opened, bar("forgetting") as progress:
         chosen = [session_called(opened, given).id for given in session or ()]
         for given in scope or ():
             opened.sessions(scope=given)  # A misspelled one is an error before anything is forgotten.
@@ -93,7 +93,7 @@ def forgotten(
 
     Example: mnemolog forgotten memory/ --erasures > /mnt/elsewhere/erasures.json
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         requests, found = opened.audit.erasures(), opened.audit.forgotten()
     if erasures:
         output.print_json(requests)

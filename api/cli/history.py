@@ -14,12 +14,11 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli import history_output as out
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app
-from mnemolog.cli.arguments import WHEN, ByTime, Full, session_called
+from mnemolog.cli.arguments import WHEN, ByTime, Full, open_store, session_called
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.projections.history.timeline import Moment
-from mnemolog.store import MemoryStore
 
 From = Annotated[int, typer.Option("--from", metavar="N", min=1, max=INTEGER_MAX, help="The first position.")]
 To = Annotated[
@@ -72,7 +71,7 @@ def replay(
     if upto is not None and until is not None and not said:
         raise typer.BadParameter("give --to or --until, not both: each says where the replay ends")
     last = upto if until is None or said else until
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         chosen = None if session is None else session_called(opened, session).id
         if not as_json:
             moments = opened.audit.timeline(
@@ -107,7 +106,7 @@ def diff(
 
     Example: mnemolog diff memory/ yesterday now
     """
-    with MemoryStore.open(store, model=None, create=False) as opened, bar("comparing") as progress:
+    with open_store(store, create=False) as opened, bar("comparing") as progress:
         answer = opened.audit.diff(before, after, turns_max=limit, progress=progress)
     output.answer(answer, partial(out.show_diff, full=full), as_json=as_json)
 
@@ -127,7 +126,7 @@ def export(
     """
     if file != STANDARD_OUTPUT and file.exists() and not replace:
         raise Refused(f"{file} exists", hint="choose another name, or add --replace")
-    with MemoryStore.open(store, model=None, create=False) as opened, bar("exporting") as progress:
+    with open_store(store, create=False) as opened, bar("exporting") as progress:
         target = sys.stdout.buffer if file == STANDARD_OUTPUT else file
         answer = opened.audit.export(target, after=first - 1, upto=upto, replace=replace, progress=progress)
     if file == STANDARD_OUTPUT:

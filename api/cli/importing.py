@@ -13,7 +13,7 @@ import typer
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import EXIT_FAILED, AsJson, ModelName, Refused, Store, StoreCommand, app, chosen_model, remark
-from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.arguments import open_store, store_with_model
 from mnemolog.cli.history_output import show_log_import
 from mnemolog.cli.progress import Phase, bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
@@ -137,7 +137,7 @@ def _store(
     except errors.StoreNotFound:
         if not any(holds_turns(file, format=format, fields=fields, skip_bad=skip_bad) for file in files):
             raise Refused(_no_turns(map(str, files)), hint=_NO_TURNS_HINT) from None
-        opened = MemoryStore.open(folder, model=chosen_model(model), background=False)
+        opened = open_store(folder, model=chosen_model(model), background=False)
         output.note(f"created the store {folder}")
         return opened
 

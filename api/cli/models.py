@@ -9,13 +9,12 @@ import typer
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import model_output as show
 from mnemolog.cli.app import EXIT_FAILED, AsCsv, AsJson, Group, Store, StoreCommand, app, chosen_model, remark
-from mnemolog.cli.arguments import DryRun
+from mnemolog.cli.arguments import DryRun, open_store
 from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.language import LANGUAGES
 from mnemolog.results import Model
-from mnemolog.store import MemoryStore
 
 models = typer.Typer(cls=Group, help="Change the embedding model without interrupting readers.")
 app.add_typer(models, name="model")
@@ -44,7 +43,7 @@ def language(
 
     Example: mnemolog language memory/ de
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         changed = language is not None and opened.admin.set_language(language)
         if changed:
             with bar("indexing") as progress:
@@ -59,7 +58,7 @@ def list_(store: Store, as_json: AsJson = False, as_csv: AsCsv = False) -> None:
 
     Example: mnemolog model list memory/
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         found = opened.models.list()
     answer(found, show.show_models, as_json=as_json, csv_of=Model if as_csv else None)
 
@@ -70,7 +69,7 @@ def add(store: Store, model: Added, dry_run: DryRun = False, as_json: AsJson = F
 
     Example: mnemolog model add memory/ BAAI/bge-small-en-v1.5
     """
-    with MemoryStore.open(store, model=None, create=False) as opened, bar("embedding") as progress:
+    with open_store(store, create=False) as opened, bar("embedding") as progress:
         report = opened.models.add(model, dry_run=dry_run, progress=progress)
     answer(report, show.show_added, as_json=as_json)
     if not report.complete:
@@ -83,7 +82,7 @@ def activate(store: Store, model: Known, as_json: AsJson = False) -> None:
 
     Example: mnemolog model activate memory/ BAAI/bge-small-en-v1.5
     """
-    with MemoryStore.open(store, model=None, create=False) as opened, bar("catching up") as progress:
+    with open_store(store, create=False) as opened, bar("catching up") as progress:
         activated = opened.models.activate(model, progress=progress)
     answer(activated, show.show_activated, as_json=as_json)
 
@@ -107,7 +106,7 @@ def drop(
 
     Example: mnemolog model drop memory/ 7f3a90c1 --yes
     """
-    with MemoryStore.open(store, model=chosen_model(own), create=False) as opened:
+    with open_store(store, model=chosen_model(own), create=False) as opened:
         dropped = opened.models.drop(model, dry_run=dry_run or not yes, keep_embeddings=keep_embeddings)
     answer(dropped, show.show_dropped, as_json=as_json)
     if not (yes or dry_run):

@@ -25,7 +25,7 @@ from mnemolog.cli.app import (
     app,
     typed,
 )
-from mnemolog.cli.arguments import WHEN, AfterPosition, ByTime, Full, session_called, store_with_model
+from mnemolog.cli.arguments import WHEN, AfterPosition, ByTime, Full, open_store, session_called, store_with_model
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time, position_or_time
 from mnemolog.defaults import DEFAULT_MODEL
@@ -213,7 +213,7 @@ def find(
     Example: mnemolog find memory/ "the ferry" --scope acme/support --since 2026-03-01
     """
     pattern = pattern_of(text, regex=regex, ignore_case=not case_sensitive)
-    with MemoryStore.open(store, model=None, create=False, background=False) as opened:
+    with open_store(store, create=False, background=False) as opened:
         found = opened.find(
             text,
             scope=scope,

@@ -11,12 +11,11 @@ import typer
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import Named, session_called
+from mnemolog.cli.arguments import Named, open_store, session_called
 from mnemolog.cli.messages import standard_input
 from mnemolog.cli.times import given_time
 from mnemolog.domain import errors
 from mnemolog.domain.language import LANGUAGES
-from mnemolog.store import MemoryStore
 
 
 @app.command("init", cls=StoreCommand)
@@ -32,7 +31,7 @@ def init(
 
     Example: mnemolog init memory/
     """
-    with MemoryStore.open(store, model=None, encrypt=False if plain else None, language=language) as opened:
+    with open_store(store, encrypt=False if plain else None, language=language) as opened:
         status = opened.status()
     if as_json:
         output.print_json(status)
@@ -68,7 +67,7 @@ def record(
     Example: mnemolog record memory/ trip "I moved to Lisbon in March." --start --scope acme/support/alice
     """
     said = standard_input("text") if text == "-" else text
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         if start and opened.find_session(session) is None:
             opened.session(session, title=title, scope=scope, agent=agent or "cli")
         chosen = opened.session(session_called(opened, session).id, title=title, scope=scope, agent=agent).id

@@ -11,10 +11,10 @@ import typer
 from mnemolog.cli import completion_values as known
 from mnemolog.cli import output, status_output
 from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
+from mnemolog.cli.arguments import open_store
 from mnemolog.cli.times import given_time
 from mnemolog.projections.history.session_tree import tree
 from mnemolog.projections.read_models import SessionSummary
-from mnemolog.store import MemoryStore
 
 
 @app.command("sessions", cls=StoreCommand)
@@ -35,7 +35,7 @@ def sessions(
 
     Example: mnemolog sessions memory/ --scope acme/support --tree
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         found = opened.sessions(scope=scope, agent=agent, title=title, since=since)
     if as_json:
         output.print_json(tree(found) if as_tree else found)
@@ -53,7 +53,7 @@ def scopes(store: Store, as_json: AsJson = False) -> None:
 
     Example: mnemolog scopes memory/
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         found = opened.scopes()
     output.answer(found, output.show_scopes, as_json=as_json)
 
@@ -64,7 +64,7 @@ def agents(store: Store, as_json: AsJson = False) -> None:
 
     Example: mnemolog agents memory/
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         found = opened.agents()
     output.answer(found, output.show_agents, as_json=as_json)
 
@@ -75,7 +75,7 @@ def status(store: Store, as_json: AsJson = False) -> None:
 
     Example: mnemolog status memory/
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         answer = opened.status()
     output.answer(answer, status_output.show_status, as_json=as_json)
 
@@ -97,6 +97,6 @@ def head(
 
     Example: mnemolog head memory/ --append /mnt/elsewhere/heads.jsonl
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         answer = opened.head() if append is None else opened.audit.append_head(append)
     output.answer(answer, print, as_json=as_json)

@@ -12,13 +12,12 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsCsv, AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, Named, opened_session
+from mnemolog.cli.arguments import AfterPosition, At, BeforePosition, Full, Named, open_store, opened_session
 from mnemolog.cli.history_output import show_event
 from mnemolog.cli.messages import messages_in
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.projections.read_models import Turn
 from mnemolog.session import SessionAt
-from mnemolog.store import MemoryStore
 
 Transcript = Annotated[
     Path, typer.Argument(metavar="FILE", allow_dash=True, help="The messages; '-' reads standard input.")
@@ -88,7 +87,7 @@ def reconcile(store: Store, session: Named, file: Transcript, as_json: AsJson = 
 
 
 def _show_event(folder: Path, position: int, *, full: bool, as_json: bool) -> None:
-    with MemoryStore.open(folder, model=None, create=False) as store:
+    with open_store(folder, create=False) as store:
         output.answer(store.audit.event(position), partial(show_event, full=full), as_json=as_json)
 
 

@@ -34,7 +34,8 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
 def show_status(status: Status) -> None:
     """Print the state of a store, and what to do about projections that are not current."""
     out = console()
-    out.line((status.path, "bold"), f"  log {status.log_id}, format {status.log_format}")
+    read_only = ", read-only" if status.read_only else ""
+    out.line((status.path, "bold"), f"  log {status.log_id}, format {status.log_format}{read_only}")
     out.line(f"head {status.head}:{status.digest}")
     out.line(f"{status.log_bytes / 1e6:.1f} MB, {_wal(status)}")
     views = status.views

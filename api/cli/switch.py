@@ -11,14 +11,13 @@ from mnemolog.cli import completion_values as known
 from mnemolog.cli import output
 from mnemolog.cli import session_output as out
 from mnemolog.cli.app import AsJson, Refused, Store, StoreCommand, app, typed
-from mnemolog.cli.arguments import WHEN, DryRun, Named, opened_session, session_called
+from mnemolog.cli.arguments import WHEN, DryRun, Named, open_store, opened_session, session_called
 from mnemolog.cli.times import position_or_time
 from mnemolog.defaults import DEFAULT_AGENT
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.moments import When
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.session import Session
-from mnemolog.store import MemoryStore
 
 Turns = Annotated[int | None, typer.Option(min=1, max=INTEGER_MAX, help="Rewind by this many visible turns.")]
 
@@ -60,7 +59,7 @@ def switch(
 
     Example: mnemolog switch memory/ --reason branch --from trip --to trip-by-train
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         to = session_called(opened, to).id if to and reason is SwitchReason.RESUME else to
         left = left and session_called(opened, left).id
         how = SwitchHow(reason=reason, session=left, agent=agent, at=at, turns=turns, title=title, scope=scope)
@@ -82,7 +81,7 @@ def current(
 
     Example: mnemolog current memory/ --agent assistant
     """
-    with MemoryStore.open(store, model=None, create=False) as opened:
+    with open_store(store, create=False) as opened:
         session = opened.current(agent)
         if session is None:
             begin = typed("switch", store, "--reason", "new", "--agent", agent)

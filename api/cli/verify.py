@@ -19,13 +19,12 @@ from mnemolog.cli.app import (
     app,
     typed,
 )
-from mnemolog.cli.arguments import store_with_model
+from mnemolog.cli.arguments import open_store, store_with_model
 from mnemolog.cli.progress import bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.errors import ImportRefused
 from mnemolog.operations.rebuild import Rebuildable
 from mnemolog.projections.registry.results import RebuildReport
-from mnemolog.store import MemoryStore
 
 
 def _projections(incomplete: str) -> list[str]:
@@ -88,7 +87,7 @@ def verify(
     if store.is_file() and _is_export(store):
         command = typed("import", store.with_suffix(""), store)
         raise Refused(f"{store} is an export, not a store", hint=f"importing it into a new store checks it: {command}")
-    with MemoryStore.open(store, model=None, create=False) as opened, bar("verifying") as progress:
+    with open_store(store, create=False) as opened, bar("verifying") as progress:
         answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
     output.answer(answer, output.show_verification, as_json=as_json)
     if not answer.sound:

@@ -14,11 +14,11 @@ import typer
 
 from mnemolog.cli import output
 from mnemolog.cli.app import AsJson, Store, StoreCommand, app
+from mnemolog.cli.arguments import open_store
 from mnemolog.cli.progress import bar
 from mnemolog.cli.times import given_time
 from mnemolog.domain.display import counted, visible
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.store import MemoryStore
 
 if TYPE_CHECKING:
     from mnemolog.adapters.watch import Report
@@ -67,7 +67,7 @@ def watch(
         ready_to_follow()
     wanted = folders or _default_folders()
     with (
-        MemoryStore.open(store, model=None, background=False, create=not dry_run) as opened,
+        open_store(store, background=False, create=not dry_run) as opened,
         Watcher(
             opened,
             wanted,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.forgetting.history import forgotten_turns
@@ -19,7 +18,7 @@ from mnemolog.projections.sql.snapshots import SnapshotStore
 
 
 def purge(
-    folder: Path,
+    layout: StoreLayout,
     log: EventLog,
     projections: ProjectionSet,
     snapshots: SnapshotStore,
@@ -30,7 +29,6 @@ def purge(
 
     May be repeated. Raises `ProjectionError`, `StorageFull`.
     """
-    layout = StoreLayout(folder)
     context = StoreContext(layout, log, projections, snapshots, progress=progress)
     left = [
         f"another process still reads {projection.name}.db"

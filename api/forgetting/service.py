@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import filelock
@@ -54,8 +53,10 @@ class Forgetting:
     reached: Callable[[str], None] = staticmethod(lambda _step: None)
     """Called after every step. For tests, which end the process there."""
 
-    def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> None:
-        self._folder, self._log, self._projections, self._snapshots = folder, log, projections, snapshots
+    def __init__(
+        self, layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore
+    ) -> None:
+        self._layout, self._log, self._projections, self._snapshots = layout, log, projections, snapshots
 
     def forget(self, wish: Wish, *, reason: str, dry_run: bool, progress: Progress | None) -> ForgetReport:
         """See `MemoryStore.forget`."""
@@ -87,7 +88,7 @@ class Forgetting:
 
         Where that fails, it is left for the next time, and `status` lists the requests.
         """
-        if self._log.keyring is None:
+        if self._log.keyring is None or self._log.is_read_only:
             return
         try:
             if self._is_settled():
@@ -166,7 +167,7 @@ class Forgetting:
                 self._log.transact(_recorded(request))
             self.reached("recorded")
             step = "purging the projections"
-            left = purging.purge(self._folder, self._log, self._projections, self._snapshots, progress=progress)
+            left = purging.purge(self._layout, self._log, self._projections, self._snapshots, progress=progress)
             if left:
                 return f"{step}: {left}"
             self.reached("purged")
@@ -192,7 +193,7 @@ class Forgetting:
 
     @contextmanager
     def _alone(self, *, wait_s: float) -> Iterator[None]:
-        folder = StoreLayout(self._folder).projections
+        folder = self._layout.projections
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = filelock.FileLock(folder / LOCK_FILE, timeout=wait_s, thread_local=False)

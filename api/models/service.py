@@ -43,8 +43,8 @@ class ModelService:
     Every call but the activation itself may be repeated after a crash.
     """
 
-    def __init__(self, folder: Path, log: EventLog, projections: ProjectionSet, *, boundary: Boundary) -> None:
-        self._folder, self._log, self._projections, self._boundary = folder, log, projections, boundary
+    def __init__(self, layout: StoreLayout, log: EventLog, projections: ProjectionSet, *, boundary: Boundary) -> None:
+        self._layout, self._log, self._projections, self._boundary = layout, log, projections, boundary
 
     def list(self) -> Results[Model]:
         """Return every model that has vectors on disk or was ever activated. Reads no vectors, only manifests."""
@@ -70,7 +70,7 @@ class ModelService:
         models.give(model)
         if not dry_run:
             self._begin_anew_if_gone(vectors)
-            return catch_up_vectors(self._log, Indexing(self._folder, lambda: vectors), progress=progress)
+            return catch_up_vectors(self._log, Indexing(self._layout.vectors, lambda: vectors), progress=progress)
         head = self._log.head().position
         turns = self._log.count(topic=TurnRecorded.topic, after=vectors.projection().covers, upto=head)
         return RebuildReport(
@@ -155,7 +155,7 @@ class ModelService:
 
     @property
     def _root(self) -> Path:
-        return StoreLayout(self._folder).vectors
+        return self._layout.vectors
 
     def _indexing(self, fingerprint: str) -> AbstractContextManager[None]:
         """Hold the right to write a model's vectors. Raises `IndexerBusy`."""
@@ -169,7 +169,7 @@ class ModelService:
         self._begin_anew_if_gone(vectors)
         for _ in range(CATCH_UP_PASSES_MAX):
             encoded += catch_up_vectors(
-                self._log, Indexing(self._folder, lambda: vectors), progress=progress
+                self._log, Indexing(self._layout.vectors, lambda: vectors), progress=progress
             ).encoded_texts
             if vectors.projection().covers >= self._log.head().position:
                 break
@@ -244,7 +244,7 @@ class ModelService:
     def _forget(self, fingerprint: str, *, dry_run: bool) -> int:
         from mnemolog.projections.sql import embeddings
 
-        with _cache(StoreLayout(self._folder).embeddings) as database:
+        with _cache(self._layout.embeddings) as database:
             if database is None:
                 return 0
             if dry_run:

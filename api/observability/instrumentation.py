@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from time import perf_counter
 from typing import Final
 
@@ -82,7 +81,7 @@ def measure_appends(log: EventLog, telemetry: Telemetry) -> None:
     log.observe(around_append=measured, on_commit=lambda _, callers: telemetry.measure(GROUP_SIZE, callers, {}))
 
 
-def gauges_of(folder: Path, log: EventLog, projections: ProjectionSet) -> Gauges:
+def gauges_of(layout: StoreLayout, log: EventLog, projections: ProjectionSet) -> Gauges:
     """Return the gauges of a store, all cheap to read at any time. A gauge that fails reports nothing.
 
     The attribute `log` of each value is the log's id: one program may have several stores.
@@ -103,10 +102,10 @@ def gauges_of(folder: Path, log: EventLog, projections: ProjectionSet) -> Gauges
                 yield max(0, end - position), of | {"projection": name}
 
     def items() -> Observed:
-        yield Quarantine(StoreLayout(folder).quarantine).status().items, of
+        yield Quarantine(layout.quarantine).status().items, of
 
     def size() -> Observed:
-        yield Quarantine(StoreLayout(folder).quarantine).status().bytes, of
+        yield Quarantine(layout.quarantine).status().bytes, of
 
     asked = {HEAD: head, WAL_BYTES: wal_bytes, LAG: lag, QUARANTINE_ITEMS: items, QUARANTINE_BYTES: size}
     return {name: _answering(ask) for name, ask in asked.items()}

@@ -119,6 +119,11 @@ def make_backup(
     return report
 
 
+def copy_projections(store: Path, target: Path) -> None:
+    """Copy the projections of the store in the folder `store`, as far as they can be read."""
+    _Backup(store, target, None, total=0).copy_projections()
+
+
 class _Backup:
     """A backup in progress."""
 

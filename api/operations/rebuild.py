@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal, get_args
 
@@ -25,7 +24,7 @@ REBUILDABLE: Final[tuple[Rebuildable, ...]] = get_args(Rebuildable)
 
 def rebuild(
     projection: Rebuildable,
-    folder: Path,
+    layout: StoreLayout,
     log: EventLog,
     projections: ProjectionSet,
     snapshots: SnapshotStore,
@@ -43,7 +42,9 @@ def rebuild(
     """
     if projection not in REBUILDABLE:
         raise errors.InvalidInput("projection", f"{projection!r} is none of {', '.join(REBUILDABLE)}")
-    context = StoreContext(StoreLayout(folder), log, projections, snapshots, progress=progress)
+    if not dry_run:
+        log.require_writable()
+    context = StoreContext(layout, log, projections, snapshots, progress=progress)
     upto = log.head().position
     expected = log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=upto)
     reports: list[RebuildReport] = []

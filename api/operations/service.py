@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from mnemolog.application import commands
 from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGE_STREAM, evolve_language, parse_language
@@ -30,7 +29,7 @@ class AdminService:
 
     def __init__(
         self,
-        folder: Path,
+        layout: StoreLayout,
         log: EventLog,
         projections: ProjectionSet,
         snapshots: SnapshotStore,
@@ -38,7 +37,7 @@ class AdminService:
         *,
         boundary: Boundary,
     ) -> None:
-        self._folder, self._log, self._projections = folder, log, projections
+        self._layout, self._log, self._projections = layout, log, projections
         self._snapshots, self._forgetting, self._boundary = snapshots, forgetting, boundary
 
     def on_projector_change(self, callback: Callable[[ProjectorStatus], None]) -> None:
@@ -54,13 +53,13 @@ class AdminService:
         """
         self._boundary.require_none("admin.doctor")
         return doctor.doctor(
-            self._folder, self._log, self._projections, self._snapshots, deep=deep, fix=fix, progress=progress
+            self._layout, self._log, self._projections, self._snapshots, deep=deep, fix=fix, progress=progress
         )
 
     def quarantine(self) -> Quarantine:
         """Return the quarantine, to list its items and to purge them."""
         self._boundary.require_none("admin.quarantine")
-        return Quarantine(StoreLayout(self._folder).quarantine)
+        return Quarantine(self._layout.quarantine)
 
     def catch_up_views(self, *, progress: Progress | None = None) -> Position:
         """Bring the views and the text index up to date. Every read does so too; this reports progress."""

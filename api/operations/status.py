@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
 
 import msgspec
 from pysqlite3 import dbapi2
@@ -48,6 +47,8 @@ class Status(Result, frozen=True, kw_only=True):
     """The state of a store, from metadata only: no file is read in full or repaired."""
 
     path: str
+    read_only: bool
+    """Whether the store was opened with `read_only`: then the projections are copies in a temporary folder."""
     log_id: str
     log_format: int
     created_at: datetime
@@ -81,23 +82,24 @@ class Status(Result, frozen=True, kw_only=True):
             yield counted(len(self.warnings), "warning")
 
 
-def store_status(folder: Path, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> Status:
+def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> Status:
     """Return the state of a store at the head that its log has now."""
     at_head = LogAtHead(log)
     head = at_head.head()
     active = projections.active_fingerprint(upto=head.position)
-    context = StoreContext(StoreLayout(folder), at_head, projections, snapshots, active)
+    context = StoreContext(layout, at_head, projections, snapshots, active)
     found = [
-        msgspec.structs.replace(status, action=with_folder(status.action, folder))
+        msgspec.structs.replace(status, action=with_folder(status.action, layout.folder))
         for projection in PROJECTIONS
         for status in projection.status(context)
     ]
     (views,) = (item for item in found if isinstance(item, ViewsStatus))
     vectors = tuple(item for item in found if isinstance(item, GenerationStatus))
     forgetting, wal, quarantine = history.status(log), wal_status(log), context.quarantine.status()
-    quarantine = msgspec.structs.replace(quarantine, action=with_folder(quarantine.action, folder))
+    quarantine = msgspec.structs.replace(quarantine, action=with_folder(quarantine.action, layout.folder))
     return Status(
-        path=str(folder),
+        path=str(layout.folder),
+        read_only=log.is_read_only,
         log_id=log.log_id,
         log_format=log.identity.log_format,
         created_at=to_datetime(log.identity.created_at),

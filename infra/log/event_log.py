@@ -28,6 +28,7 @@ from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.log.writer import LogWriter
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.condition import Listener
+from mnemolog.infra.runtime.paths import is_writable
 
 Result = TypeVar("Result")
 
@@ -84,6 +85,10 @@ class EventLog:
         if synchronous not in sqlite.SYNCHRONOUS:
             raise errors.InvalidInput("synchronous", f"{synchronous!r} is none of {', '.join(sqlite.SYNCHRONOUS)}")
         path = folder / LOG_FILE
+        if path.exists() and not read_only and not is_writable(folder):
+            error = errors.StoreNotWritable(folder, "this process may not write into the folder")
+            error.hint += "; `read_only=True` opens the store to read it"
+            raise error
         with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
             identity = find_or_create(
                 folder, clock=clock, create=create, encrypt=encrypt, identity=identity, read_only=read_only
@@ -144,11 +149,16 @@ class EventLog:
         if not self._origin.is_here:
             self._require_usable()
         if self.is_read_only:
-            raise errors.StoreNotWritable(self.path.parent, "the store was opened read-only")
+            self.require_writable()
         if self._around_append is None:
             return self.writer.transact(work)
         with self._around_append():
             return self.writer.transact(work)
+
+    def require_writable(self) -> None:
+        """Raise `StoreNotWritable` if the log was opened with `read_only`."""
+        if self.is_read_only:
+            raise errors.StoreNotWritable(self.path.parent, "the store was opened read-only")
 
     def observe(
         self,

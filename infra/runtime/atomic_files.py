@@ -9,6 +9,8 @@ import errno
 import os
 import secrets
 import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -147,6 +149,21 @@ def temporary_folder(prefix: str, final: Path) -> Iterator[Path]:
         finally:
             os.close(spare)
             _delete(temporary)
+
+
+class ScratchFolder:
+    """A folder that exists as long as this object, outside of every store."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="mnemolog-"))
+        # Not a TemporaryDirectory: the child of a fork would delete the folder of its parent.
+        self.close = weakref.finalize(self, _delete_own, self.path, os.getpid())
+        """Deletes the folder."""
+
+
+def _delete_own(folder: Path, made_by: int) -> None:
+    if os.getpid() == made_by:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish_folder(temporary: Path, final: Path, *, replace: bool = False) -> None:

@@ -21,7 +21,7 @@ def local_path(field: str, given: str | os.PathLike[str]) -> Path:
 
 def is_writable(folder: Path) -> bool:
     """Whether files can be created in a folder. False on a read-only file system, for the superuser as well."""
-    return os.access(folder, os.W_OK | os.X_OK)
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def local_paths(field: str, given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:

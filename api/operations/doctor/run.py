@@ -22,7 +22,7 @@ from mnemolog.projections.sql.snapshots import SnapshotStore
 
 
 def doctor(
-    folder: Path,
+    layout: StoreLayout,
     log: EventLog,
     projections: ProjectionSet,
     snapshots: SnapshotStore,
@@ -35,21 +35,23 @@ def doctor(
 
     A fix deletes nothing but stale files and damaged rows of caches.
     """
+    if fix:
+        log.require_writable()
     missing = checks.missing_keys(log)
     context = StoreContext(
-        StoreLayout(folder), log, projections, snapshots, projections.active_fingerprint(), missing is None, progress
+        layout, log, projections, snapshots, projections.active_fingerprint(), missing is None, progress
     )
     found = list(_check(context, log, missing, deep=deep))
     issues = _fix(context, found) if fix else [item.issue for item in found]
     log_damaged = any(issue.severity == "log" for issue in issues)
     left = any(issue.severity == "problem" and not issue.fixed for issue in issues)
     return DoctorReport(
-        path=str(folder),
+        path=str(layout.folder),
         head=log.head().position,
         deep=deep,
         healthy=not log_damaged and not left,
         log_damaged=log_damaged,
-        findings=tuple(_ready_to_run(issue, folder) for issue in issues),
+        findings=tuple(_ready_to_run(issue, layout.folder) for issue in issues),
     )
 
 
