@@ -245,6 +245,21 @@ def test_a_drop_waits_for_whoever_writes_these_vectors(store, both, monkeypatch)
     store.models.drop("half-1")
 
 
+def test_a_model_is_not_added_while_another_process_writes_its_vectors(store, both, monkeypatch):
+    """Whoever adds a model takes the lock that its indexers take."""
+    from mnemolog.projections.registry import vectors
+    from mnemolog.projections.vectors import lock
+
+    monkeypatch.setattr(vectors, "INDEXER_WAIT_S", 0.05)
+    store.models.add(both[1])
+    second = named(store)["half-1"].fingerprint
+    store.session("trip").record("user", "one more")
+    with lock.IndexerLock(store.parts.layout.vectors, second).held(), pytest.raises(mnemolog.errors.IndexerBusy):
+        store.models.add(both[1])
+    store.models.add(both[1])
+    assert [path.name for path in store.path.glob(".*")] == []
+
+
 def test_what_another_process_dropped_is_built_again_by_whoever_has_it_open(store, folder):
     """A handle that answers from memory does not take that for vectors on disk."""
     with MemoryStore.open(folder, model=HalfEncoder(1)) as other:
