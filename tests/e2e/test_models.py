@@ -251,6 +251,7 @@ def test_a_model_is_not_added_while_another_process_writes_its_vectors(store, bo
     from mnemolog.projections.vectors import lock
 
     monkeypatch.setattr(vectors, "INDEXER_WAIT_S", 0.05)
+    monkeypatch.setattr(lock.IndexerLock.held, "__kwdefaults__", {"wait_s": 0.05})
     store.models.add(both[1])
     second = named(store)["half-1"].fingerprint
     store.session("trip").record("user", "one more")
