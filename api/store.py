@@ -530,7 +530,7 @@ class MemoryStore:
         target: str | Path,
         *,
         keys: str | Path | None = None,
-        projections: bool = True,
+        with_projections: bool = False,
         replace: bool = False,
         progress: Progress | None = None,
     ) -> BackupReport:
@@ -538,12 +538,14 @@ class MemoryStore:
 
         With `replace`, an earlier backup of this log in `target` is replaced once the new one is complete.
 
-        Without `projections` only the log is copied: indexes are rebuilt from it after a restore, which calls the
-        model for the vectors. The content keys, if the store has any, are never in `target`; `keys` is a folder to
-        copy them to, replacing the copy of an earlier backup. `restore_backup` restores a backup (docs/backup.md).
+        Only the log is copied: projections are rebuilt from it after a restore, which calls the model for the vectors.
+        `with_projections` copies them too; they hold texts and vectors in clear text. The content keys, if the store
+        has any, are never in `target`; `keys` is a folder to copy them to, replacing the copy of an earlier backup.
+        The copy is verified, and opened with the keys, before it gets its name. `restore_backup` restores a backup
+        (docs/backup.md).
 
-        Raises `BackupRefused`, `BackupUnusable` (the backup to replace), `StorageFull`, `StoreNotWritable`,
-        `LogDamaged`: no backup was made.
+        Raises `LogDamaged` if the log or its keys are damaged, `BackupRefused`, `BackupUnusable` (the backup to
+        replace), `StorageFull`, `StoreNotWritable`: no backup was made, and an earlier one is as it was.
         """
         self.parts.boundary.require_none("backup")
         with self.parts.telemetry.span("mnemolog.backup", {}):
@@ -552,7 +554,7 @@ class MemoryStore:
                 self.parts.log,
                 local_path("target", target),
                 keys=None if keys is None else local_path("keys", keys),
-                projections=projections,
+                with_projections=with_projections,
                 replace=replace,
                 progress=progress,
             )

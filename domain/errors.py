@@ -121,7 +121,7 @@ class KeysMissing(StoreError):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} does not have the keys of this log: {why}")
-        self.path = path
+        self.path, self.why = path, why
 
 
 class NetworkFilesystem(StoreError):

@@ -19,5 +19,5 @@ def backup_beside(store: str | Path, name: str) -> list[Path]:
         return []
     backup, keys = (folder.with_name(f"{folder.name}-{what}-{name}") for what in ("backup", "keys"))
     with MemoryStore.open(folder, model=None, create=False, background=False) as opened:
-        opened.backup(backup, keys=keys, projections=False, replace=True)
+        opened.backup(backup, keys=keys, replace=True)
     return [path for path in (backup, keys) if path.exists()]

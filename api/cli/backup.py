@@ -27,7 +27,9 @@ def backup(
     store: Store,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A folder that is new or empty.")],
     keys: Keys = None,
-    projections: Annotated[bool, typer.Option(help="Copy the indexes too, not only the log.")] = True,
+    with_projections: Annotated[
+        bool, typer.Option("--with-projections", help="Copy the indexes too. They hold all text in the clear.")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier backup of this store there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -36,7 +38,7 @@ def backup(
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
     """
     with open_store(store, create=False, background=False) as opened, bar("copying") as progress:
-        report = opened.backup(target, keys=keys, projections=projections, replace=replace, progress=progress)
+        report = opened.backup(target, keys=keys, with_projections=with_projections, replace=replace, progress=progress)
     answer(report, _show_backup, as_json=as_json)
 
 

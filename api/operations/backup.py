@@ -1,12 +1,13 @@
-"""Backing up a store that is in use: indexes first, the log last, the content keys apart.
+"""Backing up a store that is in use: projections first if they are wanted, then the log, the content keys apart.
 
-In that order no index in a backup can have read more than its log has. A backup is built beside its final path and
-renamed when every byte is durable: a folder of that name is a complete backup, or does not exist.
+In that order no projection in a backup can have read more than its log has. A backup is built beside its final path and
+renamed when every byte is durable and checked: a folder of that name is a complete backup, or does not exist.
 """
 
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -20,13 +21,15 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
-from mnemolog.infra.log.sqlite.log_file import head_of_copy
 from mnemolog.infra.runtime.atomic_files import make_folder, temporary_folder, write_synced
 from mnemolog.infra.version import this_version
 from mnemolog.operations import backup_manifest as manifests
-from mnemolog.operations.backup_keys import copy_keys, require_keys_folder
+from mnemolog.operations.backup_keys import copied_keys, publish_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
+from mnemolog.operations.copied_log import verify_copy
 from mnemolog.operations.known_backups import KnownBackup, remember_backup
+from mnemolog.projections.health.verify import Verification, Witness
+from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.quarantine import size_of
 from mnemolog.projections.registry.all_projections import PROJECTIONS
@@ -36,6 +39,11 @@ from mnemolog.projections.vectors.manifest import MANIFEST_FILE, read_manifest
 LOOKS_MAX: Final = 5
 """The most times the segments are listed again because some were merged meanwhile."""
 _TEMPORARY: Final = "backup"
+_NOT_MADE: Final = "no backup was made, and an earlier one is as it was"
+_CLEAR_TEXT: Final = (
+    "The projections in this backup hold texts and vectors in clear text: anyone who can read the folder can read them "
+    "without the keys, and forgetting does not reach them."
+)
 _NO_KEYS: Final = (
     f"The content keys ({KEYS_FILE}) are not in this backup: without a copy of them its content can "
     "never be read. `--keys FOLDER` copies them to a folder outside the backup."
@@ -53,6 +61,8 @@ class BackupReport(Result, frozen=True, kw_only=True):
     created_at: datetime
     files: int
     bytes: int
+    with_projections: bool
+    """Whether projections were copied. They hold clear text, also of a log whose content is encrypted."""
     left_out: tuple[str, ...]
     """Indexes that could not be copied, and why. They can be rebuilt from the log."""
     keys: str | None
@@ -68,38 +78,37 @@ def make_backup(
     target: Path,
     *,
     keys: Path | None,
-    projections: bool,
+    with_projections: bool,
     replace: bool,
     progress: Progress | None,
 ) -> BackupReport:
     """Copy the store in the folder `store` into the new folder `target`. See `MemoryStore.backup`."""
     began, log_id = perf_counter(), log.log_id
-    log.head()  # Raises for a store that is closed.
+    witnesses = [Witness("the open store", log.head())]  # Raises for a store that is closed.
     _refuse_inside(store, target, keys)
     manifests.require_free(target, of=log_id if replace else None)
-    if keys is not None:
+    if replace and (target / BACKUP_FILE).exists():
+        earlier = manifests.read(target)
+        witnesses.append(Witness("the earlier backup", Head(position=earlier.head, digest=earlier.digest)))
+    if keys is not None and log.identity.is_sealed:
         require_keys_folder(keys, log_id)
     try:
         with temporary_folder(_TEMPORARY, target) as temporary:
-            made = _Backup(store, temporary, progress, total=size_of(store))
-            if projections:
+            total = size_of(store) if with_projections else log.size_bytes()
+            made = _Backup(store, temporary, progress, total=total)
+            if with_projections:
                 made.copy_projections()
-            manifest = made.finish(log, needs_keys=(store / KEYS_FILE).exists())
-            # After the log, so that no key it needs is missing; before the rename, so that no backup is without keys.
-            kept = None if keys is None else copy_keys(store, keys, log_id=log_id)
+            witnesses += witnesses_of(store, log)  # Before the copy, which may be older than what comes after.
+            log.copy_to(temporary / LOG_FILE, moved=made.moved)
+            manifest, kept = _checked(made, log, keys, witnesses)
             manifests.publish(temporary, target.absolute(), of=log_id if replace else None)
     except errors.MnemologError as error:
         structured_log.error("backup.failed", target=target, error=error)
         raise
-    remember_backup(
-        store,
-        KnownBackup(
-            path=str(target.absolute()),
-            keys=None if kept is None else str(kept.parent.absolute()),
-            created_at=manifest.created_at,
-            head=Head(position=manifest.head, digest=manifest.digest, log_id=log_id),
-        ),
-    )
+    head = Head(position=manifest.head, digest=manifest.digest, log_id=log_id)
+    known = None if kept is None else str(kept.parent.absolute())
+    made_now = KnownBackup(path=str(target.absolute()), keys=known, created_at=manifest.created_at, head=head)
+    remember_backup(store, made_now)
     report = BackupReport(
         target=str(target),
         log_id=log_id,
@@ -108,9 +117,10 @@ def make_backup(
         created_at=manifest.created_at,
         files=len(manifest.files),
         bytes=sum(item.size_bytes for item in manifest.files),
+        with_projections=with_projections,
         left_out=tuple(made.left_out),
         keys=None if kept is None else str(kept),
-        notes=(_NO_KEYS,) if manifest.needs_keys and kept is None else (),
+        notes=_notes(manifest, kept),
         seconds=perf_counter() - began,
     )
     structured_log.info(
@@ -124,51 +134,84 @@ def copy_projections(store: Path, target: Path) -> None:
     _Backup(store, target, None, total=0).copy_projections()
 
 
+def _checked(
+    made: _Backup, log: EventLog, keys: Path | None, witnesses: list[Witness]
+) -> tuple[BackupManifest, Path | None]:
+    """Check what was copied, write the manifest, and put the copy of the keys in place of the earlier one.
+
+    The keys are copied after the log, so that no key it needs is missing, and get their name before the backup gets
+    its own, so that no backup is without keys. Raises `LogDamaged`.
+    """
+    copying = copied_keys(made.store, keys, log_id=log.log_id) if log.identity.is_sealed else nullcontext()
+    try:
+        with copying as opening:
+            verified = verify_copy(
+                made.folder,
+                what="the copy of the log",
+                outcome=_NOT_MADE,
+                log_id=log.log_id,
+                keys=opening,
+                witnesses=witnesses,
+            )
+            manifest = made.finish(verified, log)
+            kept = None if keys is None or opening is None else publish_keys(opening, keys, log_id=log.log_id)
+    except errors.KeysMissing as error:
+        raise errors.LogDamaged(f"{error}; {_NOT_MADE}") from error
+    return manifest, kept
+
+
+def _notes(manifest: BackupManifest, kept: Path | None) -> tuple[str, ...]:
+    if not manifest.needs_keys:
+        return ()
+    notes = [] if kept is not None else [_NO_KEYS]
+    if manifest.with_projections:
+        notes.append(_CLEAR_TEXT)
+    return tuple(notes)
+
+
 class _Backup:
     """A backup in progress."""
 
     def __init__(self, store: Path, folder: Path, progress: Progress | None, *, total: int) -> None:
-        self._store, self._folder, self._progress = store, folder, progress
+        self.store, self.folder, self._progress = store, folder, progress
         self._done, self._total = 0, total
         self.left_out: list[str] = []
         self._tried: set[Path] = set()
 
     def copy_projections(self) -> None:
         """Copy databases and segments. What cannot be copied is left out: it is rebuilt from the log."""
-        layout = StoreLayout(self._store)
+        layout = StoreLayout(self.store)
         for projection in PROJECTIONS:
             for _ in range(LOOKS_MAX):
                 copied = [self._copy(path) for path in projection.backup_paths(layout)]
                 if all(copied):
                     break
 
-    def finish(self, log: EventLog, *, needs_keys: bool) -> BackupManifest:
-        """Copy the log, and write the manifest."""
-        copied = self._folder / LOG_FILE
-        log.copy_to(copied, moved=self._moved)
-        head = head_of_copy(copied)
-        files = sorted(path for path in self._folder.rglob("*") if path.is_file())
+    def finish(self, verified: Verification, log: EventLog) -> BackupManifest:
+        """Write the manifest of everything that was copied."""
+        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
         manifest = BackupManifest(
             format=FORMAT,
             mnemolog=this_version(),
             log_id=log.log_id,
-            head=head.position,
-            digest=head.digest,
+            head=verified.head,
+            digest=verified.digest,
             created_at=datetime.now(UTC),
-            needs_keys=needs_keys,
-            files=tuple(manifests.described(self._folder, path) for path in files),
+            needs_keys=log.identity.is_sealed,
+            with_projections=any(path.parent != self.folder for path in files),
+            files=tuple(manifests.described(self.folder, path) for path in files),
         )
-        write_synced(self._folder / BACKUP_FILE, checked_json.encode(manifest))
+        write_synced(self.folder / BACKUP_FILE, checked_json.encode(manifest))
         return manifest
 
     def _copy(self, source: Path) -> bool:
         """Copy a database or a segment, once. False: it was merged into another segment that exists by now."""
-        name = source.relative_to(self._store)
+        name = source.relative_to(self.store)
         if name in self._tried:
             return True
         if source.suffix == ".db":
-            self._copy_database(source, self._folder / name)
-        elif not self._copy_segment(source, self._folder / name):
+            self._copy_database(source, self.folder / name)
+        elif not self._copy_segment(source, self.folder / name):
             return False
         self._tried.add(name)
         return True
@@ -176,12 +219,12 @@ class _Backup:
     def _copy_database(self, source: Path, target: Path) -> None:
         make_folder(target.parent)
         try:
-            copy_database(source, target, moved=self._moved)
+            copy_database(source, target, moved=self.moved)
         except errors.MnemologError as error:
             if isinstance(error, errors.StorageFull | errors.OutOfDescriptors | errors.StoreNotWritable):
                 raise  # The backup cannot be written.
             target.unlink(missing_ok=True)
-            self._leave_out(source.relative_to(self._store).as_posix(), error)
+            self._leave_out(source.relative_to(self.store).as_posix(), error)
 
     def _copy_segment(self, part: Path, target: Path) -> bool:
         """Copy a segment, its manifest last. False: it was merged into another segment that exists by now."""
@@ -189,14 +232,14 @@ class _Backup:
             files = read_manifest(part).files
             for name in (*sorted(files), MANIFEST_FILE):
                 size = files[name].size_bytes if name in files else None
-                manifests.copy_file(part / name, target / name, within=self._store, size_bytes=size, moved=self._moved)
+                manifests.copy_file(part / name, target / name, within=self.store, size_bytes=size, moved=self.moved)
         except (errors.ProjectionUnreadable, OSError) as error:
             if isinstance(error, OSError) and error.filename != str(part / name):
                 raise  # The backup cannot be written.
             shutil.rmtree(target, ignore_errors=True)
             if not part.exists():
                 return False
-            self._leave_out(part.relative_to(self._store).as_posix(), error)
+            self._leave_out(part.relative_to(self.store).as_posix(), error)
         return True
 
     def _leave_out(self, name: str, why: Exception) -> None:
@@ -204,7 +247,8 @@ class _Backup:
         if (line := f"{name}: {why}") not in self.left_out:
             self.left_out.append(line)
 
-    def _moved(self, size: int) -> None:
+    def moved(self, size: int) -> None:
+        """Report the bytes that were copied."""
         self._done += size
         if self._progress is not None:
             self._progress(self._done, max(self._total, self._done))

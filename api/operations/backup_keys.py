@@ -6,13 +6,15 @@ because keys are only added or destroyed.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.infra.copy_database import copy_database
+from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.runtime.atomic_files import make_folder, replace_file, sync, temporary_name
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
@@ -32,31 +34,56 @@ def require_keys_folder(folder: Path, log_id: str) -> None:
             raise errors.BackupRefused(folder, "it has the keys of another log")
 
 
-def copy_keys(store: Path, folder: Path, *, log_id: str) -> Path | None:
-    """Copy the keys of a store into `folder`, and return their path; None if the store has none.
+@contextmanager
+def copied_keys(store: Path, folder: Path | None, *, log_id: str) -> Iterator[Path | None]:
+    """Give the keys of a store to check a backup with: a copy in `folder` that has no name yet, or the store's own.
 
-    The note beside them names the file and is replaced in one step: after a crash at any point, one copy is complete.
+    None if there is neither. The pages of the file are checked. Raises `KeysMissing`, also where the copy lacks keys
+    that the earlier copy in `folder` has: another backup may need them.
     """
     source = store / KEYS_FILE
+    if folder is None:
+        if source.exists():
+            keys_file.check(source, log_id=log_id)
+        yield source if source.exists() else None
+        return
     if not source.exists():
-        return None
+        raise errors.KeysMissing(source, "it does not exist")
     make_folder(folder)
     temporary = folder / temporary_name("keys")
     try:
         copy_database(source, temporary)
-        keys = manifests.described(folder, temporary)
-        final = folder / f"keys-{keys.sha256[:16]}.db"
-        temporary.rename(final)
-        said = KeysNote(
-            format=FORMAT,
-            log_id=log_id,
-            created_at=datetime.now(UTC),
-            keys=manifests.BackupFile(path=final.name, size_bytes=keys.size_bytes, sha256=keys.sha256),
-        )
-        sync(folder)  # The keys are in place before the note names them.
-        replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
+        try:
+            found = keys_file.check(temporary, log_id=log_id)
+        except errors.KeysMissing as error:
+            raise errors.KeysMissing(source, error.why) from error
+        earlier = _earlier_copy(folder, log_id=log_id)
+        if earlier is not None and not (earlier.secret == found.secret and earlier.trees <= found.trees):
+            raise errors.KeysMissing(
+                source, f"it lacks keys that the copy in {folder} has; name another folder for them"
+            )
+        yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        for part in keys_file.PARTS:
+            temporary.with_name(temporary.name + part).unlink(missing_ok=True)
+
+
+def publish_keys(copied: Path, folder: Path, *, log_id: str) -> Path:
+    """Give a copy of keys in `folder` its name, in place of the earlier copy, and return its path.
+
+    The note beside it names the file and is replaced in one step: after a crash at any point, one copy is complete.
+    """
+    keys = manifests.described(folder, copied)
+    final = folder / f"keys-{keys.sha256[:16]}.db"
+    copied.rename(final)
+    said = KeysNote(
+        format=FORMAT,
+        log_id=log_id,
+        created_at=datetime.now(UTC),
+        keys=manifests.BackupFile(path=final.name, size_bytes=keys.size_bytes, sha256=keys.sha256),
+    )
+    sync(folder)  # The keys are in place before the note names them.
+    replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
     for path in folder.glob(_COPIES):
         if path != final:
             with suppress(OSError):  # The next copy tries again.
@@ -73,8 +100,28 @@ def newest_copy(folder: Path) -> Path | None:
     return copy if copy.is_file() else None
 
 
+def _earlier_copy(folder: Path, *, log_id: str) -> keys_file.CheckedKeys | None:
+    """Return what the earlier copy of the keys holds, None if there is none that can be read."""
+    try:
+        copy = newest_copy(folder)
+        return None if copy is None else keys_file.check(copy, log_id=log_id)
+    except errors.KeysMissing:
+        return None
+
+
 def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
-    """Copy the keys that belong to a log to `target`. Raises `BackupUnusable`."""
+    """Copy the keys of a log to `target`: from a folder of keys, or from the folder of the store that has them.
+
+    Raises `BackupUnusable`.
+    """
+    if not (folder / KEYS_NOTE_FILE).exists() and (folder / KEYS_FILE).is_file():
+        try:
+            copy_database(folder / KEYS_FILE, target)
+            keys_file.check(target, log_id=log_id)
+        except (errors.KeysMissing, errors.LogDamaged) as error:
+            why = error.why if isinstance(error, errors.KeysMissing) else str(error)
+            raise errors.BackupUnusable(folder, f"its {KEYS_FILE} cannot be used: {why}") from error
+        return
     note = manifests.read_keys_note(folder)
     if note.log_id != log_id:
         raise errors.BackupUnusable(folder, f"its keys are those of log {note.log_id}, the backup is of {log_id}")

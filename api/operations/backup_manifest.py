@@ -63,6 +63,8 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     needs_keys: bool
     """Whether content is encrypted; the keys are not in the backup."""
+    with_projections: bool = True
+    """Whether projections were copied: they hold text and vectors in clear text. Earlier backups do not say."""
     files: tuple[BackupFile, ...]
 
 

@@ -29,7 +29,8 @@ from mnemolog.infra.runtime.paths import local_path
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import restore_keys
 from mnemolog.operations.backup_manifest import BackupManifest
-from mnemolog.projections.health.verify import Finding, Witness, quick_verify, verify
+from mnemolog.operations.copied_log import opened_copy, require_as_recorded, verify_copy
+from mnemolog.projections.health.verify import Witness, quick_verify
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
@@ -38,6 +39,12 @@ from mnemolog.projections.sql.opening import open_snapshots
 Check = Literal["full", "quick"]
 CHECKS: Final[tuple[Check, ...]] = get_args(Check)
 _TEMPORARY: Final = "restore"
+_NOT_DONE: Final = "nothing was restored"
+_QUICK: Final = (
+    "The quick check compared every file with backup.json, and the end of the log with its witnesses. It did not look "
+    "at the digest of each event, the pages of log.db, and whether the keys open the content: "
+    "`mnemolog verify DIR --contents` does."
+)
 _NO_KEYS: Final = (
     f"The content of this log is encrypted, and its keys are not restored: put {KEYS_FILE} into the folder, or restore "
     "with `--keys FOLDER`. Until then no content can be read and nothing can be recorded."
@@ -81,8 +88,9 @@ def restore_backup(
     """Restore the backup in the folder `backup` as a store in the new folder `path`.
 
     The size and SHA-256 of every file are always compared with `backup.json`. Then the history is checked: `full`
-    verifies every digest from the first event, `quick` both ends. The manifests of the segments and `backup.json`
-    are witnesses. `keys` is the folder of the content keys (`MemoryStore.backup`). `erasures` are the requests to
+    verifies every digest and page, and with `keys` opens all content; `quick` looks at both ends, and the report
+    names what it did not look at. The manifests of the segments and `backup.json` are witnesses. `keys` is the folder
+    of the content keys (`MemoryStore.backup`), or that of the store which has them. `erasures` are the requests to
     forget since the backup (`store.audit.erasures`), kept elsewhere: they are carried out before the store can be
     opened, and need the keys. `dry_run` does everything but the last rename, and needs as much disk space.
 
@@ -103,7 +111,7 @@ def restore_backup(
             _copy(source, temporary, manifest, progress)
             if keys is not None:
                 restore_keys(local_path("keys", keys), temporary / KEYS_FILE, log_id=manifest.log_id)
-            _settle(temporary, manifest, check=check, progress=progress)
+            notes = _settle(temporary, manifest, check=check, keys=keys is not None, progress=progress)
             again = _forget_again(temporary, erasures)
             if not dry_run:
                 manifests.publish(temporary, folder.absolute())
@@ -123,7 +131,7 @@ def restore_backup(
         bytes=sum(item.size_bytes for item in manifest.files),
         keys=keys is not None,
         erasures=again.requested,
-        notes=(_NO_KEYS,) if manifest.needs_keys and keys is None else (),
+        notes=(*notes, *((_NO_KEYS,) if manifest.needs_keys and keys is None else ())),
         seconds=perf_counter() - began,
     )
     structured_log.info("restore.done", backup=source, path=folder, head=report.head, check=check, dry_run=dry_run)
@@ -158,22 +166,33 @@ def _copy_checked(backup: Path, folder: Path, item: manifests.BackupFile, moved:
         raise errors.BackupUnusable(backup, f"{item.path} has changed since the backup")
 
 
-def _settle(folder: Path, manifest: BackupManifest, *, check: Check, progress: Progress | None) -> None:
-    """Verify the history, after all files are in place and before the store can be opened."""
-    log = EventLog.open(folder, clock=SystemClock(), create=False)
-    try:
+def _settle(
+    folder: Path, manifest: BackupManifest, *, check: Check, keys: bool, progress: Progress | None
+) -> tuple[str, ...]:
+    """Verify the history, after all files are in place and before the store can be opened.
+
+    Return what to know about it: what a quick check did not look at.
+    """
+    what = "the log in the backup"
+    with opened_copy(folder, what=what, outcome=_NOT_DONE) as log:
         if log.log_id != manifest.log_id:
             raise errors.BackupUnusable(folder, f"its log is {log.log_id}, backup.json says {manifest.log_id}")
         witnesses = [*witnesses_of(folder, log)]
         witnesses.append(Witness(manifests.BACKUP_FILE, Head(position=manifest.head, digest=manifest.digest)))
-        if check == "full":
-            findings = list(verify(log, witnesses=witnesses, progress=progress).findings)
-        else:
-            findings = quick_verify(log, witnesses)
-        if findings:
-            raise errors.LogDamaged(_in_words(findings), position=findings[0].position)
-    finally:
-        log.close()
+        if check == "quick":
+            require_as_recorded(quick_verify(log, witnesses), what=what, outcome=_NOT_DONE)
+            return (_QUICK,)
+    opening = folder / KEYS_FILE if keys else None
+    verify_copy(
+        folder,
+        what=what,
+        outcome=_NOT_DONE,
+        log_id=manifest.log_id,
+        keys=opening,
+        witnesses=witnesses,
+        progress=progress,
+    )
+    return ()
 
 
 def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
@@ -192,9 +211,3 @@ def _forget_again(folder: Path, erasures: Sequence[Erasure]) -> ReapplyReport:
     if again.pending is not None:
         raise errors.BackupUnusable(folder, f"the erasures could not be carried out: {again.pending}")
     return again
-
-
-def _in_words(findings: list[Finding]) -> str:
-    first, more = findings[0], len(findings) - 1
-    text = f"the log in the backup does not verify: {first.kind.value}: {first.detail}"
-    return f"{text}; and {more} more; nothing was restored" if more else f"{text}; nothing was restored"

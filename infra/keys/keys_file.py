@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
+from mnemolog.infra.runtime.paths import is_writable
 
 KEYS_FILE: Final = "keys.db"
 KEYS_FORMAT: Final = 1
@@ -173,6 +174,29 @@ def connect(path: Path, *, log_id: str, busy_timeout_s: float, read_only: bool =
         engine.dispose()
         raise
     return OpenKeys(engine, connection, driver, found.secret)
+
+
+class CheckedKeys(NamedTuple):
+    """What a sound file of keys holds."""
+
+    secret: bytes
+    trees: frozenset[tuple[str, int]]
+    """The stream and the series of all keys, destroyed ones included: a later copy of the file has them too."""
+
+
+def check(path: Path, *, log_id: str) -> CheckedKeys:
+    """Check every page of the keys of a log. Raises `KeysMissing` if they are missing, damaged or of another log."""
+    keys = connect(path, log_id=log_id, busy_timeout_s=sqlite.BUSY_TIMEOUT_S, read_only=not is_writable(path.parent))
+    try:
+        with mapped_errors(path):
+            found = keys.driver.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if found != "ok":
+                raise errors.KeysMissing(path, f"it is damaged: {found}")
+            rows = keys.driver.execute("SELECT stream, series FROM nodes UNION SELECT stream, series FROM destroyed")
+            return CheckedKeys(keys.secret, frozenset(rows.fetchall()))
+    finally:
+        keys.connection.close()
+        keys.engine.dispose()
 
 
 @contextmanager

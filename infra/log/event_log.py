@@ -73,14 +73,17 @@ class EventLog:
         encrypt: bool | None = None,
         identity: LogIdentity | None = None,
         read_only: bool = False,
+        keys: Path | None = None,
     ) -> Self:
         """Open the log in `folder`; with `create`, create both where they do not exist.
 
         A new log encrypts its content unless `encrypt` is False. An existing log keeps what it was created with:
         `InvalidInput` if `encrypt` contradicts it. With `identity` the new log is a copy of the log that has it,
         without its keys. With `read_only` no file is written, and its folder may be one that cannot be; appends raise
-        `StoreNotWritable`. Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and `InvalidInput`
-        for another `synchronous`; a folder that is not a store is left unchanged.
+        `StoreNotWritable`. `keys` is the file of its keys if they are not beside it.
+
+        Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and `InvalidInput` for another
+        `synchronous`; a folder that is not a store is left unchanged.
         """
         if synchronous not in sqlite.SYNCHRONOUS:
             raise errors.InvalidInput("synchronous", f"{synchronous!r} is none of {', '.join(sqlite.SYNCHRONOUS)}")
@@ -96,13 +99,13 @@ class EventLog:
             engine = SqliteEngine(path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
         codec = EventCodec()
         if identity.is_sealed:
-            keys = Keyring(
-                folder / keys_file.KEYS_FILE,
+            keyring = Keyring(
+                keys or folder / keys_file.KEYS_FILE,
                 log_id=identity.log_id,
                 busy_timeout_s=busy_timeout_s,
-                read_only=read_only,
+                read_only=read_only if keys is None else not is_writable(keys.parent),
             )
-            codec = EventCodec(Sealer(keys))
+            codec = EventCodec(Sealer(keyring))
         return cls(path, identity, engine, codec, clock, read_only=read_only)
 
     @property

@@ -199,6 +199,8 @@ class _Chain:
                         self._note(event)
                     elif isinstance(event, SessionStarted) and event.sealed_title:
                         self.sealed += 1
+                        if contents:
+                            self._open(position, stream, version, topic, state)
             except (KeyError, *UNDECODABLE) as error:
                 if isinstance(error, KeyError) and _is_foreign(stream):
                     before, digest = position, stored
@@ -221,12 +223,15 @@ class _Chain:
         if why is not None:
             self._report(Kind.UNDECODABLE, position, stream, f"{name}: {why}")
         else:
-            try:
-                self._log.decode(position, stream.decode(errors="replace"), version, name, state)
-            except errors.UndecodableEvent as error:
-                self._report(Kind.UNDECODABLE, position, stream, str(error))
-            except errors.LogDamaged as error:
-                self._report(Kind.SEALED, position, stream, str(error))
+            self._open(position, stream, version, topic, state)
+
+    def _open(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> None:
+        try:
+            self._log.decode(position, stream.decode(errors="replace"), version, topic.decode(errors="replace"), state)
+        except errors.UndecodableEvent as error:
+            self._report(Kind.UNDECODABLE, position, stream, str(error))
+        except errors.LogDamaged as error:
+            self._report(Kind.SEALED, position, stream, str(error))
 
     def _note(self, event: Any) -> None:
         if isinstance(event, ForgetRequested):

@@ -14,9 +14,9 @@ from pysqlite3 import dbapi2
 
 import mnemolog
 from mnemolog import MemoryStore, restore_backup
+from mnemolog.adapters.support.store_access import log_of
 from mnemolog.infra import copy_database as copying
 from mnemolog.infra.log.sqlite import engine as log_engine
-from mnemolog.infra.log.sqlite.log_file import head_of_copy
 from mnemolog.operations import backup, backup_keys, backup_manifest, restore
 from mnemolog.operations.known_backups import last_backup
 from mnemolog.projections.sql import checked_json
@@ -54,13 +54,13 @@ def nothing_left(parent, *names):
 
 
 def test_a_restored_backup_is_the_store_as_it_was(filled, tmp_path):
-    """Log, views, vectors: nothing is embedded again, and what was recorded later is not in it."""
+    """Log, and on request views and vectors: nothing is embedded again. What was recorded later is not in it."""
     before = filled.head()
-    made = filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    made = filled.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
     filled.record("trip", "user", "this came later")
     restored = restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
     assert (made.head, made.digest) == (restored.head, restored.digest) == (before.position, before.digest)
-    assert made.left_out == () == made.notes
+    assert made.left_out == () == restored.notes
     encoder = HashEncoder()
     with MemoryStore.open(tmp_path / "r", model=encoder, background=False) as again:
         assert again.head() == before
@@ -77,7 +77,7 @@ def test_a_backup_says_what_it_is_and_is_its_owners_alone(filled, tmp_path):
     """`backup.json` names every file; nothing of locks, notes or write-ahead logs is in it."""
     was = os.umask(0)
     try:
-        made = filled.backup(tmp_path / "b")
+        made = filled.backup(tmp_path / "b", with_projections=True)
     finally:
         os.umask(was)
     said = json.loads((tmp_path / "b" / "backup.json").read_bytes())["manifest"]
@@ -89,9 +89,10 @@ def test_a_backup_says_what_it_is_and_is_its_owners_alone(filled, tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_without_projections_the_log_alone_is_copied_and_everything_is_made_anew(filled, tmp_path):
-    """They are readings of it."""
-    filled.backup(tmp_path / "b", projections=False, keys=tmp_path / "keys")
+def test_the_log_alone_is_copied_and_everything_is_rebuilt_from_it(filled, tmp_path):
+    """Unless projections are asked for."""
+    made = filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    assert (made.with_projections, made.notes) == (False, ())
     assert below(tmp_path / "b") == ["backup.json", "log.db"]
     restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
@@ -104,7 +105,7 @@ def test_a_damaged_index_is_left_out_with_its_reason(filled, tmp_path):
     views = filled.path / "projections" / "views.db"
     views.write_bytes(b"no database at all")
     with MemoryStore.open(filled.path, model=None) as store:
-        made = store.backup(tmp_path / "b", keys=tmp_path / "keys")
+        made = store.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
     assert [line.partition(":")[0] for line in made.left_out] == ["projections/views.db"]
     assert "projections/views.db" not in below(tmp_path / "b")
     restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
@@ -142,20 +143,23 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_left(filled, tmp_pa
 
 def test_a_history_that_does_not_hold_is_refused_by_the_full_check(filled, tmp_path):
     """A chain that was broken before the backup was made has the checksums of a good file."""
-    filled.close()
-    connection = dbapi2.connect(str(filled.path / "log.db"), isolation_level=None)
+    filled.backup(tmp_path / "b")
+    log = tmp_path / "b" / "log.db"
+    connection = dbapi2.connect(str(log), isolation_level=None)
     name, sql = connection.execute("SELECT name, sql FROM sqlite_master WHERE name = 'events_refuse_update'").fetchone()
     connection.execute(f"DROP TRIGGER {name}")
     connection.execute("UPDATE events SET recorded_at = recorded_at + 1 WHERE position = 3")
     connection.execute(sql)
     connection.close()
-    with MemoryStore.open(filled.path, model=None) as store:
-        store.backup(tmp_path / "b")
+    files = (backup_manifest.described(log.parent, log),)
+    as_made = msgspec.structs.replace(backup_manifest.read(tmp_path / "b"), files=files)
+    (tmp_path / "b" / "backup.json").write_bytes(checked_json.encode(as_made))
     with pytest.raises(mnemolog.LogDamaged) as caught:
         restore_backup(tmp_path / "b", tmp_path / "r")
     assert caught.value.position == 3
     assert nothing_left(tmp_path, "memory", "b")
-    restore_backup(tmp_path / "b", tmp_path / "r", check="quick")  # It looks at the ends.
+    looked = restore_backup(tmp_path / "b", tmp_path / "r", check="quick")
+    assert "did not look at the digest of each event, the pages of log.db" in looked.notes[0]
 
 
 def test_folders_that_are_not_free_are_refused_and_left_as_they_are(filled, tmp_path):
@@ -213,7 +217,7 @@ def test_a_backup_that_cannot_take_its_place_leaves_the_earlier_one(filled, tmp_
 
     monkeypatch.setattr(backup_manifest.Path, "rename", fails)
     with pytest.raises(mnemolog.errors.StoreNotWritable):
-        filled.backup(target, replace=True, projections=False)
+        filled.backup(target, replace=True)
     monkeypatch.undo()
     assert len(calls) >= failing
     assert restore_backup(target, tmp_path / "restored").head == before
@@ -290,7 +294,7 @@ def test_a_backup_that_fails_anywhere_leaves_no_backup(filled, tmp_path, monkeyp
     for number in range(1, 5):
         failing(number)
         with pytest.raises(mnemolog.StorageFull):
-            filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+            filled.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
         assert not (tmp_path / "b").exists()
         assert nothing_left(tmp_path, "memory", "keys")
     assert calls == ["views.db", "embeddings.db", "log.db", "keys.db"]  # Indexes first, log last, keys behind it.
@@ -323,7 +327,7 @@ def test_no_index_in_a_backup_has_read_more_than_its_log(filled, tmp_path, monke
 
     monkeypatch.setattr(backup, "copy_database", copy)
     monkeypatch.setattr(log_engine, "copy_database", copy)
-    filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
     restore_backup(tmp_path / "b", tmp_path / "r", check="quick", keys=tmp_path / "keys")
     with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as again:
         status = again.status()
@@ -343,7 +347,9 @@ def test_commits_of_others_do_not_make_a_copy_begin_again(filled, tmp_path, monk
 
     copying.copy_database(filled.path / "log.db", tmp_path / "copy.db", moved=commit)
     assert len(steps) > 3
-    assert head_of_copy(tmp_path / "copy.db").position == before
+    copied = dbapi2.connect(str(tmp_path / "copy.db"))
+    assert copied.execute("SELECT max(position) FROM events").fetchone() == (before,)
+    copied.close()
 
 
 def test_the_command_line_backs_up_and_restores(filled, tmp_path, run):
@@ -418,8 +424,8 @@ def test_a_damaged_note_of_backups_knows_of_none_and_the_next_backup_writes_it_a
 
 def test_a_store_remembers_ten_backups_each_once(filled, tmp_path):
     for number in range(12):
-        filled.backup(tmp_path / f"b{number}", projections=False)
-    filled.backup(tmp_path / "b7", projections=False, replace=True)
+        filled.backup(tmp_path / f"b{number}")
+    filled.backup(tmp_path / "b7", replace=True)
     paths = [item["path"] for item in json.loads((filled.path / "backups.json").read_bytes())["manifest"]]
     assert [Path(path).name for path in paths] == ["b7", "b11", "b10", "b9", "b8", "b6", "b5", "b4", "b3", "b2"]
 
@@ -429,3 +435,226 @@ def test_a_backup_is_made_where_the_store_cannot_note_it(filled, tmp_path):
     filled.backup(tmp_path / "b")
     assert (tmp_path / "b" / "backup.json").exists()
     assert last_backup(filled.path) is None
+
+
+WORDS = (
+    "Quokkaturn",
+    "wombattitle",
+    "echidnavalue",
+    "numbatnote",
+    "bilbymeta",
+    "possumtask",
+    "dingocheck",
+    "kowariquery",
+)
+"""One word for each place that content can be in."""
+
+
+def fill_with_words(store):
+    """A session with a word in each place that content can be in, with views, vectors and snapshots."""
+    handle = store.start_session("private", title="wombattitle")
+    for number in range(5):
+        handle.record("user", f"Quokkaturn number {number}", speaker="wombattitle", metadata={"m": "bilbymeta"})
+    handle.set("key", "echidnavalue")
+    handle.note("numbatnote")
+    handle.set_task("possumtask")
+    handle.checkpoint("dingocheck")
+    store.recall("kowariquery Quokkaturn", session="private", receipt=True)
+    store.admin.catch_up_vectors()
+
+
+def hits_below(folder, words=WORDS):
+    """The files below a folder that hold one of the words, in UTF-8 or UTF-16, as written or as a token."""
+    forms = [form for word in words for form in (word, word.lower(), word.upper())]
+    wanted = {form.encode(encoding) for form in forms for encoding in ("utf-8", "utf-16-le", "utf-16-be")}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.relative_to(folder).as_posix() for path in files if any(word in path.read_bytes() for word in wanted)]
+
+
+def test_a_backup_without_keys_holds_no_clear_text_and_answers_nothing(filled, tmp_path):
+    """Whoever has only the folder reads nothing of what was said."""
+    fill_with_words(filled)
+    assert hits_below(filled.path)
+    made = filled.backup(tmp_path / "b")
+    assert not made.with_projections
+    assert hits_below(tmp_path / "b") == []
+    assert below(tmp_path / "b") == ["backup.json", "log.db"]
+    assert restore_backup(tmp_path / "b", tmp_path / "r").notes
+    with MemoryStore.open(tmp_path / "r", model=None, background=False) as restored:
+        assert restored.verify().sound
+        assert restored.status().head == made.head
+        with pytest.raises(mnemolog.errors.KeysMissing):
+            restored.recall("Quokkaturn")
+    assert hits_below(tmp_path / "r") == []
+
+
+def test_a_restored_backup_without_projections_answers_everything(filled, tmp_path):
+    """They are rebuilt, by the model where there are vectors."""
+    fill_with_words(filled)
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
+    with MemoryStore.open(tmp_path / "r", model=HashEncoder(), background=False) as restored:
+        assert restored.verify(contents=True).sound
+        assert restored.status().views.state in ("missing", "current")
+        assert [hit.text for hit in restored.recall("Quokkaturn number 3", k=1).hits] == ["Quokkaturn number 3"]
+        restored.admin.catch_up_vectors()
+        assert restored.status().warnings == ()
+        assert restored.recall("lighthouse number 7", mode="vector", k=1).hits[0].text == "we saw lighthouse number 7"
+
+
+def test_a_backup_with_projections_says_that_they_are_clear_text(filled, tmp_path, run):
+    """In its report, in `backup.json`, on the command line."""
+    fill_with_words(filled)
+    made = filled.backup(tmp_path / "b", keys=tmp_path / "keys", with_projections=True)
+    assert made.with_projections
+    assert "clear text" in made.notes[0]
+    assert json.loads((tmp_path / "b" / "backup.json").read_bytes())["manifest"]["with_projections"] is True
+    assert "projections/views.db" in hits_below(tmp_path / "b")
+    said = run("backup", filled.path, tmp_path / "b2", "--with-projections")
+    assert (said.returncode, "clear text" in said.stdout) == (0, True)
+    quiet = run("backup", filled.path, tmp_path / "b3")
+    assert (quiet.returncode, "clear text" in quiet.stdout) == (0, False)
+    assert json.loads((tmp_path / "b3" / "backup.json").read_bytes())["manifest"]["with_projections"] is False
+
+
+def contents_of(*folders):
+    """The bytes of every file below folders."""
+    return {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def damage_log(store):
+    data = bytearray((store / "log.db").read_bytes())
+    data[2 * 4_096 : 3 * 4_096] = bytes(4_096)
+    (store / "log.db").write_bytes(data)
+
+
+def damage_state(store):
+    """A flipped bit within what was said: every page is sound to SQLite."""
+    path = store / "log.db"
+    connection = dbapi2.connect(str(path))
+    state = bytes(connection.execute("SELECT state FROM events WHERE position = 5").fetchone()[0])
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[data.index(state) + len(state) - 1] ^= 1
+    path.write_bytes(data)
+
+
+def damage_key(store):
+    """A flipped bit within a key: every page is sound to SQLite."""
+    path = store / "keys.db"
+    data = bytearray(path.read_bytes())
+    for material in material_in(path):
+        data[data.index(material)] ^= 1
+    path.write_bytes(data)
+
+
+def damage_secret(store):
+    path = store / "keys.db"
+    connection = dbapi2.connect(str(path))
+    secret = bytes(connection.execute("SELECT secret FROM keys_meta").fetchone()[0])
+    connection.close()
+    path.write_bytes(path.read_bytes().replace(secret, secret[::-1]))
+
+
+def damage_keys_file(store):
+    (store / "keys.db").write_bytes(b"no database at all")
+
+
+def put_keys_of_another_log(store):
+    MemoryStore.open(store.with_name("other"), model=None, background=False).close()
+    shutil.copy(store.with_name("other") / "keys.db", store / "keys.db")
+    shutil.rmtree(store.with_name("other"))
+
+
+def cut_the_tail(store):
+    """The last event, as if it had never been: nothing within the file tells."""
+    connection = dbapi2.connect(str(store / "log.db"), isolation_level=None)
+    name, sql = connection.execute("SELECT name, sql FROM sqlite_master WHERE name = 'events_refuse_delete'").fetchone()
+    connection.execute(f"DROP TRIGGER {name}")
+    connection.execute("DELETE FROM events WHERE position = (SELECT max(position) FROM events)")
+    connection.execute("UPDATE sqlite_sequence SET seq = (SELECT max(position) FROM events)")
+    connection.execute(sql)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_log, damage_state, damage_key, damage_secret, damage_keys_file, put_keys_of_another_log, cut_the_tail],
+)
+def test_a_backup_never_replaces_a_good_one_by_a_bad_one(filled, tmp_path, run, damage):
+    """Nor a good copy of the keys by a bad one: exit status 3, and both are as they were."""
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    filled.close()
+    before = contents_of(tmp_path / "b", tmp_path / "keys")
+    damage(filled.path)
+    damaged = MemoryStore.open(filled.path, model=None, create=False, background=False)
+    with damaged, pytest.raises(mnemolog.LogDamaged):
+        damaged.backup(tmp_path / "b", keys=tmp_path / "keys", replace=True)
+    said = run("backup", filled.path, tmp_path / "b", "--keys", tmp_path / "keys", "--replace")
+    assert said.returncode == 3, said.stderr
+    assert contents_of(tmp_path / "b", tmp_path / "keys") == before
+    assert nothing_left(tmp_path, "memory", "b", "keys")
+    restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
+
+
+@pytest.mark.parametrize("damage", [damage_log, damage_state, damage_key, damage_keys_file, put_keys_of_another_log])
+def test_a_bad_copy_never_becomes_a_backup(filled, tmp_path, damage):
+    """Without an earlier one as well; nothing half made is left."""
+    filled.close()
+    damage(filled.path)
+    with MemoryStore.open(filled.path, model=None, create=False, background=False) as damaged:
+        for keys in (tmp_path / "keys", None):
+            with pytest.raises(mnemolog.LogDamaged):
+                damaged.backup(tmp_path / "b", keys=keys)
+    assert nothing_left(tmp_path, "memory", "keys")
+    assert below(tmp_path / "keys") == []
+
+
+def test_a_store_that_lost_its_keys_is_backed_up_without_them_only(filled, tmp_path):
+    """The log is worth keeping: a copy of the keys may be found."""
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    filled.close()
+    (filled.path / "keys.db").unlink()
+    with MemoryStore.open(filled.path, model=None, create=False, background=False) as store:
+        with pytest.raises(mnemolog.LogDamaged, match="keys"):
+            store.backup(tmp_path / "b", keys=tmp_path / "keys", replace=True)
+        made = store.backup(tmp_path / "b2")
+        assert "can never be read" in made.notes[0]
+    assert backup_manifest.read(tmp_path / "b2").needs_keys
+    restore_backup(tmp_path / "b2", tmp_path / "r", keys=tmp_path / "keys")
+
+
+def test_older_keys_do_not_replace_a_copy_that_another_backup_needs(filled, tmp_path):
+    """A store restored with older keys lacks those of later sessions."""
+    filled.backup(tmp_path / "early", keys=tmp_path / "keys")
+    shutil.copytree(tmp_path / "keys", tmp_path / "early keys")
+    filled.start_session("later").record("user", "this takes another key")
+    filled.backup(tmp_path / "late", keys=tmp_path / "keys")
+    restore_backup(tmp_path / "early", tmp_path / "old", keys=tmp_path / "early keys")
+    with MemoryStore.open(tmp_path / "old", model=None, background=False) as old:
+        with pytest.raises(mnemolog.LogDamaged, match="name another folder"):
+            old.backup(tmp_path / "b", keys=tmp_path / "keys")
+        old.backup(tmp_path / "b", keys=tmp_path / "other keys")
+    restore_backup(tmp_path / "late", tmp_path / "r", keys=tmp_path / "keys")
+
+
+def test_a_restore_opens_the_content_with_the_keys_and_the_quick_check_says_that_it_does_not(filled, tmp_path):
+    """Keys that lack a later session are found before the store gets its name."""
+    filled.backup(tmp_path / "early", keys=tmp_path / "early keys")
+    filled.start_session("later", title="a title of its own")
+    filled.backup(tmp_path / "late", keys=tmp_path / "keys")
+    with pytest.raises(mnemolog.LogDamaged, match="nothing was restored"):
+        restore_backup(tmp_path / "late", tmp_path / "r", keys=tmp_path / "early keys")
+    assert not (tmp_path / "r").exists()
+    looked = restore_backup(tmp_path / "late", tmp_path / "r", keys=tmp_path / "early keys", check="quick")
+    assert "whether the keys open the content" in looked.notes[0]
+    assert restore_backup(tmp_path / "late", tmp_path / "r2", keys=tmp_path / "keys").notes == ()
+
+
+def test_an_event_that_cannot_be_decoded_is_backed_up_and_restored_as_it_was_recorded(filled, tmp_path):
+    """Its digest proves the copy: a store that works can be backed up."""
+    log_of(filled).transact(lambda tx: tx.append_stored("session/other", "turn.recorded.v99", b"\x80"))
+    assert not filled.verify().sound
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    restored = restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
+    assert restored.head == filled.head().position

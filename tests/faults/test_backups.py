@@ -61,7 +61,7 @@ def test_backups_under_write_load_restore_to_a_prefix_that_verifies(tmp_path, fo
     end, last = writers(folder, 0), 0
     for number in range(tries):
         with MemoryStore.open(folder, model=None) as store:
-            made = store.backup(tmp_path / "backup", keys=tmp_path / "keys", projections=rng.random() < 0.8)
+            made = store.backup(tmp_path / "backup", keys=tmp_path / "keys", with_projections=rng.random() < 0.8)
             assert made.left_out == ()
             assert made.head >= last
             check = "full" if rng.random() < 0.5 else "quick"

@@ -11,9 +11,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.clock import Clock
-from mnemolog.domain.digest import genesis
-from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Micros, Position
+from mnemolog.domain.position import Micros
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
@@ -143,18 +141,3 @@ def _sync_names(folder: Path) -> None:
     """Make the new file's name durable, as its content already is."""
     sync(folder)
     sync(folder.absolute().parent)
-
-
-def head_of_copy(path: Path) -> Head:
-    """Return the head of a copied log, with its log id. Nothing may have it open; it stays unchanged byte for byte."""
-    with sqlite.mapped_errors(path):
-        connection = sqlite.driver.connect(
-            f"file:{quote(str(path.absolute()))}?immutable=1", uri=True, isolation_level=None
-        )
-        try:
-            identity = LogIdentity(*connection.execute("SELECT log_id, format, created_at FROM log").fetchone())
-            found = connection.execute("SELECT position, digest FROM events ORDER BY position DESC LIMIT 1").fetchone()
-        finally:
-            connection.close()
-    position, end = found or (ORIGIN, genesis(**identity._asdict()))
-    return Head(position=Position(position), digest=bytes(end).hex(), log_id=identity.log_id)

@@ -1,0 +1,65 @@
+"""Check the copy of a log before it gets its name: a backup, a restored store, an import with its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from mnemolog.domain import errors
+from mnemolog.infra.log.event_log import EventLog
+from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.projections.health.verify import Finding, Kind, Verification, Witness, verify
+from mnemolog.projections.ports import Progress
+
+_AS_RECORDED: Final = frozenset({Kind.UNDECODABLE})
+"""Findings about what was recorded, not about the copy: the digests prove that it is copied as it was recorded."""
+
+
+def verify_copy(
+    folder: Path,
+    *,
+    what: str,
+    outcome: str,
+    log_id: str,
+    keys: Path | None,
+    witnesses: Iterable[Witness] = (),
+    progress: Progress | None = None,
+) -> Verification:
+    """Check every page, digest and witness of the log in `folder`, and open all content if `keys` is a file of keys.
+
+    Messages name the copy by `what`, and end with the `outcome`: what was not done. Raises `LogDamaged` for a copy
+    that is not a whole log of this identity, and where content does not open.
+    """
+    with opened_copy(folder, what=what, outcome=outcome, keys=keys) as log:
+        if log.log_id != log_id:
+            raise errors.LogDamaged(f"{what} is of log {log.log_id}, and should be of log {log_id}; {outcome}")
+        try:
+            found = verify(log, witnesses=witnesses, contents=keys is not None, progress=progress)
+        except errors.KeysMissing as error:
+            raise errors.LogDamaged(f"the keys do not open the content of {what}: {error.why}; {outcome}") from error
+    require_as_recorded(found.findings, what=what, outcome=outcome)
+    return found
+
+
+@contextmanager
+def opened_copy(folder: Path, *, what: str, outcome: str, keys: Path | None = None) -> Iterator[EventLog]:
+    """Give the log in a folder that nobody else has open. Raises `LogDamaged` where there is none to open."""
+    try:
+        log = EventLog.open(folder, clock=SystemClock(), create=False, keys=keys)
+    except (errors.NotAStore, errors.StoreNotFound, errors.FormatTooNew) as error:
+        raise errors.LogDamaged(f"{what} cannot be opened as a log; {outcome}") from error
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def require_as_recorded(findings: Iterable[Finding], *, what: str, outcome: str) -> None:
+    """Raise `LogDamaged` for findings that show that events of the log were changed or lost."""
+    damage = [finding for finding in findings if finding.kind not in _AS_RECORDED]
+    if damage:
+        text = f"{what} does not verify: {damage[0].kind.value}: {damage[0].detail}"
+        more = f"; and {len(damage) - 1} more" if len(damage) > 1 else ""
+        raise errors.LogDamaged(f"{text}{more}; {outcome}", position=damage[0].position)
