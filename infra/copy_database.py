@@ -54,7 +54,7 @@ def _copy(source: Any, target: Path, moved: Callable[[int], None]) -> None:
         left.append(remaining)
         moved((before - remaining) * page_bytes)
 
-    copy = sqlite.driver.connect(str(target), isolation_level=None)
+    copy = sqlite.driver.connect(target)
     try:
         copy.execute("PRAGMA journal_mode=OFF").fetchone()  # An interrupted copy is deleted as a whole.
         copy.execute("PRAGMA synchronous=OFF").fetchone()  # Synced when it is whole.

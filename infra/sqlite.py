@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
+from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.sqlite_driver import Pool
+from mnemolog.infra.sqlite_driver import UnsafeFile as UnsafeFile
 from mnemolog.infra.sqlite_driver import driver as driver
 
 SQLITE_VERSION_MIN: Final = (3, 51, 3)
@@ -50,6 +52,13 @@ logging.getLogger(f"sqlalchemy.engine.Engine.{_LOGGING_NAME}").setLevel(logging.
 Synchronous = Literal["FULL", "NORMAL"]
 SYNCHRONOUS: Final[dict[Synchronous, int]] = {"NORMAL": 1, "FULL": 2}
 
+_SELECT_SCHEMA: Final = "SELECT type, name, sql FROM sqlite_master"
+_SELECT_GENERATED: Final = (
+    "SELECT m.name FROM sqlite_master AS m JOIN pragma_table_xinfo(m.name) AS x "
+    "WHERE m.type = 'table' AND m.sql NOT LIKE 'CREATE VIRTUAL%' AND x.hidden > 1 LIMIT 1"
+)
+_UNCOMPARED: Final = re.compile(r"[\s\"'`\[\]]+")
+
 _BUSY, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _CONSTRAINT, _AUTH, _NOTADB = (
     5,
     8,
@@ -65,7 +74,8 @@ _BUSY, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _CONSTRAINT, _AUTH, _NOTAD
 
 def driver_errors() -> tuple[type[Exception], ...]:
     """Return what SQLAlchemy and the driver raise. `UnicodeDecodeError`: a message that quotes a damaged schema."""
-    return sa.exc.SQLAlchemyError, driver.dbapi2.Error, UnicodeEncodeError, UnicodeDecodeError, OverflowError
+    sqlite = sa.exc.SQLAlchemyError, driver.dbapi2.Error
+    return *sqlite, UnsafeFile, UnicodeEncodeError, UnicodeDecodeError, OverflowError
 
 
 def create_engine(
@@ -90,12 +100,12 @@ def create_engine(
             f"SQLite {dbapi2.sqlite_version} can corrupt a log that two processes write; "
             f"{'.'.join(map(str, SQLITE_VERSION_MIN))} or newer is needed"
         )
-    uri = f"file:{quote(str(path.absolute()))}?mode={'rwc' if create else 'rw'}"
+    mode = "mode=rwc" if create else "mode=rw"
 
     def connect() -> Any:
         if create:
             _make_private(path)
-        connection = connect_read_only(path, busy_timeout_s) if read_only else _connect(uri, busy_timeout_s)
+        connection = connect_read_only(path, busy_timeout_s) if read_only else _connect(path, mode, busy_timeout_s)
         try:
             if not read_only:
                 _make_wal(connection, busy_timeout_s=busy_timeout_s)
@@ -126,8 +136,7 @@ def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any
     written it leaves an empty `-wal` and a `-shm`. Raises the driver's errors, and `StoreNotWritable` if the newest
     commits are in a `-wal` that cannot be read without a new `-shm`.
     """
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
-    connection = _connect(uri, busy_timeout_s)
+    connection = _connect(path, "mode=ro", busy_timeout_s)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except driver.dbapi2.OperationalError as error:
@@ -138,22 +147,64 @@ def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any
         if wal.exists() and wal.stat().st_size:
             why = f"the newest commits are in {wal.name}, which SQLite reads with a new {path.name}-shm beside it"
             raise errors.StoreNotWritable(path.parent, f"{why}; copy the folder to where it can be written") from error
-        connection = _connect(f"{uri}&immutable=1", busy_timeout_s)
+        connection = _connect(path, "mode=ro&immutable=1", busy_timeout_s)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _connect(uri: str, busy_timeout_s: float) -> Any:
+def _connect(path: Path, parameters: str, busy_timeout_s: float) -> Any:
     return driver.connect(
-        uri,
-        uri=True,
-        isolation_level=None,
+        path,
+        parameters,
         check_same_thread=False,
         timeout=busy_timeout_s,
         cached_statements=256,
     )
+
+
+def schema_of(create: Callable[[sa.Connection], object]) -> dict[str, str]:
+    """Return the statements of what `create` makes, by name, to compare others with."""
+    engine = sa.create_engine("sqlite+pysqlite://", module=driver.dbapi2)
+    try:
+        with engine.connect() as connection:
+            create(connection)
+            found = connection.exec_driver_sql(_SELECT_SCHEMA).all()
+    finally:
+        engine.dispose()
+    return {name: _compared(sql) for _, name, sql in found if sql}
+
+
+def foreign_in_schema(
+    connection: Any,
+    known: Mapping[str, str],
+    *,
+    triggers: bool = False,
+    virtual: Collection[str] = (),
+) -> str | None:
+    """Return what is foreign in the schema of a database, which may come from somebody else; None if nothing is.
+
+    That is what would run somebody else's SQL, which may never end: views, triggers (unless allowed), virtual tables
+    (unless named in `virtual`), generated columns; and a known table or index that is missing or other than ours.
+    Further tables do no harm. Reads the schema alone. Raises the driver's errors.
+    """
+    found = connection.execute(_SELECT_SCHEMA).fetchall()
+    for kind, name, sql in found:
+        statement = _compared(sql)
+        if name in known and statement != known[name]:
+            return f"its {kind} {name!r} is not one of ours"
+        is_plain = kind in ("table", "index") and (name in virtual or not statement.startswith("createvirtual"))
+        if name not in known and not is_plain and not (kind == "trigger" and triggers):
+            return f"its schema has a {kind} {name!r}, which is not one of ours"
+    if missing := sorted(known.keys() - {name for _, name, _ in found}):
+        return f"its schema has no {missing[0]!r}"
+    generated = connection.execute(_SELECT_GENERATED).fetchone()
+    return None if generated is None else f"its table {generated[0]!r} has a generated column"
+
+
+def _compared(sql: str | None) -> str:
+    return _UNCOMPARED.sub("", sql or "").lower()
 
 
 def _make_private(path: Path) -> None:
@@ -239,7 +290,7 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code == _IOERR:
         return errors.LogWriteFailed(f"{cause}{_for_want_of_room(path)}")
     # The driver decodes SQLite's messages, and one about a damaged schema quotes what is damaged.
-    if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError):
+    if code in (_CORRUPT, _NOTADB) or isinstance(cause, UnicodeDecodeError | UnsafeFile):
         return errors.LogDamaged(f"{path}: {cause}")
     return errors.StoreError(f"{path}: {cause}")
 
@@ -251,7 +302,7 @@ def is_marked_read_only(path: Path) -> bool:
     read under are on its shared memory file, and the SQLite we ask for also looks there for who has it open still.
     """
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_file(path) as file:
             file.seek(_WRITE_VERSION_AT)
             return file.read(1) > _WRITE_VERSION_MAX
     except OSError:

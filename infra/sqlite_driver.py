@@ -14,6 +14,7 @@ that memory, but none of the locks; and a mutex that another thread of the paren
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib.machinery
 import importlib.util
 import os
@@ -22,18 +23,22 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from pysqlite3 import dbapi2 as _first
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.runtime.regular_files import open_file, require_file
 
 _EXTENSION: Final = "pysqlite3._sqlite3"
+_SUPER_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
+"""Ends a rollback journal that names a super-journal (SQLite's file format, 3.1)."""
 
 
 class Pool(sa.pool.QueuePool):
@@ -114,10 +119,16 @@ class _Driver:
                     self._is_used = self._is_inherited = False
         return self._library
 
-    def connect(self, database: str, **options: Any) -> Any:
-        library = self.library()
+    def connect(self, path: Path, parameters: str = "mode=rw", **options: Any) -> Any:
+        """Return a connection to the database at `path`. Every one is made here. Raises `UnsafeFile`.
+
+        `parameters` are those of an SQLite URI, as in `mode=ro&immutable=1`.
+        """
+        _require_safe(path)
+        library, database = self.library(), f"file:{quote(os.fsencode(path.absolute()))}?{parameters}"
         self._is_used = True  # Before it is: a fork may come while another thread is inside.
-        connection = library.dbapi2.connect(database, factory=library.connection, **options)
+        options |= {"uri": True, "isolation_level": None, "factory": library.connection}
+        connection = library.dbapi2.connect(database, **options)
         connection.opened_in = os.getpid()
         _connections.add(connection)
         return connection
@@ -131,6 +142,32 @@ class _Driver:
             pool.__class__ = _InheritedPool
         _pools.clear()
         self._is_inherited = self._is_inherited or self._is_used
+
+
+class UnsafeFile(OSError):
+    """A file in place of a database that SQLite must not open. A store may come from somebody else."""
+
+
+def _require_safe(path: Path) -> None:
+    """Raise `UnsafeFile` for what leads SQLite out of the folder of a database.
+
+    It follows a symbolic link. From a rollback journal it takes the name of another file, the super-journal, and
+    deletes that. No database of ours ever has one.
+    """
+    journal = path.with_name(f"{path.name}-journal")
+    try:
+        for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")), journal):
+            require_file(each)
+        with suppress(FileNotFoundError), open_file(journal) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - len(_SUPER_JOURNAL)))
+            if file.read() == _SUPER_JOURNAL:
+                raise UnsafeFile(f"{journal.name} names another file, which SQLite would delete")
+    except UnsafeFile:
+        raise
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            name = Path(error.filename).name
+            raise UnsafeFile(f"{name}: {error.strerror}" if name != path.name else error.strerror) from error
 
 
 def _another_copy() -> ModuleType:

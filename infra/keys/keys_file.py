@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -165,6 +166,8 @@ def connect(path: Path, *, log_id: str, busy_timeout_s: float, read_only: bool =
             driver: Any = connection.connection.driver_connection
             if not _tables(driver):
                 raise errors.KeysMissing(path, "it is empty")
+            if (foreign := sqlite.foreign_in_schema(driver, _schema())) is not None:
+                raise errors.KeysMissing(path, f"it cannot be used: {foreign}")
             found = identity(driver)
             if found.log_id != log_id:
                 raise errors.KeysMissing(path, f"it belongs to log {found.log_id}, this one is {log_id}")
@@ -207,6 +210,11 @@ def mapped_errors(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) 
             yield
     except errors.LogDamaged as error:
         raise errors.KeysMissing(path, f"it cannot be used: {error}") from error
+
+
+@cache
+def _schema() -> Mapping[str, str]:
+    return sqlite.schema_of(METADATA.create_all)
 
 
 def _tables(driver: Any) -> bool:

@@ -130,6 +130,11 @@ class Views(SqlProjection):
         for table in ("switches", "activations"):  # Written by development versions of 0.1.
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         super()._start_over(connection)
+
+    @classmethod
+    def create_tables(cls, connection: sa.Connection) -> None:
+        """Create the tables and the text index."""
+        super().create_tables(connection)
         for statement in CREATE_TEXT_INDEX:
             connection.exec_driver_sql(statement)
 

@@ -30,11 +30,11 @@ FORMAT: Final = 2
 """Format of the rows, in `user_version`. From 2 on, the checksum covers the fingerprint. Older rows are deleted."""
 DELETED_TOGETHER_MAX: Final = 2_000
 """Texts to delete in one transaction."""
-_METADATA: Final = sa.MetaData()
+METADATA: Final = sa.MetaData()
 
 EMBEDDINGS: Final = sa.Table(
     "embeddings",
-    _METADATA,
+    METADATA,
     sa.Column("fingerprint", sa.Text, primary_key=True),
     sa.Column("content", sa.BLOB, primary_key=True),
     sa.Column("chunks", sa.Integer, nullable=False),
@@ -70,9 +70,9 @@ class EmbeddingCache:
         """The row id at which the next look-up may begin: a rebuild reads rows in their order."""
         with database.writing() as connection:
             if not is_current(connection):
-                _METADATA.drop_all(connection)
+                METADATA.drop_all(connection)
                 connection.exec_driver_sql(f"PRAGMA user_version = {FORMAT}")
-            _METADATA.create_all(connection)
+            METADATA.create_all(connection)
 
     def look_up(self, contents: Iterable[bytes]) -> dict[bytes, Vectors]:
         """Return the cached vectors of `contents`: arrays of shape (chunks, dimension), float32.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -17,12 +18,14 @@ from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.projections.drift import UNCOVERED, Drift
 from mnemolog.projections.ports import Log
 from mnemolog.projections.quarantine import Quarantine, identity
-from mnemolog.projections.sql import file_checksum
-from mnemolog.projections.sql.conversation_views import Views
-from mnemolog.projections.sql.database import ProjectionDatabase
+from mnemolog.projections.sql import file_checksum, snapshots
+from mnemolog.projections.sql.conversation_views import TEXT_INDEX, VOCABULARY, Views
+from mnemolog.projections.sql.database import ProjectionDatabase, fetch
 from mnemolog.projections.sql.projection import TrackedTables, state_of
 from mnemolog.projections.sql.snapshots import SnapshotStore, create_tables
+from mnemolog.projections.sql.tracking import NOTHING_READ, TRACKING, tracked
 
+TEXT_INDEXES: Final = (TEXT_INDEX, VOCABULARY)
 Opened = TypeVar("Opened")
 Tables = TypeVar("Tables", bound=TrackedTables)
 
@@ -33,6 +36,39 @@ class _Uncovered(errors.ProjectionUnreadable):
     def __init__(self, path: Path, state: str) -> None:
         super().__init__(path, f"it is {state}: this log does not have the events it was built from")
         self.state = state
+
+
+@cache
+def _statements(create: Callable[[sa.Connection], object]) -> Mapping[str, str]:
+    return sqlite.schema_of(create)
+
+
+class Schema(NamedTuple):
+    """The schema that the database of a projection has, unless an earlier version wrote it."""
+
+    create: Callable[[sa.Connection], object]
+    tracked_as: str = ""
+    """Name and version of the tables; empty if they have no version."""
+
+    def why_foreign(self, database: ProjectionDatabase) -> str | None:
+        """Return what is not ours in the schema of a database; None if nothing is, or it is of another version."""
+        with database.reading() as connection:
+            driver: Any = connection.connection.driver_connection
+            if not fetch(connection, "SELECT 1 FROM sqlite_master LIMIT 1"):
+                return None
+            if self.tracked_as and not _is_tracked(connection, self.tracked_as):
+                return None
+            return sqlite.foreign_in_schema(driver, _statements(self.create))
+
+
+def _is_tracked(connection: sa.Connection, name: str) -> bool:
+    return sa.inspect(connection).has_table(TRACKING.name) and tracked(connection, name) != NOTHING_READ
+
+
+def _require_harmless_schema(connection: Any) -> None:
+    """Raise `UnsafeFile` for a database whose schema would run somebody else's SQL, which no version has written."""
+    if (foreign := sqlite.foreign_in_schema(connection, {}, virtual=TEXT_INDEXES)) is not None:
+        raise sqlite.UnsafeFile(foreign)
 
 
 class _NotAsWritten(errors.ProjectionUnreadable):
@@ -46,14 +82,21 @@ def open_engine(
     with mapped_to_store_errors(path.parent):
         make_folder(path.parent)
     return sqlite.create_engine(
-        path, synchronous="NORMAL", create=True, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s
+        path,
+        synchronous="NORMAL",
+        create=True,
+        cache_bytes=cache_bytes,
+        busy_timeout_s=busy_timeout_s,
+        guard=_require_harmless_schema,
     )
 
 
 @contextmanager
 def opened(path: Path, *, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S) -> Iterator[ProjectionDatabase]:
     """Yield the existing database at `path`, unchanged, and close it at the end."""
-    engine = sqlite.create_engine(path, synchronous="NORMAL", busy_timeout_s=busy_timeout_s)
+    engine = sqlite.create_engine(
+        path, synchronous="NORMAL", busy_timeout_s=busy_timeout_s, guard=_require_harmless_schema
+    )
     try:
         yield ProjectionDatabase(engine, path)
     finally:
@@ -73,7 +116,10 @@ def open_views(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> Views
             raise _Uncovered(layout.views, state.value)
         return Views(database, log)
 
-    return open_or_rebuild(layout.views, open_covered, layout.quarantine, busy_timeout_s=busy_timeout_s, sealed=True)
+    schema = Schema(Views.create_tables, Views.name)
+    return open_or_rebuild(
+        layout.views, open_covered, layout.quarantine, schema=schema, busy_timeout_s=busy_timeout_s, sealed=True
+    )
 
 
 def open_tables(layout: StoreLayout, log: Log, file_name: str, kind: type[Tables], *, busy_timeout_s: float) -> Tables:
@@ -90,14 +136,21 @@ def open_tables(layout: StoreLayout, log: Log, file_name: str, kind: type[Tables
             raise _Uncovered(path, state.value)
         return kind(database, log)
 
-    return open_or_rebuild(path, open_covered, layout.quarantine, busy_timeout_s=busy_timeout_s)
+    schema = Schema(kind.create_tables, kind.name)
+    return open_or_rebuild(path, open_covered, layout.quarantine, schema=schema, busy_timeout_s=busy_timeout_s)
 
 
 def open_snapshots(layout: StoreLayout, log: Log, *, busy_timeout_s: float) -> SnapshotStore:
     """Return the snapshots of a store. The file is opened on first use and created for the first snapshot."""
 
     def open_database() -> ProjectionDatabase:
-        return open_or_rebuild(layout.snapshots, create_tables, layout.quarantine, busy_timeout_s=busy_timeout_s)
+        return open_or_rebuild(
+            layout.snapshots,
+            create_tables,
+            layout.quarantine,
+            schema=Schema(snapshots.METADATA.create_all),
+            busy_timeout_s=busy_timeout_s,
+        )
 
     return SnapshotStore(layout.snapshots, log, open_database)
 
@@ -107,6 +160,7 @@ def open_or_rebuild(
     open_projection: Callable[[ProjectionDatabase], Opened],
     quarantine: Path,
     *,
+    schema: Schema,
     busy_timeout_s: float,
     sealed: bool = False,
     cache_bytes: int = sqlite.CACHE_BYTES,
@@ -114,6 +168,7 @@ def open_or_rebuild(
     """Open the database at `path` and return the result of `open_projection`.
 
     A file that is damaged or of another history goes to quarantine, and a new one is created.
+    So does one whose schema is not ours: it may come from somebody else, and what it says of its version is no proof.
     Raises `ProjectionUnreadable` if the quarantine is full, and `StorageFull`.
     """
     quarantined = Quarantine(quarantine)
@@ -123,7 +178,10 @@ def open_or_rebuild(
         try:
             if (why_not := _why_invalid(path, sealed=sealed)) is not None:
                 raise _NotAsWritten(path, why_not)
-            return open_projection(ProjectionDatabase(engine, path, sealed))
+            database = ProjectionDatabase(engine, path, sealed)
+            if (why_not := schema.why_foreign(database)) is not None:
+                raise _NotAsWritten(path, why_not)
+            return open_projection(database)
         except BaseException as error:
             engine.dispose()  # Otherwise a connection would stay open until it is garbage collected.
             # Only an unusable file is moved. A busy database or a full disk is for the caller to handle.

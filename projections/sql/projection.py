@@ -64,11 +64,16 @@ class TrackedTables:
             if state not in USABLE:
                 self._start_over(connection)
 
+    @classmethod
+    def create_tables(cls, connection: sa.Connection) -> None:
+        """Create the tables where they do not exist."""
+        cls.metadata.create_all(connection)
+        tracking.TRACKING.create(connection, checkfirst=True)
+
     def _start_over(self, connection: sa.Connection) -> None:
         """Create the tables empty, at position 0."""
         self.metadata.drop_all(connection)
-        self.metadata.create_all(connection)
-        tracking.TRACKING.create(connection, checkfirst=True)
+        self.create_tables(connection)
         connection.execute(tracking.TRACKING.delete().where(tracking.TRACKING.c.name == self.name))
         connection.execute(
             tracking.TRACKING.insert(),

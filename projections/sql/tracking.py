@@ -41,9 +41,10 @@ NOTHING_READ: Final = Tracked(ORIGIN, "", b"")
 
 
 def tracked(connection: sa.Connection, name: str) -> Tracked:
-    """Return the position of the projection `name`."""
+    """Return the position of the projection `name`. A row with values of other types counts as none."""
     query = "SELECT position, log_id, digest FROM tracking WHERE name = ?"
-    return next((Tracked(*row) for row in fetch(connection, query, name)), NOTHING_READ)
+    rows = fetch(connection, query, name)
+    return next((Tracked(*row) for row in rows if [type(value) for value in row] == [int, str, bytes]), NOTHING_READ)
 
 
 def track(connection: sa.Connection, name: str, to: Tracked) -> None:

@@ -10,7 +10,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.projections.ports import Log, MakeEncoder
 from mnemolog.projections.sql.database import ProjectionDatabase
-from mnemolog.projections.sql.opening import open_or_rebuild
+from mnemolog.projections.sql.opening import Schema, open_or_rebuild
 from mnemolog.projections.vectors.rendering import RECIPE
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Vectors:
         """Return the projection. The first call loads FAISS and the vectors on disk."""
         with self._lock:
             if self._projection is None:
-                from mnemolog.projections.sql.embeddings import EmbeddingCache
+                from mnemolog.projections.sql.embeddings import METADATA, EmbeddingCache
                 from mnemolog.projections.vectors.projection import VectorProjection
 
                 def open_cache(database: ProjectionDatabase) -> EmbeddingCache:
@@ -82,6 +82,7 @@ class Vectors:
                     self._layout.embeddings,
                     open_cache,
                     self._layout.quarantine,
+                    schema=Schema(METADATA.create_all),
                     busy_timeout_s=self._busy_timeout_s,
                     cache_bytes=EMBEDDINGS_CACHE_BYTES,
                 )

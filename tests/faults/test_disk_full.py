@@ -12,7 +12,7 @@ import pytest
 import mnemolog
 from mnemolog import MemoryStore, StorageFull
 from mnemolog.adapters.importers import import_files
-from mnemolog.projections.sql.opening import open_or_rebuild
+from mnemolog.projections.sql.opening import Schema, open_or_rebuild
 from tests.support import open_files
 
 pytestmark = pytest.mark.promise("P13")
@@ -70,7 +70,8 @@ def test_a_database_that_cannot_be_begun_is_not_left_open(folder, request):
     path = folder / "projections" / "views.db"
     request.addfinalizer(gc.enable)
     gc.disable()
+    schema = Schema(lambda connection: None)
     with pytest.raises(StorageFull):
-        open_or_rebuild(path, begin, folder / "projections" / "quarantine", busy_timeout_s=1)
+        open_or_rebuild(path, begin, folder / "projections" / "quarantine", schema=schema, busy_timeout_s=1)
     assert path.exists()
     assert open_files(folder) == []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import sqlalchemy as sa
 
@@ -16,7 +17,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
-from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, create_schema
+from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, METADATA, create_schema
 from mnemolog.infra.runtime.atomic_files import sync
 
 LOG_FILE: Final = "log.db"
@@ -66,12 +67,7 @@ def _find(folder: Path, *, read_only: bool = False) -> LogIdentity | None:
         return None
     if not path.stat().st_size:  # Not opened: SQLite deletes the write-ahead log of an empty file.
         _refuse_lost(folder, "is empty")
-    if read_only:
-        connection = sqlite.connect_read_only(path)
-    else:
-        connection = sqlite.driver.connect(
-            f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None
-        )
+    connection = sqlite.connect_read_only(path) if read_only else sqlite.driver.connect(path)
     try:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -82,6 +78,8 @@ def _find(folder: Path, *, read_only: bool = False) -> LogIdentity | None:
             why = "is the database of another program"
             _refuse_lost(folder, why)
             raise errors.NotAStore(folder, f"{LOG_FILE} {why}")
+        if (foreign := sqlite.foreign_in_schema(connection, _schema(), triggers=True)) is not None:
+            raise errors.LogDamaged(f"{path}: {foreign}")
         row = connection.execute("SELECT log_id, format, created_at FROM log").fetchone()
     except sqlite.driver.dbapi2.DatabaseError as error:
         if "not a database" in str(error):
@@ -96,6 +94,13 @@ def _find(folder: Path, *, read_only: bool = False) -> LogIdentity | None:
     if row[1] > LOG_FORMAT:
         raise errors.FormatTooNew(folder, found=row[1], supported=LOG_FORMAT)
     return LogIdentity(row[0], row[1], Micros(row[2]))
+
+
+@cache
+def _schema() -> Mapping[str, str]:
+    """The statements of the tables. Missing indexes and triggers are for `verify` to find."""
+    found = sqlite.schema_of(METADATA.create_all)
+    return {name: found[name] for name in METADATA.tables}
 
 
 def _refuse_lost(folder: Path, why: str) -> None:

@@ -109,7 +109,9 @@ def forbid_rewriting(driver_connection: Any) -> None:
     driver_connection.set_authorizer(_authorize)
 
 
-def _authorize(action: int, first: str | None, second: str | None, _db: str | None, _trigger: str | None) -> int:
+def _authorize(action: int, first: str | None, second: str | None, _db: str | None, inside: str | None) -> int:
+    if inside is not None and inside not in APPEND_ONLY_TRIGGERS:  # A trigger or view that somebody else has added.
+        return _DENY
     if action in _SCHEMA_CHANGES:
         return _DENY
     if action in (_INSERT_ROW, _UPDATE, _DELETE) and first in ("sqlite_master", "sqlite_sequence"):
