@@ -27,6 +27,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.wal_checkpointer import WalKeeper
 from mnemolog.infra.runtime.atomic_files import ScratchFolder
 from mnemolog.infra.runtime.clock import SystemClock
+from mnemolog.infra.runtime.regular_files import require_folder
 from mnemolog.infra.sqlite import Synchronous
 from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
@@ -120,6 +121,7 @@ def build(
     if read_only and receipts:
         raise errors.InvalidInput("receipts", "a receipt is recorded, and nothing can be with `read_only`")
     require_local(folder, allowed=allow_network_filesystem)
+    _require_own_folders(layout)
     log = _open_log(folder, language, clock, create, synchronous, busy_timeout_s, encrypt, read_only)
     scratch = _scratch(folder, log) if read_only else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
@@ -170,6 +172,16 @@ def _scratch(folder: Path, log: EventLog) -> ScratchFolder:
         log.close()
         raise
     return scratch
+
+
+def _require_own_folders(layout: StoreLayout) -> None:
+    """Raise `NotAStore` if a folder of projections is a symbolic link: what it leads to would be changed and deleted."""
+    for folder in layout.derived_folders:
+        try:
+            require_folder(folder)
+        except OSError as error:
+            why = f"{folder.relative_to(layout.folder)}: {error.strerror}; delete it, it is made again from the log"
+            raise errors.NotAStore(layout.folder, why) from error
 
 
 def _open_log(

@@ -59,6 +59,11 @@ class StoreLayout(NamedTuple):
         return self.projections / "vectors"
 
     @property
+    def derived_folders(self) -> tuple[Path, ...]:
+        """The folders of what is derived from the log, outermost first."""
+        return self.projections, self.vectors, self.quarantine, self.projections / "projectors"
+
+    @property
     def quarantine(self) -> Path:
         """The folder of files that do not match the log or are damaged."""
         return self.projections / "quarantine"

@@ -11,8 +11,9 @@ from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.head import Head, head_line, parse_head
-from mnemolog.infra.runtime.atomic_files import sync
+from mnemolog.infra.runtime.atomic_files import FILE_MODE, sync
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.regular_files import open_descriptor, open_file
 
 LINE_BYTES_MAX: Final = 4_096
 
@@ -23,7 +24,7 @@ Line = tuple[int, Head]
 def read_heads(path: Path) -> Iterator[Line]:
     """Yield every head of a file, in its order. Raises `WitnessUnreadable`, naming the invalid line."""
     try:
-        with path.open("rb") as file:
+        with open_file(path, follow=True) as file:
             yield from _heads_in(path, file)
     except FileNotFoundError as error:
         raise errors.WitnessUnreadable(path, None, "there is no such file") from error
@@ -39,7 +40,8 @@ def append_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
     """
     with mapped_to_store_errors(path):
         is_new = not path.exists()
-        with path.open("a+b") as file:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with os.fdopen(open_descriptor(path, flags, mode=FILE_MODE, follow=True), "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # Until the file is closed.
             file.seek(0)
             last = None

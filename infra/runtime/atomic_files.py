@@ -18,6 +18,7 @@ from typing import BinaryIO, Final
 
 from mnemolog.domain import errors
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.regular_files import is_folder, open_descriptor
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
@@ -102,7 +103,7 @@ def sync(path: Path) -> None:
 
 
 def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, FILE_MODE)
+    return open_descriptor(Path(path), flags, mode=FILE_MODE)
 
 
 def _rename(temporary: Path, path: Path, *, replace: bool) -> None:
@@ -219,8 +220,10 @@ def remove_leftovers(folder: Path, prefix: str) -> None:
 def _delete(folder: Path) -> None:
     """Delete a folder as far as possible. Unlike `shutil.rmtree` it needs no more than one free descriptor."""
     with suppress(OSError):
+        if not is_folder(folder):  # A symbolic link: what it leads to is not ours.
+            folder.unlink()
         for path in sorted(folder.rglob("*"), reverse=True):
-            if path.is_dir():
+            if is_folder(path):
                 path.rmdir()
             else:
                 path.unlink()
