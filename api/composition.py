@@ -121,7 +121,7 @@ def build(
     if read_only and receipts:
         raise errors.InvalidInput("receipts", "a receipt is recorded, and nothing can be with `read_only`")
     require_local(folder, allowed=allow_network_filesystem)
-    _require_own_folders(layout)
+    _require_own_folders(StoreLayout(folder))
     log = _open_log(folder, language, clock, create, synchronous, busy_timeout_s, encrypt, read_only)
     scratch = _scratch(folder, log) if read_only else None
     layout = StoreLayout(folder, None if scratch is None else scratch.path)
@@ -175,7 +175,7 @@ def _scratch(folder: Path, log: EventLog) -> ScratchFolder:
 
 
 def _require_own_folders(layout: StoreLayout) -> None:
-    """Raise `NotAStore` if a folder of projections is a symbolic link: what it leads to would be changed and deleted."""
+    """Raise `NotAStore` if a folder of projections is a symbolic link: what it leads to would be changed or deleted."""
     for folder in layout.derived_folders:
         try:
             require_folder(folder)
