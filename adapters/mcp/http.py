@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import signal
 import sys
@@ -13,6 +14,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.middleware.authentication import AuthenticationMiddleware
 
+from mnemolog.adapters.mcp.connections import DEFAULT_LIMITS, Connections, Limits, descriptors_left, quieten
 from mnemolog.adapters.mcp.listen import BindConfig, bracketed
 from mnemolog.adapters.mcp.server import make_server
 from mnemolog.adapters.support.agent_tools import Memory, Toolset
@@ -35,19 +37,31 @@ def make_app(memory: Memory, bind: BindConfig, *, tools: Toolset = "core") -> An
     return app
 
 
-async def serve_http(memory: Memory, bind: BindConfig, *, tools: Toolset = "core") -> None:
+async def serve_http(
+    memory: Memory, bind: BindConfig, *, tools: Toolset = "core", limits: Limits = DEFAULT_LIMITS
+) -> None:
     """Serve any number of clients until SIGINT or SIGTERM. Prints the URL to stderr. Raises `InvalidInput`."""
     app = make_app(memory, bind, tools=tools)
+    quieten()
     with bind.listen() as listening:
-        config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSE_TIMEOUT_S)
         host, port = listening.getsockname()[:2]
         print(f"serving at http://{bracketed(host)}:{port}{PATH}", file=sys.stderr, flush=True)
+        connections = Connections(
+            limits, descriptors=descriptors_left(listening.fileno()), token=bind.token is not None
+        )
+        config = uvicorn.Config(
+            app, http="h11", ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=CLOSE_TIMEOUT_S
+        )
         server = uvicorn.Server(config)
         # uvicorn shuts down and then raises the signal again, which would keep the store from being closed.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: setattr(server, "should_exit", True))
-        async with memory.loading():
-            await server.serve(sockets=[listening])
+        async with memory.loading(), asyncio.TaskGroup() as tasks:
+            accepting = tasks.create_task(connections.accept(listening, server))
+            watching = tasks.create_task(connections.watch())
+            await server.serve(sockets=[])  # None of its own: `Connections` accepts.
+            accepting.cancel()
+            watching.cancel()
 
 
 class _TokenVerifier:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import asynccontextmanager, contextmanager
 
 from mcp import Client, StdioServerParameters
@@ -16,7 +17,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from mnemolog import AsyncMemoryStore
 from mnemolog.adapters.mcp import Memory, make_server
-from tests.support import WAIT_S, HashEncoder
+from tests.support import WAIT_S, HashEncoder, wait_until
 
 MODES = ["legacy", "auto"]
 """With the handshake of 2025, and without it as of 2026."""
@@ -46,20 +47,24 @@ async def in_process(folder, *, model=None, mode="auto", agent="agent", read_onl
 
 
 @contextmanager
-def http_server(folder, *options):
-    """A server process that several clients share: gives its URL and the process."""
-    process = subprocess.Popen(
-        command(folder, "--http", "--port", "0", *options), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        found = re.match(r"serving at (http://\S+)", line := process.stderr.readline())
-        assert found, line + process.stderr.read()
-        yield found[1], process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT_S) == 0
-        process.stderr.close()
-        process.stdout.close()
+def http_server(folder, *options, run=command):
+    """A server process that several clients share: gives its URL and the process, whose `errors` returns its stderr."""
+    with tempfile.TemporaryFile("a+") as stderr:
+        process = subprocess.Popen(run(folder, "--http", "--port", "0", *options), stderr=stderr, stdout=stderr)
+
+        def errors():
+            stderr.seek(0)
+            return stderr.read()
+
+        process.errors = errors
+        try:
+            wait_until(lambda: "\n" in errors() or process.poll() is not None, what="the server to serve")
+            found = re.match(r"serving at (http://\S+)", errors())
+            assert found, errors()
+            yield found[1], process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_S) == 0, errors()
 
 
 @asynccontextmanager

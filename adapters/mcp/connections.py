@@ -1,0 +1,222 @@
+"""Accept connections, and bound their number, their time and what the log says of them.
+
+Whoever can reach the port can open connections without a token. They must not take the places, the descriptors or the
+disk of the holder of the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from mnemolog.domain.display import visible
+
+PLACES_MIN: Final = 4
+WATCH_S: Final = 1.0
+RATE_MIN: Final = 4096
+"""Bytes in each second of a watch that a client takes of an answer, else it counts as not reading."""
+RETRY_S: Final = 0.1
+MINUTE_S: Final = 60.0
+PROVOKED: Final = (
+    __name__,
+    "asyncio",
+    "uvicorn.error",
+    "mcp.server.streamable_http",
+    "mcp.server.streamable_http_manager",
+    "mcp.server.transport_security",
+)
+"""Loggers of records that any request can cause."""
+
+_log = logging.getLogger(__name__)
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connection may take. Times are in seconds."""
+
+    head_s: float = 10.0
+    """Until a request has come with all its headers, counted from the connection or the answer before."""
+    body_s: float = 30.0
+    """From the headers until the body of a request is complete."""
+    answer_s: float = 60.0
+    """How long a client may leave an answer unread."""
+    connections: int = 256
+    """At most so many at a time; fewer when the process may open few files. Half of them for those without a token."""
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Connections:
+    """The open connections of a server.
+
+    When all places are taken, a new connection takes the place of one that waits for a request: of the oldest that has
+    not shown the token, else of the oldest. With a token, connections that have not shown it get half of the places.
+    """
+
+    def __init__(self, limits: Limits, *, descriptors: int, token: bool) -> None:
+        """`descriptors` are those the process may still open; the store keeps half of them."""
+        self._limits = limits
+        self._places = max(PLACES_MIN, min(limits.connections, descriptors // 2))
+        self._token = token
+        self._strangers = self._places // 2 if token else self._places
+        self._open: dict[_Connection, None] = {}  # In the order in which they were opened.
+
+    async def accept(self, listening: socket.socket, server: uvicorn.Server) -> None:
+        """Accept connections for `server` from its start until it shuts down."""
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        while not server.started:
+            await asyncio.sleep(RETRY_S)
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:  # No descriptor is free. asyncio's own loop logs thousands of tracebacks then.
+                _log.warning("cannot accept a connection: %s", error)
+                self._drop_one(self._open)
+                await asyncio.sleep(RETRY_S)
+                continue
+            while not self._has_place():
+                await asyncio.sleep(RETRY_S)
+            if server.should_exit:
+                accepted.close()
+            else:
+                await loop.connect_accepted_socket(lambda: _Connection(server, self._open), accepted)
+
+    async def watch(self) -> None:
+        """Drop connections that take too long."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for connection in list(self._open):
+                if connection.too_slow(self._limits, loop.time()):
+                    self._drop(connection)
+
+    def _has_place(self) -> bool:
+        """Make room for one more connection. False when all of them wait for their answers."""
+        strangers = [connection for connection in self._open if not connection.known]
+        if len(self._open) >= self._places:
+            return self._drop_one(self._open)
+        return len(strangers) < self._strangers or self._drop_one(strangers)
+
+    def _drop_one(self, among: Iterable[_Connection]) -> bool:
+        """Drop the oldest connection that may go, one without a token first. False if there is none.
+
+        A connection may go while it waits for a request. When there is a token, those without it may always go.
+        """
+        may_go = [connection for connection in among if connection.waits or (self._token and not connection.known)]
+        if not may_go:
+            return False
+        _log.warning("too many connections: dropped the oldest of %d that may go", len(may_go))
+        self._drop(min(may_go, key=lambda connection: connection.known))
+        return True
+
+    def _drop(self, connection: _Connection) -> None:
+        del self._open[connection]
+        connection.transport.abort()
+
+
+class _Connection(H11Protocol):
+    """One connection, which knows what it waits for since when, and whether it has shown the token."""
+
+    def __init__(self, server: uvicorn.Server, open_: dict[_Connection, None]) -> None:
+        super().__init__(server.config, server.server_state, server.lifespan.state)
+        self._answered: Any = server.config.loaded_app
+        self.app = self._answer
+        self._open = open_
+        self.known = False
+        self.phase: Literal["head", "body", "answer"] = "head"
+        self._since: float = self.loop.time()
+        self._read_at = self._since
+        self._unread = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._open[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open.pop(self, None)
+        super().connection_lost(exc)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a request: it has no answer to give."""
+        return self.phase != "answer" and not self.transport.get_write_buffer_size()
+
+    def too_slow(self, limits: Limits, now: float) -> bool:
+        """Whether the client takes longer than it may. To be called once in `WATCH_S`."""
+        unread: int = self.transport.get_write_buffer_size()
+        if unread == 0 or unread <= self._unread - RATE_MIN * WATCH_S:
+            self._read_at = now
+        self._unread = unread
+        if unread:
+            self._since = now
+            return bool(now - self._read_at > limits.answer_s)
+        allowed_s = {"head": limits.head_s, "body": limits.body_s, "answer": float("inf")}
+        return bool(now - self._since > allowed_s[self.phase])
+
+    async def _answer(
+        self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        self._enter("body")
+
+        async def received() -> Any:  # Called when the token has been verified.
+            self.known = self.known or getattr(scope.get("user"), "is_authenticated", False)
+            message = await receive()
+            if not message.get("more_body", False):
+                self._enter("answer")
+            return message
+
+        async def sent(message: Any) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                self._enter("head")
+
+        await self._answered(scope, received, sent)
+
+    def _enter(self, phase: Literal["head", "body", "answer"]) -> None:
+        self.phase, self._since = phase, self.loop.time()
+
+
+class OncePerMinute(logging.Filter):
+    """Passes one record a minute of each line of code, and says then how many it has held back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log it. What it holds of a request is shown as escapes where it would steer a terminal."""
+        place, now = (record.pathname, record.lineno), time.monotonic()
+        since, held = self._last.get(place, (now - MINUTE_S, 0))
+        if now - since < MINUTE_S:
+            self._last[place] = since, held + 1
+            return False
+        self._last[place] = now, 0
+        more = f" (and {held:,} more since the last one)" if held else ""
+        record.msg, record.args = visible(record.getMessage().strip()) + more, ()
+        return True
+
+
+def descriptors_left(newest: int) -> int:
+    """Return about how many files the process may still open. `newest` is the descriptor that it opened last."""
+    most = os.sysconf("SC_OPEN_MAX")  # Negative: no limit. The lowest free number is given out, so `newest` are open.
+    return most - newest if most >= 0 else sys.maxsize
+
+
+_once = OncePerMinute()
+
+
+def quieten() -> None:
+    """Let the loggers in `PROVOKED` log each of their lines once a minute."""
+    for name in PROVOKED:
+        logging.getLogger(name).addFilter(_once)
