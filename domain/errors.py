@@ -174,7 +174,7 @@ class BackupUnusable(StoreError):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"the backup {path} cannot be restored: {why}")
-        self.path = path
+        self.path, self.why = path, why
 
 
 class StoreClosed(StoreError):

@@ -14,22 +14,30 @@ from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra import sqlite
-from mnemolog.infra.keys.keys_file import KEYS_FILE
+from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.log.engine import LogIdentity
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.infra.runtime.atomic_files import publish_folder, temporary_folder
+from mnemolog.infra.runtime.atomic_files import publish_folder, sync, temporary_folder, temporary_name
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.text_file import TextSource
+from mnemolog.operations.backup_keys import restore_keys
+from mnemolog.operations.copied_log import verify_copy
 from mnemolog.projections.ports import Progress
 
 BATCH_MAX: Final = 500
 """Events that are appended in one transaction."""
 
 
-def import_log(export: str | Path, folder: str | Path, *, progress: Progress | None = None) -> LogImport:
+def import_log(
+    export: str | Path,
+    folder: str | Path,
+    *,
+    keys: str | Path | None = None,
+    progress: Progress | None = None,
+) -> LogImport:
     """Create a store from an exported log, or extend a store that has the beginning of the same log.
 
     The new log has the columns, digests and identity of the exported one; its projections are built when first
@@ -37,18 +45,23 @@ def import_log(export: str | Path, folder: str | Path, *, progress: Progress | N
     same log and end within the export; it gets the missing events in transactions of 500, so an interrupted import
     can be run again.
 
-    Raises `ImportRefused` for an invalid line (naming it) and for a store with another history;
-    `NotAStore`, `StoreNotWritable`, `FormatTooNew`.
+    An export holds encrypted content as it is stored. `keys` is a folder with its keys, from which they are copied:
+    that of `MemoryStore.backup(keys=)`, or of a store that has them. All content is opened with them first. An import
+    without keys can be finished by running it again with them.
+
+    Raises `ImportRefused` for an invalid line (naming it) and for a store with another history; `InvalidInput` for
+    keys that do not open the content, then no new store was created; `NotAStore`, `StoreNotWritable`, `FormatTooNew`.
     """
     source, target = local_path("export", export), local_path("folder", folder)
+    keys = None if keys is None else local_path("keys", keys)
     if (target / LOG_FILE).exists():
-        return _bring_up(source, target, progress)
+        return _bring_up(source, target, keys, progress)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise errors.NotAStore(target, f"the folder exists, but holds no {LOG_FILE}")
-    return _make(source, target, progress)
+    return _make(source, target, keys, progress)
 
 
-def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
+def _make(source: Path, folder: Path, keys: Path | None, progress: Progress | None) -> LogImport:
     final = folder.absolute()
     with TextSource(source, progress=progress) as file:
         reader = ExportReader(file)
@@ -63,18 +76,20 @@ def _make(source: Path, folder: Path, progress: Progress | None) -> LogImport:
             with closing(log):
                 appended = _append(log, source, reader.events())
                 head = log.head()
+            if keys is not None:
+                _put_keys(keys, temporary, identity)
             publish_folder(temporary, final)
     return LogImport(
         log_id=header.log_id,
         created=True,
         events=appended,
         already_there=0,
-        needs_keys=identity.is_sealed,
+        needs_keys=identity.is_sealed and keys is None,
         head=head,
     )
 
 
-def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImport:
+def _bring_up(source: Path, folder: Path, keys: Path | None, progress: Progress | None) -> LogImport:
     with closing(EventLog.open(folder, clock=SystemClock(), create=False)) as log:
         head = log.head().position
         last = _checked_against(log, source, head, progress=_half(progress, first=True))
@@ -83,6 +98,8 @@ def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImpor
             with TextSource(source, progress=_half(progress, first=False)) as file:
                 lacking = (line for line in ExportReader(file).events() if line[1].position > head)
                 appended = _append(log, source, lacking)
+        if keys is not None:
+            _put_keys(keys, folder, log.identity)
         return LogImport(
             log_id=log.log_id,
             created=False,
@@ -91,6 +108,32 @@ def _bring_up(source: Path, folder: Path, progress: Progress | None) -> LogImpor
             needs_keys=log.identity.is_sealed and not (folder / KEYS_FILE).exists(),
             head=log.head(),
         )
+
+
+def _put_keys(keys: Path, folder: Path, identity: LogIdentity) -> None:
+    """Copy the keys of a log beside it, once they have opened all content. Keys that are there already stay.
+
+    Raises `InvalidInput`.
+    """
+    if not identity.is_sealed:
+        raise errors.InvalidInput("keys", "this log is not encrypted: it has no keys")
+    final = folder / KEYS_FILE
+    placed = final if final.exists() else folder / temporary_name("keys")
+    try:
+        if placed != final:
+            restore_keys(keys, placed, log_id=identity.log_id)
+        verify_copy(folder, what="the log", outcome=f"no {KEYS_FILE} was copied", log_id=identity.log_id, keys=placed)
+        if placed != final:
+            placed.rename(final)
+            sync(folder)
+    except errors.BackupUnusable as error:
+        raise errors.InvalidInput("keys", f"{keys}: {error.why}") from error
+    except errors.LogDamaged as error:
+        raise errors.InvalidInput("keys", f"{keys}: {error}") from error
+    finally:
+        if placed != final:
+            for part in PARTS:
+                placed.with_name(placed.name + part).unlink(missing_ok=True)
 
 
 def _checked_against(log: EventLog, source: Path, head: Position, *, progress: Progress | None) -> int:

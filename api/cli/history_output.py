@@ -160,4 +160,5 @@ def show_log_import(answer: LogImport) -> None:
     out.line(f"{text}, {answer.already_there:,} already there")
     out.line(f"head {answer.head}")
     if answer.needs_keys:
-        out.line("its content is encrypted: put the keys.db of this log into the folder to read it", style="yellow")
+        remedy = "run the command again with `--keys FOLDER`, a copy of its keys or the store it is from"
+        out.line(f"its content is encrypted, and cannot be read without its keys: {remedy}", style="yellow")

@@ -33,6 +33,10 @@ def _formats(incomplete: str) -> list[str]:
     return [name for name in FORMAT_NAMES.replace(" or ", ", ").split(", ") if name.startswith(incomplete)]
 
 
+Keys = Annotated[
+    Path | None,
+    typer.Option("--keys", metavar="FOLDER", help="Keys of an exported log: a copy, or the store it is from."),
+]
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", exists=True, help="Files, or folders of Chroma.")]
 
 
@@ -58,6 +62,7 @@ def import_(
         bool, typer.Option("--dry-run", help="Show the first three turns of each file; write nothing.")
     ] = False,
     vectors: Annotated[bool, typer.Option(help="Embed what was imported.")] = True,
+    keys: Keys = None,
     model: ModelName = DEFAULT_MODEL,
     as_json: AsJson = False,
 ) -> None:
@@ -67,11 +72,15 @@ def import_(
 
     Example: mnemolog import memory/ conversations.json --dry-run
 
+    Example: mnemolog import copy/ exported.jsonl --keys memory/
+
     Example: mnemolog import memory/ chats.csv --field text=body,session=room,time=date+clock --scope acme/support
     """
     if _is_log(files):
-        _import_log(store, files, dry_run=dry_run, as_json=as_json)
+        _import_log(store, files, keys=keys, dry_run=dry_run, as_json=as_json)
         return
+    if keys is not None:
+        raise typer.BadParameter("none of these files is an exported log: --keys is for the keys of one")
     from mnemolog.adapters.importers.import_files import import_files
     from mnemolog.adapters.importers.preview import preview_files
 
@@ -108,7 +117,7 @@ def _is_log(files: list[Path]) -> bool:
     return any(is_log_export(file) for file in files if file.is_file())
 
 
-def _import_log(folder: Path, files: list[Path], *, dry_run: bool, as_json: bool) -> None:
+def _import_log(folder: Path, files: list[Path], *, keys: Path | None, dry_run: bool, as_json: bool) -> None:
     if len(files) > 1:
         raise typer.BadParameter("one of these files is an exported log; import it alone")
     if dry_run:
@@ -116,7 +125,7 @@ def _import_log(folder: Path, files: list[Path], *, dry_run: bool, as_json: bool
     from mnemolog.audit.log_import import import_log
 
     with bar("importing") as progress:
-        answer = import_log(files[0], folder, progress=progress)
+        answer = import_log(files[0], folder, keys=keys, progress=progress)
     output.answer(answer, show_log_import, as_json=as_json)
 
 

@@ -124,7 +124,7 @@ def restore_keys(folder: Path, target: Path, *, log_id: str) -> None:
         return
     note = manifests.read_keys_note(folder)
     if note.log_id != log_id:
-        raise errors.BackupUnusable(folder, f"its keys are those of log {note.log_id}, the backup is of {log_id}")
+        raise errors.BackupUnusable(folder, f"its keys are those of log {note.log_id}, not of {log_id}")
     try:
         source = folder / note.keys.path
         manifests.copy_file(source, target, within=folder, size_bytes=note.keys.size_bytes)

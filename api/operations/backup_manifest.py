@@ -34,6 +34,7 @@ _NAME: Final = re.compile(
     re.ASCII,
 )
 """The names of the files of a backup. A backup may come from somebody else: no other name is read or written."""
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 _KEYS: Final = re.compile(r"keys-[0-9a-f]{16}\.db")
 
 Moved = Callable[[int], None]
@@ -89,6 +90,8 @@ def read(backup: Path) -> BackupManifest:
         raise errors.BackupUnusable(backup, f"{BACKUP_FILE} does not name {LOG_FILE}, or names a file twice")
     if not ORIGIN <= found.head <= INTEGER_MAX or min(item.size_bytes for item in found.files) < 0:
         raise errors.BackupUnusable(backup, f"{BACKUP_FILE} has a number that no backup has")
+    if _DIGEST.fullmatch(found.digest) is None:
+        raise errors.BackupUnusable(backup, f"{BACKUP_FILE} has a digest that no backup has")
     return found
 
 

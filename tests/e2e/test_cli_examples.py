@@ -54,6 +54,7 @@ def prepared(tmp_path_factory):
         (folder / "transcript.json").write_text(json.dumps([*seen, {"role": "user", "text": "One more."}]))
         report: BackupReport = store.backup(folder / "backups" / "2026-11-21", keys=folder / "safe" / "keys")
         assert report.head == store.head().position
+        store.audit.export(folder / "exported.jsonl")
         store.audit.append_head(folder / "mnt" / "elsewhere" / "heads.jsonl")
     return folder
 

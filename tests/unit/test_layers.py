@@ -43,6 +43,7 @@ MAY_IMPORT = {
         "application",
         "observability",
         "forgetting",
+        "operations",  # An import puts keys beside a log as a restore does.
         "results",
     },
     "operations": {"domain", "infra", "projections", "application", "observability", "forgetting", "defaults"},
