@@ -38,7 +38,7 @@ from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from mnemolog.projections.recall.answer import Recall
-from mnemolog.projections.recall.phrases import find_turns, pattern_of
+from mnemolog.projections.recall.phrases import find_turns, search_for
 from mnemolog.projections.recall.question import Mode, question
 from mnemolog.projections.recall.service import TIMEOUT_S
 from mnemolog.projections.recall.weights import Weights
@@ -442,7 +442,7 @@ class MemoryStore:
 
         Reads every turn that the filters leave. Raises `InvalidInput`, `UnknownSession`.
         """
-        pattern = pattern_of(text, regex=regex, ignore_case=ignore_case)
+        search = search_for(text, regex=regex, ignore_case=ignore_case)
         within = self.parts.boundary.narrow(parse_scope(scope))
         of = None if session is None else self.parts.sessions.state(session_id_of(session)).session
         asked = question(
@@ -450,7 +450,7 @@ class MemoryStore:
         )
         found = find_turns(
             self.parts.projections.current_views(),
-            pattern,
+            search,
             filters=asked.filters(None, self.parts.log),
             after=position_at("after", after, self.parts.log),
             limit=limit,

@@ -1,4 +1,4 @@
-"""Unicode normalisation in time linear in the size of the text. The only module that normalises."""
+"""Unicode normalisation and case in time linear in the size of the text. The only module that normalises."""
 
 from __future__ import annotations
 
@@ -47,6 +47,11 @@ def without_single_accents(text: str) -> str:
     return text if text.isascii() else text.translate(_UNACCENTED)
 
 
+def in_one_case(text: str) -> str:
+    """Return a text in lower case, each character as one: what differs in case only is equal, at the same places."""
+    return text.lower() if text.isascii() else text.translate(_LOWER)
+
+
 def _in_order(form: Form, run: str) -> str:
     """Return characters decomposed, and each run of marks sorted by class; those of one class stay in their order."""
     apart_form: Form = "NFKD" if "K" in form else "NFD"
@@ -57,6 +62,12 @@ def _in_order(form: Form, run: str) -> str:
 
 def _unaccented(text: str) -> str:
     return "".join(character for character in text if not combining(character) or character in _VOICING)
+
+
+def _lower(character: str) -> str:
+    lower = character.lower()[0]  # U+0130 alone becomes two.
+    again = lower.upper().lower()  # The final sigma and the long s become their usual forms.
+    return again if len(again) == 1 else lower
 
 
 class _Table(dict[int, str]):
@@ -73,4 +84,5 @@ class _Table(dict[int, str]):
 
 
 _UNACCENTED: Final = _Table(_unaccented)
+_LOWER: Final = _Table(_lower)
 _BARE: Final = _Table(lambda character: _unaccented(normalize("NFKD", character)))

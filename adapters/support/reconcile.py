@@ -58,6 +58,8 @@ def missing(seen: Sequence[Turn], wanted: Sequence[Message]) -> list[Message]:
     unkeyed = [(turn, key) for turn, key in wanted if key not in known_keys]
     left = [(turn.role.value, turn.text) for turn in seen if turn.key not in known_keys]
     right = [(turn.role, turn.text) for turn, _ in unkeyed]
+    if right[: len(left)] == left:  # Only added at the end, as usual. The alignment would take quadratic time.
+        return unkeyed[len(left) :]
     opcodes = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
     begins = next((start for tag, start, _, _, _ in opcodes if tag == "equal"), len(left))
     out_of_order = Counter(

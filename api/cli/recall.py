@@ -35,7 +35,7 @@ from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
 from mnemolog.domain.position import ORIGIN
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Hit, Recall
-from mnemolog.projections.recall.phrases import pattern_of
+from mnemolog.projections.recall.phrases import search_for
 from mnemolog.projections.recall.question import Mode
 from mnemolog.store import MemoryStore
 
@@ -212,7 +212,7 @@ def find(
 
     Example: mnemolog find memory/ "the ferry" --scope acme/support --since 2026-03-01
     """
-    pattern = pattern_of(text, regex=regex, ignore_case=not case_sensitive)
+    search = search_for(text, regex=regex, ignore_case=not case_sensitive)
     with open_store(store, create=False, background=False) as opened:
         found = opened.find(
             text,
@@ -230,7 +230,7 @@ def find(
             limit=limit + 1,
         )
     page, more = found[:limit], len(found) > limit
-    show = partial(recall_output.show_found, pattern=pattern, full=full, more=more)
+    show = partial(recall_output.show_found, search=search, full=full, more=more)
     output.answer(page, show, as_json=as_json, csv_of=Turn if as_csv else None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ from mnemolog.cli.output import console, note
 from mnemolog.domain.display import counted, dated, named, one_line
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.phrases import Search
 from mnemolog.projections.recall.question import TEXT, VECTOR
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def note_missing_vectors(missing: int, turns: int, command: str) -> None:
     note(f"{missing:,} of {counted(turns, 'turn')} {have} no vector yet; {command} makes them")
 
 
-def show_found(turns: Sequence[Turn], pattern: re.Pattern[str], *, full: bool, more: bool) -> None:
+def show_found(turns: Sequence[Turn], search: Search, *, full: bool, more: bool) -> None:
     """Print turns that hold a phrase: a line from shortly before the phrase on, or with `full` all of the text."""
     out = console()
     for turn in turns:
@@ -75,14 +75,13 @@ def show_found(turns: Sequence[Turn], pattern: re.Pattern[str], *, full: bool, m
         if full:
             out.text(*place, who, text=turn.text, full=True)
         else:
-            out.line(*place, who, _from_phrase(turn.text, pattern))
+            out.line(*place, who, _from_phrase(turn.text, search(turn.text)))
     rest = f"; more: --after {turns[-1].position}" if more else ""
     out.line(f"{counted(len(turns), 'turn')}{rest}", style="dim")
 
 
-def _from_phrase(text: str, pattern: re.Pattern[str]) -> str:
-    found = pattern.search(text)
-    start = 0 if found is None else max(found.start() - BEFORE_PHRASE, 0)
+def _from_phrase(text: str, at: int | None) -> str:
+    start = max((at or 0) - BEFORE_PHRASE, 0)
     return ("…" if start else "") + one_line(text[start:])
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import QUERY_BYTES_MAX, checked_text
+from mnemolog.domain.normal import in_one_case
 from mnemolog.domain.position import Position
 from mnemolog.domain.spans import Spans
 from mnemolog.infra.runtime import cancellation
@@ -16,22 +18,38 @@ from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.queries import Filters
 
+Search = Callable[[str], int | None]
+"""Returns where a text holds a phrase, None if it does not."""
+
 POSITIONS_PER_READ: Final = 500
 """Turns that are read in one transaction."""
 
 
-def pattern_of(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
-    """Return the pattern of a phrase. Raises `InvalidInput` for an empty text and an invalid regular expression."""
+def search_for(text: str, *, regex: bool, ignore_case: bool) -> Search:
+    """Return the search for a phrase. Raises `InvalidInput` for an empty text and an invalid regular expression."""
     checked = checked_text("text", text, bytes_max=QUERY_BYTES_MAX)
+    if not regex:
+        return partial(_find, in_one_case(checked) if ignore_case else checked, ignore_case=ignore_case)
     try:
-        return re.compile(checked if regex else re.escape(checked), re.IGNORECASE if ignore_case else 0)
+        return partial(_match, re.compile(checked, re.IGNORECASE if ignore_case else 0))
     except (re.error, OverflowError, RecursionError) as error:
         raise errors.InvalidInput("text", f"{text[:100]!r} is not a regular expression: {error}") from error
 
 
+def _find(phrase: str, text: str, *, ignore_case: bool) -> int | None:
+    # Not a regular expression: one that ignores case takes time for the length of the phrase at every character.
+    at = (in_one_case(text) if ignore_case else text).find(phrase)
+    return None if at < 0 else at
+
+
+def _match(pattern: re.Pattern[str], text: str) -> int | None:
+    found = pattern.search(text)
+    return None if found is None else found.start()
+
+
 def find_turns(
     views: Views,
-    pattern: re.Pattern[str],
+    search: Search,
     *,
     filters: Filters,
     after: Position,
@@ -43,7 +61,7 @@ def find_turns(
     `seen_by` returns what a session sees: a turn that its own session no longer sees is left out. None leaves out none.
     """
     found = list[Turn]()
-    matches = _matches(views, pattern, filters, after, seen_by)
+    matches = _matches(views, search, filters, after, seen_by)
     while len(found) < limit and (page := next(matches, None)) is not None:
         found += page
     return found[:limit]
@@ -51,7 +69,7 @@ def find_turns(
 
 def _matches(
     views: Views,
-    pattern: re.Pattern[str],
+    search: Search,
     filters: Filters,
     after: Position,
     seen_by: Callable[[str], Spans] | None,
@@ -62,7 +80,7 @@ def _matches(
         cancellation.check()
         with views.database.reading() as connection:
             page = positions[first : first + POSITIONS_PER_READ]
-            holding = [at for at, text in queries.texts_at(connection, page) if pattern.search(text)]
+            holding = [at for at, text in queries.texts_at(connection, page) if search(text) is not None]
             turns = queries.turns_at(connection, holding) if holding else {}
         spans = {turn.session: seen_by(turn.session) for turn in turns.values()} if seen_by is not None else {}
         yield [turns[at] for at in holding if at in turns and _is_seen(turns[at], spans.get(turns[at].session))]

@@ -19,6 +19,9 @@ from mnemolog.domain.normal import normalized, without_accents, without_single_a
 TERMS_MAX: Final = 64
 """Maximum terms of a query. For a pasted page, only its first distinct words are searched."""
 
+STEMMED_CHARACTERS_MAX: Final = 1_000
+"""Longer words keep their endings: the stemmers of German and Spanish take quadratic time."""
+
 _WORD: Final = re.compile(r"\w+")
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
@@ -92,7 +95,7 @@ def _stemmed(words: list[str], language: str) -> list[str]:
     stemmer = stemmers.get(language)
     if stemmer is None:
         stemmer = stemmers[language] = Stemmer.Stemmer(LANGUAGES.get(language, LANGUAGES[DEFAULT_LANGUAGE]))
-    stems: list[str] = stemmer.stemWords(words)
     if language == DEFAULT_LANGUAGE:
-        return stems
-    return list(map(without_accents, stems))
+        return list(stemmer.stemWords(words))
+    stems = stemmer.stemWords([word if len(word) <= STEMMED_CHARACTERS_MAX else "" for word in words])
+    return [without_accents(stem or word) for stem, word in zip(stems, words, strict=True)]

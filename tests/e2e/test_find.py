@@ -57,6 +57,14 @@ def test_a_regular_expression_finds_what_matches_it(store, trip):
         store.find("")
 
 
+def test_case_does_not_count_in_any_script(store, trip):
+    """Letters that have several small forms are the same too, and an accent is not left out."""
+    trip.record("user", "ΟΔΟΣ Straße ÇA İstanbul")
+    for phrase in ("οδος", "οδοσ", "STRAßE", "ça", "istanbul", "STRA"):
+        assert len(store.find(phrase)) == 1, phrase
+    assert store.find("οδος", ignore_case=False) == store.find("ca") == []
+
+
 def test_finding_takes_the_filters_of_recall(store, trip):
     """Scope, session, role, speaker and time."""
     other = store.start_session("other", scope="acme/bob")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import unicodedata
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemolog.domain import normal
-from mnemolog.domain.normal import RUN_MAX, normalized, without_accents
+from mnemolog.domain.normal import RUN_MAX, in_one_case, normalized, without_accents
 from tests.counted_work import marks_exchanged
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,20 @@ def test_accents_are_dropped_and_voicing_marks_are_kept():
     assert without_accents("Ca\u0301fe\u0301 " + "\u0301\u0323" * 100_000) == "Cafe "
     assert without_accents("か\u0301\u3099") == "が"
     assert without_accents("ｶﾞ ﬁ ﷺ").split() == ["ガ", "fi", "صلى", "الله", "عليه", "وسلم"]
+
+
+def test_case_is_ignored_as_a_regular_expression_ignores_it():
+    """But for six letters that Python takes for pairs of the same. Places stay the same."""
+    pairs = {"\u0390", "\u1fd3", "\u03b0", "\u1fe3", "\ufb05", "\ufb06"}
+    with_case = {one for one in CHARACTERS if one.lower() != one or one.upper() != one or one.casefold() != one}
+    for character in with_case - pairs:
+        one = in_one_case(character)
+        assert len(one) == 1
+        for other in {character.lower()[0], character.upper(), character.casefold()}:
+            if len(other) == 1:
+                same = re.fullmatch(re.escape(character), other, re.IGNORECASE) is not None
+                assert (in_one_case(other) == one) is same, (character, other)
+    assert in_one_case("İstanbul ΣΊΣΥΦΟΣ \u017f") == "istanbul σίσυφοσ s"
 
 
 def test_no_other_module_normalises():

@@ -55,3 +55,10 @@ def test_handing_a_transcript_over_again_soon_adds_nothing(rng):
             assert times <= 5, (seen, wanted)
         at_once += times <= 1
     assert at_once > 1_000
+
+
+def test_a_transcript_that_only_grew_is_not_aligned(monkeypatch):
+    """The alignment takes quadratic time: hours for 10,000 times the same word."""
+    monkeypatch.setattr("mnemolog.adapters.support.reconcile.SequenceMatcher", None)
+    assert missing_of("A" * 10_000, "A" * 10_000) == ""
+    assert missing_of("A" * 9_999, "A" * 10_000) == "A"

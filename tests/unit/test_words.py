@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemolog.projections.sql.words import TERMS_MAX, stems_of, terms_of, words_of
+from mnemolog.domain.normal import without_accents
+from mnemolog.projections.sql.words import STEMMED_CHARACTERS_MAX, TERMS_MAX, stems_of, terms_of, words_of
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,10 @@ def test_any_text_has_words_without_spaces_or_none(text):
         assert word
         assert not any(character.isspace() for character in word)
         assert all(character == "_" or character.isalnum() or not character.isascii() for character in word)
+
+
+@pytest.mark.parametrize(("language", "letter"), [("de", "ü"), ("de", "ae"), ("es", "é"), ("es", "í")])
+def test_an_endless_word_keeps_its_ending(language, letter):
+    """Some stemmers take quadratic time: seconds for a word of 1 MiB."""
+    word = letter * STEMMED_CHARACTERS_MAX + "en"
+    assert stems_of(word, language) == [without_accents(word)]
