@@ -20,6 +20,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
+from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
 from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.sqlite_driver import Pool
@@ -87,12 +88,14 @@ def create_engine(
     cache_bytes: int = CACHE_BYTES,
     guard: Callable[[Any], None] | None = None,
     read_only: bool = False,
+    files: OpenedFiles | None = None,
 ) -> sa.Engine:
     """Return an engine on the database at `path`, whose every connection has our settings.
 
     Unless `create` is set, a missing file is an error instead of a new empty database. Connections are
     opened lazily; one that answers with another setting than asked raises `StoreError`. `guard` sees every
     driver connection once, after its settings are made. With `read_only` they are those of `connect_read_only`.
+    `files` is told of every connection that is opened and closed.
     """
     dbapi2 = driver.dbapi2
     if dbapi2.sqlite_version_info < SQLITE_VERSION_MIN:
@@ -112,12 +115,14 @@ def create_engine(
             _apply_settings(connection, synchronous=synchronous, busy_timeout_s=busy_timeout_s, cache_bytes=cache_bytes)
             if guard is not None:
                 guard(connection)
+            if files is not None:
+                files.add(path.name, connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    return sa.create_engine(
+    engine = sa.create_engine(
         "sqlite+pysqlite://",
         module=dbapi2,
         creator=connect,
@@ -126,6 +131,9 @@ def create_engine(
         hide_parameters=True,
         logging_name=_LOGGING_NAME,
     )
+    if files is not None:
+        sa.event.listen(engine, "close", lambda *_: files.discard(path.name))
+    return engine
 
 
 def connect_read_only(path: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Any:

@@ -16,6 +16,7 @@ from mnemolog.domain import errors
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.keys.key_tree import DEPTH, KEY_BYTES, LEAF_MAX, Node, leaves_near, without
+from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime import fork_guard
 
 STREAMS_KEPT_MAX: Final = 2_048
@@ -101,9 +102,16 @@ class Keyring:
     """
 
     def __init__(
-        self, path: Path, *, log_id: str, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S, read_only: bool = False
+        self,
+        path: Path,
+        *,
+        log_id: str,
+        files: OpenedFiles | None = None,
+        busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+        read_only: bool = False,
     ) -> None:
         self.path, self._log_id, self._busy_timeout_s, self._read_only = path, log_id, busy_timeout_s, read_only
+        self._files = files or OpenedFiles(path.parent)
         self._lock = fork_guard.rlock()
         self._opened: keys_file.OpenKeys | None = None
         self._streams: dict[str, StreamKeys] = {}
@@ -117,7 +125,7 @@ class Keyring:
             self._streams.clear()
             if self._opened is not None:
                 self._opened.connection.close()
-                self._opened.engine.dispose()
+                self._files.close(self.path.name, self._opened.engine)
             self._opened = None
 
     def refresh(self) -> None:
@@ -297,7 +305,11 @@ class Keyring:
             raise errors.StoreClosed
         if self._opened is None:
             self._opened = keys_file.connect(
-                self.path, log_id=self._log_id, busy_timeout_s=self._busy_timeout_s, read_only=self._read_only
+                self.path,
+                log_id=self._log_id,
+                files=self._files,
+                busy_timeout_s=self._busy_timeout_s,
+                read_only=self._read_only,
             )
         with keys_file.mapped_errors(self.path, busy_timeout_s=self._busy_timeout_s):
             yield self._opened.driver
@@ -305,10 +317,12 @@ class Keyring:
     @contextmanager
     def _writing(self) -> Iterator[Any]:
         with self._driver() as driver:
+            self._files.require_in_place()
             driver.execute("BEGIN IMMEDIATE")
             try:
                 yield driver
                 driver.execute("COMMIT")
+                self._files.require_in_place()
             except BaseException:
                 if driver.in_transaction:
                     driver.execute("ROLLBACK")

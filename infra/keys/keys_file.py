@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.infra import sqlite
+from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.paths import is_writable
 
 KEYS_FILE: Final = "keys.db"
@@ -154,11 +155,17 @@ class OpenKeys(NamedTuple):
     secret: bytes
 
 
-def connect(path: Path, *, log_id: str, busy_timeout_s: float, read_only: bool = False) -> OpenKeys:
+def connect(path: Path, *, log_id: str, files: OpenedFiles, busy_timeout_s: float, read_only: bool = False) -> OpenKeys:
     """Open the keys of a log. Raises `KeysMissing` if they are missing, damaged or of another log."""
     if not path.exists():
         raise errors.KeysMissing(path, "it does not exist")
-    engine = sqlite.create_engine(path, synchronous="FULL", busy_timeout_s=busy_timeout_s, read_only=read_only)
+    engine = sqlite.create_engine(
+        path,
+        synchronous="FULL",
+        busy_timeout_s=busy_timeout_s,
+        read_only=read_only,
+        files=None if read_only else files,
+    )
     connection: sa.Connection | None = None
     try:
         with mapped_errors(path, busy_timeout_s=busy_timeout_s):

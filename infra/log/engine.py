@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from mnemolog.domain.errors import MnemologError
+from mnemolog.domain.errors import MnemologError, StoreReplaced
 from mnemolog.domain.position import Micros
 
 PLAIN_FORMAT: Final = 1
@@ -196,7 +196,11 @@ class LogReader(Protocol):
 
 
 class LogConnection(Protocol):
-    """The one connection that a process appends through. Used by one thread at a time."""
+    """The one connection that a process appends through. Used by one thread at a time.
+
+    `append`, `lock` and `commit` raise `StoreReplaced` if the log is no longer where it was opened, and from then on.
+    After a commit they look again: what was committed is then in a log that may be gone, so it is not acknowledged.
+    """
 
     @property
     def reads(self) -> LogReader:
@@ -227,7 +231,10 @@ class LogConnection(Protocol):
         ...
 
     def has_committed(self, row: StagedRow) -> bool:
-        """Whether exactly this row is committed: for use after an interrupt, when the outcome is not known."""
+        """Whether exactly this row is committed, in a log that is where it was opened.
+
+        For use after an interrupt, when the outcome is not known.
+        """
         ...
 
     def close(self) -> None:
@@ -267,6 +274,10 @@ class LogEngine(Protocol):
 
     def error_of(self, error: BaseException) -> MnemologError:
         """Return the error of mnemolog for an exception of the driver."""
+        ...
+
+    def replaced(self) -> StoreReplaced | None:
+        """Return the error for a log that is no longer where it was opened, None if it is. Then appends are refused."""
         ...
 
     def missing_triggers(self) -> list[str]:

@@ -26,6 +26,7 @@ from mnemolog.infra.log.sqlite.log_file import find_or_create
 from mnemolog.infra.log.stream_reader import last_turns, read_not_turns
 from mnemolog.infra.log.transaction import Transaction
 from mnemolog.infra.log.writer import LogWriter
+from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.condition import Listener
 from mnemolog.infra.runtime.paths import is_writable
@@ -96,12 +97,21 @@ class EventLog:
             identity = find_or_create(
                 folder, clock=clock, create=create, encrypt=encrypt, identity=identity, read_only=read_only
             )
-            engine = SqliteEngine(path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, read_only=read_only)
+            files = OpenedFiles(folder)
+            engine = SqliteEngine(
+                path,
+                log_id=identity.log_id,
+                files=files,
+                synchronous=synchronous,
+                busy_timeout_s=busy_timeout_s,
+                read_only=read_only,
+            )
         codec = EventCodec()
         if identity.is_sealed:
             keyring = Keyring(
                 keys or folder / keys_file.KEYS_FILE,
                 log_id=identity.log_id,
+                files=files,
                 busy_timeout_s=busy_timeout_s,
                 read_only=read_only if keys is None else not is_writable(keys.parent),
             )
@@ -117,6 +127,10 @@ class EventLog:
     def busy_timeout_s(self) -> float:
         """How long to wait for a lock that another process holds, in seconds."""
         return self.engine.busy_timeout_s
+
+    def replaced(self) -> errors.StoreReplaced | None:
+        """Return the error that appends raise because the log is no longer where it was opened, None if it is."""
+        return self.engine.replaced()
 
     def epoch(self) -> int:
         """Return the forgetting epoch. Reads after this call return nothing that was forgotten up to that epoch."""
@@ -147,7 +161,7 @@ class EventLog:
 
         The work may run twice, so it must have no side effects. Raises what the work raises, `LogBusy`,
         `StorageFull`, `StoreNotWritable`, `StoreClosed`, `StoreForked` (nothing written), or `LogWriteFailed`
-        (outcome unknown).
+        (outcome unknown), `StoreReplaced` (nothing is where it would be looked for).
         """
         if not self._origin.is_here:
             self._require_usable()

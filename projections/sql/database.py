@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra import sqlite
+from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.sql.file_checksum import break_seal, seal
 
@@ -28,18 +29,21 @@ class ProjectionDatabase(NamedTuple):
     path: Path
     sealed: bool = False
     """Whether closing it writes a checksum (`mnemolog.projections.sql.file_checksum`)."""
+    files: OpenedFiles | None = None
+    """The files that are open. It is not used any more once another file is in the place of one."""
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """Yield a connection for reads, which all see one state of the database."""
         try:
-            with self.engine.connect() as connection:
+            with self._connect() as connection:
                 driver: Any = connection.connection.driver_connection
                 driver.execute("BEGIN")
                 try:
                     yield connection
                 finally:
                     driver.execute("ROLLBACK")
+            self._require_in_place()
         except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
@@ -47,7 +51,8 @@ class ProjectionDatabase(NamedTuple):
     def writing(self) -> Iterator[sa.Connection]:
         """Yield a connection that holds the write lock. Commits at the end, rolls back on an error."""
         try:
-            with self.engine.connect() as connection:
+            with self._connect() as connection:
+                self._require_in_place()  # A commit into files that are gone may damage those in their place.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 try:
                     self._unseal()
@@ -56,6 +61,7 @@ class ProjectionDatabase(NamedTuple):
                     connection.exec_driver_sql("ROLLBACK")
                     raise
                 connection.exec_driver_sql("COMMIT")
+            self._require_in_place()
         except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
@@ -65,22 +71,45 @@ class ProjectionDatabase(NamedTuple):
         False while another connection prevents that: call it again.
         """
         try:
-            with self.engine.connect() as connection:
+            with self._connect() as connection:
+                self._require_in_place()
                 self._unseal()
                 # `secure_delete` alone leaves copies of rows that SQLite has moved between pages.
                 connection.exec_driver_sql("VACUUM")
                 self._unseal()  # VACUUM takes its own lock: a process that closed the store may have sealed it.
-                return not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+                done = not connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+            self._require_in_place()
+            return done
         except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
     def close(self) -> None:
         """Close the file. Seal it, if it is to be sealed and no other connection writes to it."""
         if self.sealed:
-            with suppress(OSError, sa.exc.SQLAlchemyError, errors.StoreForked), self.engine.connect() as connection:
+            with (
+                suppress(OSError, sa.exc.SQLAlchemyError, errors.StoreForked, errors.ProjectionUnreadable),
+                self._connect() as connection,
+            ):
+                self._require_in_place()
                 connection.exec_driver_sql("PRAGMA busy_timeout=0")
                 seal(connection, self.path)
-        self.engine.dispose()
+        if self.files is None:
+            self.engine.dispose()
+        else:
+            self.files.close(self.path.name, self.engine)
+
+    def _connect(self) -> sa.Connection:
+        try:
+            return self.engine.connect()
+        except errors.StoreReplaced as error:
+            raise self._unusable(error) from error
+
+    def _require_in_place(self) -> None:
+        if self.files is not None and (replaced := self.files.replaced()) is not None:
+            raise self._unusable(replaced)
+
+    def _unusable(self, replaced: errors.StoreReplaced) -> errors.MnemologError:
+        return errors.ProjectionUnreadable(self.path, f"{replaced}; the store has to be opened again")
 
     def _unseal(self) -> None:
         if self.sealed:
@@ -88,6 +117,8 @@ class ProjectionDatabase(NamedTuple):
                 break_seal(self.path)
 
     def _error_of(self, error: Exception) -> errors.MnemologError:
+        if self.files is not None and (replaced := self.files.replaced()) is not None:
+            return self._unusable(replaced)
         if isinstance(error, UnicodeEncodeError | OverflowError):
             return as_invalid_input(error)
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from mnemolog.domain import errors
 from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
 from mnemolog.infra import sqlite
+from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.projections.drift import UNCOVERED, Drift
@@ -76,7 +77,11 @@ class _NotAsWritten(errors.ProjectionUnreadable):
 
 
 def open_engine(
-    path: Path, *, cache_bytes: int = sqlite.CACHE_BYTES, busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S
+    path: Path,
+    *,
+    cache_bytes: int = sqlite.CACHE_BYTES,
+    busy_timeout_s: float = sqlite.BUSY_TIMEOUT_S,
+    files: OpenedFiles | None = None,
 ) -> sa.Engine:
     """Open or create the database of a projection. A crash may lose its last transactions: the log has the events."""
     with mapped_to_store_errors(path.parent):
@@ -88,6 +93,7 @@ def open_engine(
         cache_bytes=cache_bytes,
         busy_timeout_s=busy_timeout_s,
         guard=_require_harmless_schema,
+        files=files,
     )
 
 
@@ -173,12 +179,12 @@ def open_or_rebuild(
     """
     quarantined = Quarantine(quarantine)
     for attempt in (1, 2):
-        judged = identity(path)
-        engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s)
+        judged, files = identity(path), OpenedFiles(path.parent)
+        engine = open_engine(path, cache_bytes=cache_bytes, busy_timeout_s=busy_timeout_s, files=files)
         try:
             if (why_not := _why_invalid(path, sealed=sealed)) is not None:
                 raise _NotAsWritten(path, why_not)
-            database = ProjectionDatabase(engine, path, sealed)
+            database = ProjectionDatabase(engine, path, sealed, files)
             if (why_not := schema.why_foreign(database)) is not None:
                 raise _NotAsWritten(path, why_not)
             return open_projection(database)

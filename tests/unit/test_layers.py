@@ -25,12 +25,14 @@ MAY_IMPORT = {
     "domain": {"domain"},
     # The write side and the machine.
     "infra.runtime": {"domain"},
-    "infra.keys": {"domain", "infra.runtime", "infra.sqlite"},
+    "infra.keys": {"domain", "infra.runtime", "infra.sqlite", "infra.opened_files"},
     "infra.embedding": {"domain", "infra.runtime"},
-    "infra.log": {"domain", "infra.runtime", "infra.sqlite", "infra.copy_database", "infra.keys"},
+    "infra.log": {
+        *("domain", "infra.runtime", "infra.sqlite", "infra.opened_files", "infra.copy_database", "infra.keys"),
+    },
     "infra": {"domain", "infra"},
     # The read side: it knows the write side by the ports that it declares.
-    "projections": {"domain", "infra.runtime", "infra.sqlite", "projections"},
+    "projections": {"domain", "infra.runtime", "infra.sqlite", "infra.opened_files", "projections"},
     # The library. Services do not import one another's internals.
     "application": {"domain", "infra", "projections", "results", "defaults"},
     "observability": {"domain", "infra", "projections"},

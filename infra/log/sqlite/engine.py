@@ -25,6 +25,7 @@ from mnemolog.infra.log.sqlite.schema import (
     altered_triggers,
     forbid_rewriting,
 )
+from mnemolog.infra.opened_files import OpenedFiles
 
 POLL_INTERVAL_S: Final = 0.05
 """SQLite does not report commits of other processes: followers look this often."""
@@ -258,8 +259,8 @@ class SqliteReader:
 class SqliteConnection:
     """Implements `LogConnection`."""
 
-    def __init__(self, connection: sa.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sa.Connection, files: OpenedFiles) -> None:
+        self._connection, self._files = connection, files
         self.driver: Any = connection.connection.driver_connection
         self.reads = SqliteReader(self.driver)
 
@@ -270,6 +271,7 @@ class SqliteConnection:
         does, with two statements less.
         """
         driver = self.driver
+        self._files.require_in_place()  # A commit into a file that is gone may damage the one in its place.
         try:
             if len(rows) <= ROWS_MAX:
                 self.insert(rows)
@@ -279,10 +281,12 @@ class SqliteConnection:
                 driver.execute("COMMIT")
         except sqlite.driver.dbapi2.IntegrityError:
             return False
+        self._files.require_in_place()
         return True
 
     def lock(self) -> tuple[int, bytes | None, int]:
         """See `LogConnection`."""
+        self._files.require_in_place()
         self.driver.execute("BEGIN IMMEDIATE")
         position, digest = self.reads.head() or (0, None)
         return position, digest, self.reads.last_given()
@@ -310,6 +314,7 @@ class SqliteConnection:
     def commit(self) -> None:
         """See `LogConnection`."""
         self.driver.execute("COMMIT")
+        self._files.require_in_place()
 
     def roll_back(self) -> None:
         """See `LogConnection`."""
@@ -318,7 +323,8 @@ class SqliteConnection:
 
     def has_committed(self, row: StagedRow) -> bool:
         """See `LogConnection`."""
-        return not self.driver.in_transaction and self.reads.digest_at(row[0]) == row[6]
+        committed = not self.driver.in_transaction and self.reads.digest_at(row[0]) == row[6]
+        return committed and self._files.replaced() is None
 
     def close(self) -> None:
         """See `LogConnection`."""
@@ -331,13 +337,30 @@ class SqliteEngine:
     poll_interval_s = POLL_INTERVAL_S
 
     def __init__(
-        self, path: Path, *, synchronous: sqlite.Synchronous, busy_timeout_s: float, read_only: bool = False
+        self,
+        path: Path,
+        *,
+        log_id: str,
+        files: OpenedFiles,
+        synchronous: sqlite.Synchronous,
+        busy_timeout_s: float,
+        read_only: bool = False,
     ) -> None:
-        self.path, self.busy_timeout_s = path, busy_timeout_s
+        self.path, self.busy_timeout_s, self._log_id, self._files = path, busy_timeout_s, log_id, files
         self.driver_errors: tuple[type[Exception], ...] = sa.exc.SQLAlchemyError, sqlite.driver.dbapi2.Error
         self.pool = sqlite.create_engine(
-            path, synchronous=synchronous, busy_timeout_s=busy_timeout_s, guard=forbid_rewriting, read_only=read_only
+            path,
+            synchronous=synchronous,
+            busy_timeout_s=busy_timeout_s,
+            guard=self._guard,
+            read_only=read_only,
+            files=None if read_only else files,
         )
+
+    def _guard(self, driver: Any) -> None:
+        forbid_rewriting(driver)
+        if (found := driver.execute("SELECT log_id FROM log").fetchone()) != (self._log_id,):
+            raise errors.StoreReplaced(self.path, f"it holds log {found and found[0]}, not {self._log_id}")
 
     @contextmanager
     def reading(self) -> Iterator[SqliteReader]:
@@ -347,10 +370,12 @@ class SqliteEngine:
                 yield SqliteReader(connection.connection.driver_connection)
         except sqlite.driver_errors() as error:
             raise self.error_of(error) from error
+        self._files.require_in_place()
 
     def connect(self) -> SqliteConnection:
         """See `LogEngine`."""
-        connection = SqliteConnection(self.pool.connect())
+        connection = SqliteConnection(self.pool.connect(), self._files)
+        self._files.keep(self.path.name, connection.driver)
         if changed := altered_triggers(dict(connection.driver.execute(SELECT_TRIGGERS))):
             connection.close()
             raise errors.LogWriteFailed(f"the log's triggers are missing or altered: {changed}")
@@ -362,6 +387,8 @@ class SqliteEngine:
 
     def error_of(self, error: BaseException) -> errors.MnemologError:
         """See `LogEngine`."""
+        if (replaced := self._files.replaced()) is not None:
+            return replaced
         return sqlite.map_error(error, self.path, busy_timeout_s=self.busy_timeout_s)
 
     def missing_triggers(self) -> list[str]:
@@ -377,6 +404,10 @@ class SqliteEngine:
             found.append(f"{sqlite.MARKED_READ_ONLY}; {sqlite.REMEDY_FOR_MARK}")
         return found
 
+    def replaced(self) -> errors.StoreReplaced | None:
+        """See `LogEngine`."""
+        return self._files.replaced()
+
     def size_bytes(self) -> int:
         """Return the bytes of the log's pages, without the write-ahead log."""
         with self.reading() as reads:
@@ -390,8 +421,10 @@ class SqliteEngine:
 
     def copy_to(self, target: Path, *, moved: Callable[[int], None]) -> None:
         """See `LogEngine`."""
+        self._files.require_in_place()
         copy_database(self.path, target, moved=moved)
+        self._files.require_in_place()
 
     def close(self) -> None:
         """See `LogEngine`."""
-        self.pool.dispose()
+        self._files.close(self.path.name, self.pool)

@@ -88,6 +88,10 @@ class Commits(Protocol):
         """Undo `listen`."""
         ...
 
+    def replaced(self) -> errors.StoreReplaced | None:
+        """Return the error for a log that is no longer where it was opened, None if it is."""
+        ...
+
 
 class WalKeeper:
     """Checks the size of a write-ahead log now and then; where it is large, a thread empties it.
@@ -155,6 +159,9 @@ class WalKeeper:
     def _work(self, driver: Any) -> None:
         said = 0
         while not self._closing.is_set() and (size := size_bytes(self._database)) >= self._warn_bytes:
+            # This connection was opened by name. A checkpoint with another `-wal` would damage the log.
+            if (replaced := self._commits_of.replaced()) is not None:
+                raise replaced
             pause_s = BUSY_RETRY_S
             with suppress(sqlite.driver.dbapi2.OperationalError):  # Another connection has a lock: later.
                 hindered, found = checkpoint(driver, "PASSIVE")

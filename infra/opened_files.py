@@ -1,0 +1,196 @@
+"""Notice when the files of an open database are moved, deleted or replaced under the process that has it open.
+
+SQLite goes on with the files that it has opened, whatever becomes of their names: it acknowledges commits that nobody
+finds again (https://www.sqlite.org/howtocorrupt.html, section 4). Files are compared by device and inode. None is
+opened for that: to close it again would drop the locks of this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from mnemolog.domain import errors
+from mnemolog.infra.runtime import fork_guard
+from mnemolog.infra.sqlite_driver import driver
+
+SETTLED_NS: Final = 2_000_000_000
+"""Age from which the time of a folder's last change is trusted: some file systems count it in steps of two seconds."""
+
+_Identity = tuple[int, int] | None
+"""Device and inode of a file; None where there is none."""
+
+_abandoned: Final[set[_Identity]] = set()
+"""Databases whose connections this process must not close, and which it can therefore not open again."""
+
+
+class _Database:
+    """A database that is open: its files, and the connections to it."""
+
+    def __init__(self, path: str) -> None:
+        # SQLite keeps the other two beside the file that a link points to.
+        beside = os.path.realpath(path) if os.path.islink(path) else path  # noqa: PTH114
+        self.paths = (path, f"{beside}-wal", f"{beside}-shm")
+        self.files: tuple[_Identity, ...] = ()
+        self.connections = 0
+        self.kept: Any = None
+        """The driver connection that is used to save what is in a deleted `-wal`."""
+
+    def found(self) -> tuple[_Identity, ...]:
+        """Return the files that are at its paths now."""
+        return tuple(_identity(path) for path in self.paths)
+
+    def changed(self) -> list[str]:
+        """Return the paths at which there is no longer the file that was opened."""
+        if not self.connections:
+            return []
+        return [
+            path for path, opened, found in zip(self.paths, self.files, self.found(), strict=True) if opened != found
+        ]
+
+    def is_split(self) -> bool:
+        """Whether the database is in its place, but not the files that SQLite keeps beside it."""
+        changed = self.changed()
+        return bool(changed) and self.paths[0] not in changed
+
+    def save(self) -> bool:
+        """Move what is committed in a deleted `-wal` into the database. Return whether all of it is there.
+
+        Not where another process may have opened the database meanwhile, with a new `-wal` or `-shm`: both would write.
+        """
+        _, wal, shm = self.found()
+        if wal == self.files[1]:
+            return True
+        if shm not in (None, self.files[2]) or (wal is not None and (shm is None or not _is_empty(self.paths[1]))):
+            return False
+        with suppress(driver.dbapi2.Error):
+            busy, frames, moved = self.kept.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            return not busy and frames == moved
+        return False
+
+
+class OpenedFiles:
+    """The files of the databases that are open in one folder. Safe for many threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder.absolute())  # The working directory may change.
+        self._databases: dict[str, _Database] = {}
+        self._lock, self._origin = fork_guard.rlock(), fork_guard.Origin()
+        self._unchanged: tuple[int, int, int] | None = None
+        """Device, inode and last change of the folder when every file was in its place."""
+        self._replaced = ""
+        """The first path at which there was another file, or none."""
+        self._split: list[_Database] = []
+        self._lost: list[_Database] = []
+        """Of those, the ones whose `-wal` holds what is nowhere else."""
+
+    def add(self, name: str, connection: Any) -> None:
+        """Note a driver connection that was just opened. Raises `StoreReplaced` if it has other files than the others.
+
+        SQLite replaces `-wal` and `-shm` only while no connection is open.
+        """
+        with self._lock:
+            known = self._databases.get(name) or _Database(f"{self._folder}/{name}")
+            found = known.found()
+            if found[0] in _abandoned:
+                raise errors.StoreReplaced(Path(known.paths[0]), f"{_SPLIT}; end this process, then open it again")
+            opened = known.files if known.connections else known.files[:1]
+            if found[: len(opened)] != opened:
+                raise self._note([path for path, a, b in zip(known.paths, opened, found, strict=False) if a != b])
+            known.files, known.kept = found, (known.kept if known.connections else connection)
+            known.connections += 1
+            self._databases, self._unchanged = {**self._databases, name: known}, None
+
+    def keep(self, name: str, connection: Any) -> None:
+        """Note that this connection stays open as long as any other."""
+        self._databases[name].kept = connection
+
+    def discard(self, name: str) -> None:
+        """Note that a connection is closed."""
+        with self._lock:
+            self._databases[name].connections -= 1
+
+    def require_in_place(self) -> None:
+        """Raise `StoreReplaced` if a file is not in its place, or was not at an earlier call."""
+        if (replaced := self.replaced()) is not None:
+            raise replaced
+
+    def replaced(self) -> errors.StoreReplaced | None:
+        """Return what `require_in_place` raises, None if it does not."""
+        changed = [] if self._replaced else self._changed()
+        return self._note(changed) if changed or self._replaced else None
+
+    def close(self, name: str, engine: sa.Engine) -> None:
+        """Close the idle connections of an engine.
+
+        Not where `-wal` or `-shm` was deleted under them. SQLite would move what it remembers of the deleted one over
+        what another process has committed since. Such a connection stays open until the process ends.
+        """
+        known = self._databases.get(name)
+        if self._origin.is_here and known is not None and known.is_split():
+            self._note(known.changed())
+            _abandoned.add(known.files[0])
+            with suppress(errors.MnemologError, sa.exc.SQLAlchemyError):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine.connect()))  # Or the interpreter would close it.
+        engine.dispose()
+
+    def _changed(self) -> list[str]:
+        """Return the paths at which there is no longer the file that was opened.
+
+        The folder changes with its names. While it does not, there is no need to look at each of them.
+        """
+        if not self._databases:
+            return []
+        folder = _state(self._folder)
+        if folder is not None and folder == self._unchanged:
+            return []
+        changed = [path for database in self._databases.values() for path in database.changed()]
+        if not changed and folder is not None and time.time_ns() - folder[2] > SETTLED_NS:
+            self._unchanged = folder
+        return changed
+
+    def _note(self, changed: list[str]) -> errors.StoreReplaced:
+        """Refuse from now on, and save what can be saved. Return the error."""
+        with self._lock:
+            if not self._replaced:
+                self._replaced = changed[0]
+                self._split = self._lost = [each for each in self._databases.values() if each.is_split()]
+            path = Path(self._replaced)
+            if not self._split:
+                why = "it was moved or deleted" if _identity(self._replaced) is None else "another file is in its place"
+                return errors.StoreReplaced(path, why)
+            self._lost = [each for each in self._lost if not each.save()]
+            lost = ", and the newest events may be lost with it" if self._lost else ""
+            return errors.StoreReplaced(path, f"{_SPLIT}{lost}; end this process before opening the store again")
+
+
+_SPLIT: Final = "it was deleted or replaced while this process had it open"
+
+
+def _identity(path: str) -> _Identity:
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        return not os.stat(path).st_size  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
