@@ -116,6 +116,7 @@ def create_engine(
             if guard is not None:
                 guard(connection)
             if files is not None:
+                connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # From now on `-wal` and `-shm` are open.
                 files.add(path.name, connection)
         except BaseException:
             connection.close()
