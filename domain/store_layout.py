@@ -11,6 +11,10 @@ DATABASE_PARTS: Final = ("-wal", "-shm", CHECKSUM_PART)
 """Suffixes of the files that belong to a database file and move with it."""
 
 
+PROJECTIONS: Final = "projections"
+"""The name of the folder of everything that is derived from the log."""
+
+
 class StoreLayout(NamedTuple):
     """The paths of one store. The log and the keys are the store; everything else can be deleted at any time."""
 
@@ -36,7 +40,7 @@ class StoreLayout(NamedTuple):
     @property
     def projections(self) -> Path:
         """The folder of everything that is derived from the log."""
-        return (self.scratch or self.folder) / "projections"
+        return (self.scratch or self.folder) / PROJECTIONS
 
     @property
     def views(self) -> Path:

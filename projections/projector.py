@@ -175,7 +175,7 @@ class Projector:
         """Do what there is to do, then rest until there may be more."""
         try:
             self._catch_up(self._log.head().position)
-        except (cancellation.Stopped, errors.StoreClosed, errors.StoreForked):
+        except (cancellation.Stopped, errors.StoreClosed, errors.StoreForked, errors.StoreReplaced):
             self._closed = True
         except errors.IndexerBusy as error:
             self._enter("standing by", waits_for=error.holder)

@@ -19,6 +19,7 @@ import msgspec
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
+from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime.atomic_files import make_folder, replace_file
 from mnemolog.infra.runtime.regular_files import read_file
 
@@ -72,7 +73,7 @@ class StateFile:
     def write(self, status: ProjectorStatus) -> None:
         """Replace the file as a whole. It is not synced: after a power cut it is not needed."""
         with suppress(OSError):
-            make_folder(self._folder)
+            make_folder(self._folder, root=PROJECTIONS)
             replace_file(self._path, msgspec.json.encode(status), prefix="state", synced=False)
 
     def remove(self) -> None:

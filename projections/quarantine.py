@@ -24,7 +24,7 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
-from mnemolog.domain.store_layout import DATABASE_PARTS
+from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS
 from mnemolog.infra.runtime import atomic_files
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.infra.runtime.regular_files import read_file
@@ -307,7 +307,7 @@ class Quarantine:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        atomic_files.make_folder(self.folder)
+        atomic_files.make_folder(self.folder, root=PROJECTIONS)
         # A new object each time: it has its own descriptor, so that threads exclude one another as well.
         path, mode = self.folder / ".lock", atomic_files.FILE_MODE
         with filelock.FileLock(path, LOCK_WAIT_S, mode, poll_interval=0.01, thread_local=False):

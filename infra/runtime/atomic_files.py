@@ -127,11 +127,15 @@ def _taken(path: Path) -> errors.InvalidInput:
 # Folders
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents. An existing one stays as it is."""
+def make_folder(folder: Path, *, root: str = "") -> None:
+    """Make a folder and its missing parents. An existing one stays as it is.
+
+    The parent of a folder named `root` has to exist: who deletes a store is not to find parts of it there again.
+    """
     if folder.is_dir():
         return
-    make_folder(folder.parent)
+    if folder.name != root:
+        make_folder(folder.parent, root=root)
     folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 

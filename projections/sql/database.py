@@ -83,6 +83,10 @@ class ProjectionDatabase(NamedTuple):
         except sqlite.driver_errors() as error:
             raise self._error_of(error) from error
 
+    def is_replaced(self) -> bool:
+        """Whether it can no longer be used, because its file was moved, deleted or replaced."""
+        return self.files is not None and self.files.replaced() is not None
+
     def close(self) -> None:
         """Close the file. Seal it, if it is to be sealed and no other connection writes to it."""
         if self.sealed:

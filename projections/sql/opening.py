@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
-from mnemolog.domain.store_layout import DATABASE_PARTS, StoreLayout
+from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS, StoreLayout
 from mnemolog.infra import sqlite
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.atomic_files import make_folder
@@ -85,7 +85,7 @@ def open_engine(
 ) -> sa.Engine:
     """Open or create the database of a projection. A crash may lose its last transactions: the log has the events."""
     with mapped_to_store_errors(path.parent):
-        make_folder(path.parent)
+        make_folder(path.parent, root=PROJECTIONS)
     return sqlite.create_engine(
         path,
         synchronous="NORMAL",

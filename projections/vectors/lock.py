@@ -15,6 +15,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.projections.vectors.folders import prefix_of
@@ -82,7 +83,7 @@ class IndexerLock:
 
     def _acquire(self, wait_s: float) -> None:
         try:
-            atomic_files.make_folder(self.path.parent)
+            atomic_files.make_folder(self.path.parent, root=PROJECTIONS)
             self._lock.acquire(timeout=wait_s, poll_interval=POLL_S)
         except filelock.Timeout as error:
             raise errors.IndexerBusy(self.path, holder=self.holder()) from error

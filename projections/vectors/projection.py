@@ -12,6 +12,7 @@ import numpy as np
 
 from mnemolog.domain import errors
 from mnemolog.domain.position import Position
+from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.os_errors import mapped_to_projection_errors
 from mnemolog.projections.ports import Encoder, Log, Progress
@@ -194,7 +195,7 @@ class VectorProjection:
             atomic_files.remove_leftovers(self._root, PROBE)
             if from_scratch:
                 shutil.rmtree(building, ignore_errors=True)
-            atomic_files.make_folder(building)
+            atomic_files.make_folder(building, root=PROJECTIONS)
             fresh = self._open(
                 building, Embedder(self._encoder, self._cache, skip_bad=skip_bad, ask_cache=not from_scratch)
             )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemolog.domain import structured_log
+from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime.atomic_files import (
     make_folder,
     publish_folder,
@@ -73,7 +74,7 @@ def publish(parts: Sequence[Segment], generation: Path, description: Description
     """
     first, last = parts[0], parts[-1]
     temporary = generation / temporary_name(TEMPORARY)
-    make_folder(temporary)
+    make_folder(temporary, root=PROJECTIONS)
     rows, turns = joined_rows(parts), joined_turns(parts)
     pieces = (piece for part in parts for piece in part.exact.pieces())
     tags = _write_rows(temporary, VECTORS_FILE, BLOCKS_FILE, pieces, kind="<f4")

@@ -369,6 +369,7 @@ PRELOADED: Sequence[str] = (
     "mnemolog.composition",
     "tests.children.workers",
     "tests.children.vector_workers",
+    "tests.children.recording",
 )
 """Imported once by the server that forks the children, so that a child begins at once."""
 

@@ -44,6 +44,7 @@ PROMISES = {
     "P18": "The WAL stays bounded",
     "P19": "Old data opens in every later release",
     "P20": "The whole store, simulated",
+    "P22": "A store moved, deleted or replaced while it is open loses no acknowledged turn in silence",
 }
 
 NUMBERS: dict[str, dict[str, Number]] = {
@@ -71,6 +72,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P17": {"forks": Number(16, 200)},
     "P18": {"appends": Number(3_000, 50_000)},
     "P20": {"scripts": Number(40, 20_000)},
+    "P22": {"stores replaced": Number(14, 200)},
 }
 
 
