@@ -103,6 +103,7 @@ def create_engine(
             f"SQLite {dbapi2.sqlite_version} can corrupt a log that two processes write; "
             f"{'.'.join(map(str, SQLITE_VERSION_MIN))} or newer is needed"
         )
+    path = path.absolute()  # The working directory may change before the first connection is opened.
     mode = "mode=rwc" if create else "mode=rw"
 
     def connect() -> Any:

@@ -155,7 +155,9 @@ class OpenKeys(NamedTuple):
     secret: bytes
 
 
-def connect(path: Path, *, log_id: str, files: OpenedFiles, busy_timeout_s: float, read_only: bool = False) -> OpenKeys:
+def connect(
+    path: Path, *, log_id: str, busy_timeout_s: float, files: OpenedFiles | None = None, read_only: bool = False
+) -> OpenKeys:
     """Open the keys of a log. Raises `KeysMissing` if they are missing, damaged or of another log."""
     if not path.exists():
         raise errors.KeysMissing(path, "it does not exist")
