@@ -7,6 +7,7 @@ compares.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from enum import StrEnum
@@ -33,9 +34,12 @@ Actions = Mapping[Drift, str]
 """What to do about each state that a projection can be in, with the command. DIR stands for the store's folder."""
 
 
+_FOLDER: Final = re.compile(r" DIR(?=[ `]|$)")
+
+
 def with_folder(action: str, folder: str | Path) -> str:
     """Return an action with the folder of the store in its commands, ready to run."""
-    return action.replace(" DIR", f" {shlex.quote(str(folder))}")
+    return _FOLDER.sub(lambda _: f" {shlex.quote(str(folder))}", action)
 
 
 LOST_HISTORY: Final = frozenset({Drift.AHEAD, Drift.DIVERGED})

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
+from mnemolog.audit.export_reader import ExportReader
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
+from mnemolog.domain.encrypted_content import SEALED
 from mnemolog.domain.head import Head, parse_head
-from mnemolog.domain.position import Micros
+from mnemolog.domain.position import Micros, Position
 from mnemolog.infra.log import head_file
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.projections.health.verify import Kind, Verification, Witness, quick_verify, verify
+from mnemolog.infra.text_file import TextSource
+from mnemolog.projections.health.verify import Finding, Kind, Verification, Witness, quick_verify, verify
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
+
+_SEALED: Final = bytes((SEALED,))
 
 
 def verify_store(
@@ -25,12 +32,73 @@ def verify_store(
     progress: Progress | None,
 ) -> Verification:
     """Verify the log against all witnesses: the segments' manifests, and heads kept elsewhere."""
-    witnesses = list(witnesses_of(folder, log))
-    if expect_head is not None:
-        witnesses.append(Witness("the expected head", parse_head("expect_head", expect_head)))
-    if heads is not None:
-        witnesses += [Witness(f"{heads.name} line {line}", head) for line, head in head_file.read_heads(heads)]
+    witnesses = [*witnesses_of(folder, log), *_noted(expect_head, heads)]
     return verify(log, witnesses=witnesses, contents=contents, progress=progress)
+
+
+def verify_export(
+    export: Path, *, expect_head: str | None = None, heads: Path | None = None, progress: Progress | None = None
+) -> Verification:
+    """Verify an exported log against its own digests, and against heads kept elsewhere. Needs no store and no keys.
+
+    Raises `ImportRefused` for a file that is no export of a log or cannot be read.
+    """
+    witnesses = list(_noted(expect_head, heads))
+    findings: list[Finding] = []
+    with TextSource(export, progress=progress) as file:
+        reader = ExportReader(file)
+        position, digest, log_id = Position(reader.header.after), reader.start, reader.header.log_id
+        wanted = {item.head.position for item in witnesses}
+        known = {position: digest}
+        events, sealed, streams = 0, 0, set[bytes]()
+        try:
+            for _, row in reader.events():
+                position, digest, events = Position(row.position), row.digest, events + 1
+                sealed += row.state[:1] == _SEALED
+                streams.add(row.stream)
+                if position in wanted:
+                    known[position] = digest
+        except errors.ImportRefused as error:
+            after = Position(position + 1)
+            findings.append(Finding(kind=Kind.CHANGED, position=after, stream=None, detail=str(error)))
+    findings += [found for item in witnesses for found in _contradicted(item, log_id, known, last=position)]
+    return Verification(
+        sound=not findings,
+        events=events,
+        streams=len(streams),
+        head=position,
+        digest=digest.hex(),
+        witnesses=len(witnesses),
+        sealed=sealed,
+        opened=False,
+        forgotten=0,
+        findings=tuple(findings),
+        findings_left_out=0,
+    )
+
+
+def _noted(expect_head: str | None, heads: Path | None) -> Iterator[Witness]:
+    """Yield the heads that were kept outside of the store."""
+    if expect_head is not None:
+        yield Witness("the expected head", parse_head("expect_head", expect_head))
+    if heads is not None:
+        for line, head in head_file.read_heads(heads):
+            yield Witness(f"{heads.name} line {line}", head)
+
+
+def _contradicted(
+    witness: Witness, log_id: str, known: Mapping[Position, bytes], *, last: Position
+) -> Iterator[Finding]:
+    head = witness.head
+    if head.log_id not in (None, log_id):
+        why = f"{witness.name} is of log {head.log_id}, the export is of {log_id}"
+    elif head.position not in known:
+        why = f"{witness.name} has seen position {head.position}; it is not in the export, which ends at {last}"
+    elif known[head.position] != head.digest_bytes:
+        why = f"{witness.name} remembers {head.digest}; the export has {known[head.position].hex()}"
+    else:
+        return
+    yield Finding(kind=Kind.WITNESS, position=head.position, stream=None, detail=why)
 
 
 def append_head(log: EventLog, file: Path, *, now: Micros) -> Head:

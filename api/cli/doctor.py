@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -24,7 +25,10 @@ from mnemolog.cli.arguments import open_store
 from mnemolog.cli.output import answer
 from mnemolog.cli.progress import bar
 from mnemolog.domain import errors
+from mnemolog.operations.doctor.run import doctor as examine
+from mnemolog.operations.doctor.run import unopened, usual_model
 from mnemolog.projections.quarantine import QuarantinedItem
+from mnemolog.store import MemoryStore
 
 quarantine = typer.Typer(cls=Group, help="Inspect and purge unusable files, which are kept with the reason.")
 app.add_typer(quarantine, name="quarantine")
@@ -38,19 +42,39 @@ def doctor(
     fix: Annotated[bool, typer.Option("--fix", help="Fix what can be fixed. The log is never changed.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte, and compare the views with the log.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what --fix would do; change nothing.")] = False,
-    model: Annotated[str | None, typer.Option("--model", help="With it, --fix updates the vectors too.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="The model of the vectors that --fix updates; by default the one the store uses."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the problems of a store, with consequence and remedy. Exit 0: none, 1: problems, 3: log damaged.
+    """Find the problems of a store, with consequence and remedy. Exit 0: none, 1: problems, 3: log or keys damaged.
 
     Example: mnemolog doctor memory/ --deep --dry-run
     """
-    opened = open_store(store, model=chosen_model(model or "none"), create=False)
-    with opened, bar("examining") as progress:
-        found = opened.admin.doctor(deep=deep, fix=fix and not dry_run, progress=progress)
+    try:
+        with _opened(store, model) as opened, bar("examining") as progress:
+            parts = opened.parts
+            found = examine(
+                *(parts.layout, parts.log, parts.projections, parts.snapshots),
+                deep=deep,
+                fix=fix and not dry_run,
+                progress=progress,
+                model_given=model is not None,
+            )
+    except errors.LogDamaged as error:
+        found = unopened(store, error, deep=deep)
     answer(found, lambda found: show.show_doctor_report(found, dry_run=dry_run), as_json=as_json)
     if not found.healthy:
         raise typer.Exit(EXIT_DAMAGED if found.log_damaged else EXIT_FAILED)
+
+
+def _opened(store: Path, model: str | None) -> MemoryStore:
+    """Open a store with the model that was given, or else with the one that it uses."""
+    if model is None:
+        with open_store(store, create=False) as opened:
+            model = usual_model(opened.parts.log, opened.parts.projections, opened.parts.layout)
+    return open_store(store, model=chosen_model(model or "none"), create=False, background=False)
 
 
 @quarantine.command("list", cls=StoreCommand)

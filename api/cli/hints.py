@@ -227,6 +227,8 @@ def _encoding(error: errors.EncodingFailed, line: CommandLine) -> str:
 
 
 def _refused_line(error: errors.ImportRefused, line: CommandLine) -> str:
+    if line.command == "verify":
+        return "give the folder of a store, or an export as `mnemolog export` writes it"
     if line.command != "import":
         return "nothing of this line was written; correct it and run the command again"
     again = f"run the same command again: {line.again}; turns that exist are skipped"

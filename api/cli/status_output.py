@@ -79,15 +79,25 @@ def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:
         out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) {item.why}")
         out.line(f"  {item.matters}", style="dim")
         out.advice(f"  {_done(item, dry_run=dry_run)}")
+    out.line(_verdict(answer), f"; head {answer.head}")
+    if answer.checked:
+        out.line(f"checked: {'; '.join(answer.checked)}", style="dim")
+    if answer.not_checked:
+        how = f": {answer.full_check} checks all of it" if answer.full_check else ""
+        out.advice(f"not checked: {'; '.join(answer.not_checked)}{how}", style="dim")
+
+
+def _verdict(answer: DoctorReport) -> tuple[str, str]:
     if answer.log_damaged:
-        verdict = ("THE LOG IS DAMAGED, or a witness contradicts it", "red")
-    elif answer.healthy:
-        verdict = ("no problems" + (" left" if any(i.fixed for i in answer.findings) else ""), "green")
-    else:
-        left = sum(1 for item in answer.findings if item.severity == "problem" and not item.fixed)
-        verdict = (counted(left, "problem"), "yellow")
-    looked = "every byte was read" if answer.deep else "only metadata and sizes were read; --deep reads every byte"
-    out.line(verdict, f"; head {answer.head}; {looked}")
+        keys = all(item.what == "keys" for item in answer.findings if item.severity == "log")
+        if keys:
+            return "THE KEYS OF THE LOG are missing or damaged", "red"
+        return "THE LOG IS DAMAGED, or a witness contradicts it", "red"
+    if answer.healthy:
+        fixed = any(item.fixed for item in answer.findings)
+        return f"no problems {'left' if fixed else 'found'} in what was checked", "green"
+    left = sum(1 for item in answer.findings if item.severity == "problem" and not item.fixed)
+    return counted(left, "problem"), "yellow"
 
 
 def show_quarantine(items: Sequence[QuarantinedItem]) -> None:

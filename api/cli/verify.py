@@ -7,6 +7,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
+from mnemolog.audit.verification import verify_export
 from mnemolog.cli import output
 from mnemolog.cli.app import (
     EXIT_DAMAGED,
@@ -17,13 +18,15 @@ from mnemolog.cli.app import (
     Store,
     StoreCommand,
     app,
+    remark,
     typed,
 )
 from mnemolog.cli.arguments import open_store, store_with_model
 from mnemolog.cli.progress import bar, phases
 from mnemolog.defaults import DEFAULT_MODEL
-from mnemolog.domain.errors import ImportRefused
+from mnemolog.operations.doctor.checks import missing_keys
 from mnemolog.operations.rebuild import Rebuildable
+from mnemolog.operations.remedies import after_findings
 from mnemolog.projections.registry.results import RebuildReport
 
 
@@ -61,15 +64,6 @@ def rebuild(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _is_export(path: Path) -> bool:
-    from mnemolog.audit.export_reader import is_log_export
-
-    try:
-        return is_log_export(path)
-    except ImportRefused:
-        return False
-
-
 @app.command("verify", cls=StoreCommand)
 def verify(
     store: Store,
@@ -80,15 +74,25 @@ def verify(
     contents: Annotated[bool, typer.Option("--contents", help="Also decrypt all content, which takes longer.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Verify the whole history. Exit status 3 if the log is damaged.
+    """Verify the whole history of a store, or of an export. Exit status 3 if it is damaged.
 
     Example: mnemolog verify memory/ --heads /mnt/elsewhere/heads.jsonl
     """
-    if store.is_file() and _is_export(store):
-        command = typed("import", store.with_suffix(""), store)
-        raise Refused(f"{store} is an export, not a store", hint=f"importing it into a new store checks it: {command}")
-    with open_store(store, create=False) as opened, bar("verifying") as progress:
-        answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
-    output.answer(answer, output.show_verification, as_json=as_json)
+    if store.is_file():
+        if contents:
+            raise Refused("--contents: an export has no keys", hint="leave it out: the digests need no keys")
+        with bar("verifying") as progress:
+            answer = verify_export(store, expect_head=expect_head, heads=heads, progress=progress)
+        output.answer(answer, output.show_verification, as_json=as_json)
+        keys = None
+    else:
+        with open_store(store, create=False) as opened, bar("verifying") as progress:
+            answer = opened.verify(expect_head=expect_head, heads=heads, contents=contents, progress=progress)
+            keys = missing_keys(opened.parts.log)
+        output.answer(answer, output.show_verification, as_json=as_json)
+    if keys is not None:
+        output.note(f"the content cannot be read: {keys}; {typed('doctor', store)} says what to do")
     if not answer.sound:
+        hint = "keep the file as evidence, and export the log again"
+        remark("the history does not verify", hint=hint if store.is_file() else after_findings(store, answer.findings))
         raise typer.Exit(EXIT_DAMAGED)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from mnemolog.domain.display import dated
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import keys_file
+from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
 from mnemolog.operations.known_backups import last_backup
+from mnemolog.projections.health.verify import Finding, Kind
 
 
 def restore_newest_backup(store: Path) -> str:
@@ -24,7 +27,7 @@ def restore_newest_backup(store: Path) -> str:
             "(`mnemolog restore --help` shows how)"
         )
     place, keys = store.absolute().resolve(), StoreLayout(store.absolute()).keys
-    folder = _free(place.with_name(f"{place.name}-restored"))
+    folder = free(place.with_name(f"{place.name}-restored"))
     command = ["mnemolog", "restore", backup.path, str(folder)]
     own_keys = keys_file.log_of(keys) == backup.head.log_id
     if not own_keys and backup.keys is not None:
@@ -36,6 +39,24 @@ def restore_newest_backup(store: Path) -> str:
     return f"restore the newest known backup ({made}) into a new folder: `{line}`"
 
 
+def after_findings(store: Path, findings: Iterable[Finding]) -> str:
+    """Return what to do about a log with findings: rescue all of it where nothing is lost, else restore a backup."""
+    found = list(findings)
+    folder = free(store.absolute().resolve().with_name(f"{store.absolute().resolve().name}-restored"))
+    keys = StoreLayout(store.absolute()).keys
+    and_keys = f" && cp {shlex.quote(str(keys))}* {shlex.quote(str(folder))}" if keys.exists() else ""
+    if all(item.detail.endswith(REMEDY_FOR_MARK) for item in found):
+        copy = free(folder.with_name(f"{folder.name}-from"))
+        steps = ["backup", str(store), str(copy)], ["restore", str(copy), str(folder)]
+    elif all(item.kind is Kind.UNPROTECTED for item in found):
+        copy = free(folder.with_name(f"{folder.name}-from.jsonl"))
+        steps = ["export", str(store), str(copy)], ["import", str(folder), str(copy)]
+    else:
+        return f"stop writing to it and keep {store} as evidence; {restore_newest_backup(store)}"
+    line = " && ".join(shlex.join(["mnemolog", *step]) for step in steps)
+    return f"no event is lost; copy the store into a new folder: `{line}{and_keys}`"
+
+
 def put_keys_back(store: Path) -> str:
     """Return how to put the newest known copy of the store's keys back, keeping what is there."""
     backup, keys = last_backup(store), StoreLayout(store.absolute()).keys
@@ -44,13 +65,13 @@ def put_keys_back(store: Path) -> str:
         return "put the store's own keys.db back beside log.db; no copy of it is known here"
     line, name = f"cp {shlex.quote(str(copy))} {shlex.quote(str(keys))}", shlex.quote(str(keys))
     if any(keys.parent.glob(f"{keys.name}*")):
-        aside = shlex.quote(str(_free(keys.with_name("keys-set-aside"))))
+        aside = shlex.quote(str(free(keys.with_name("keys-set-aside"))))
         line = f"mkdir {aside} && mv {name}* {aside} && {line}"
     return f"end the processes that use the store, then put the newest copy of its keys back: `{line}`"
 
 
-def _free(wanted: Path) -> Path:
-    """Return a path that does not exist yet: this one, or with a number."""
+def free(wanted: Path) -> Path:
+    """Return a path that does not exist yet: this one, or one with a number."""
     number, path = 1, wanted
     while path.exists():
         number += 1

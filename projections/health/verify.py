@@ -118,7 +118,7 @@ def verify(
     with ThreadPoolExecutor(1) as beside:  # SQLite checks the file without the GIL, while we follow the chain.
         checked = beside.submit(log.contradictions)
         _walk(log, chain, upto=last, progress=progress)
-    findings.extend(_of_the_file(detail) for detail in checked.result())
+    findings.extend(of_the_file(detail) for detail in checked.result())
     asked = list(witnesses)
     for witness in asked:
         findings.extend(_ask(log, witness, last=last))
@@ -295,7 +295,8 @@ def _miscounted(log: AuditableLog, given: tuple[Position, Position], *, last: Po
     return []
 
 
-def _of_the_file(detail: str) -> Finding:
+def of_the_file(detail: str) -> Finding:
+    """Return the finding for what is wrong with the file itself."""
     return Finding(kind=Kind.FILE, position=ORIGIN, stream=None, detail=detail)
 
 

@@ -12,7 +12,8 @@ PRESENT: Final = "present"
 """State of a cache in which a quick look finds nothing wrong."""
 
 Severity = Literal["note", "problem", "log"]
-"""`note`: nothing is wrong. `problem`: something is, and nothing is lost by it. `log`: the log itself is in doubt."""
+"""`note`: nothing is wrong. `problem`: something is, and nothing is lost by it. `log`: the log itself, or the keys
+without which its content cannot be read, are in doubt."""
 
 
 class TableStatus(Result, frozen=True, kw_only=True):
@@ -86,11 +87,13 @@ class RebuildReport(Result, frozen=True, kw_only=True):
 class Issue(Result, frozen=True, kw_only=True):
     """Something that is wrong with a store, or worth knowing."""
 
-    what: Literal["log", "keys", "views", "tables", "cache", "vectors", "model", "quarantine", "leftover"]
+    what: Literal[
+        "log", "keys", "backup", "views", "tables", "cache", "vectors", "model", "quarantine", "leftover", "store"
+    ]
     where: str
     """Path relative to the folder of the store."""
     state: str
-    """A value of `Drift`, or of `verify` for the log; for the keys `missing`."""
+    """A value of `Drift`, or of `verify` for the log; otherwise one word."""
     severity: Severity
     why: str
     """What was seen."""

@@ -2,70 +2,180 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import stat
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mnemolog.domain import errors
+from mnemolog.domain.display import counted, dated
+from mnemolog.domain.encrypted_content import SEALED
+from mnemolog.domain.position import ORIGIN
+from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
+from mnemolog.operations.known_backups import last_backup
+from mnemolog.operations.remedies import after_findings, free, put_keys_back, restore_newest_backup
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
+from mnemolog.projections.health.sampling import sample
 from mnemolog.projections.health.stale_files import StaleFile
-from mnemolog.projections.health.verify import quick_verify, verify
+from mnemolog.projections.health.verify import Finding, Kind, Witness, of_the_file, quick_verify, verify
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.quarantine import BYTES_MAX, ITEMS_MAX
 from mnemolog.projections.registry.context import StoreContext
-from mnemolog.projections.registry.results import Issue, IssueWithFix
+from mnemolog.projections.registry.results import Issue, IssueWithFix, Severity
 
-_LOG_ACTION: Final = (
-    "Stop writing, keep log.db as it is, find the extent with `mnemolog verify DIR`, and restore the newest copy "
-    "that verifies."
-)
 _LOG_MATTERS: Final = "The log is the source of truth. Nothing here can restore what it has lost."
+_KEYS_MATTER: Final = "Content can be neither read nor recorded. Nothing is lost, and nothing counts as forgotten."
 _FULL_MATTERS: Final = "While it is full, nothing is moved to quarantine: damaged files stay where they are, unused."
+LISTED_MAX: Final = 20
+"""Findings about the log that are listed; the rest is counted."""
+SERIES_MAX: Final = 1_000
+"""Series of keys of which one is tried."""
+PAGES_CHECKED_BYTES: Final = 32 << 20
+"""Of a log up to this size a quick check also reads every page: about 5 ms for each MiB."""
+LITTLE_ROOM_BYTES: Final = 64 << 20
+BACKUP_OLD: Final = timedelta(days=30)
+STATES_MAX: Final = 64
+"""Newest events of a stream among which one of each series of keys is looked for."""
+_SEALED: Final = bytes((SEALED,))
 
 
-def check_log(context: StoreContext, log: EventLog, *, deep: bool) -> Iterator[IssueWithFix]:
-    """Yield problems of the log: of its ends and witnesses, or with `deep` of every event."""
+class Looked(NamedTuple):
+    """What was looked at and what was not, in words."""
+
+    checked: list[str]
+    not_checked: list[str]
+
+
+def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: bool) -> Iterator[IssueWithFix]:
+    """Yield problems of the log: with `deep` of every event and page, without of its ends, witnesses and samples."""
     witnesses = list(witnesses_of(context.layout.folder, log))
+    if (backup := last_backup(context.layout.folder)) is not None:
+        witnesses.append(Witness(f"the backup {backup.path}", backup.head))
+    missing: errors.KeysMissing | None = None
     if deep:
-        # Encrypted content is decrypted too, if its keys are there.
-        found = verify(log, witnesses=witnesses, contents=context.readable, progress=context.progress)
-        findings = list(found.findings)
+        events, findings, missing = _verified(context, log, witnesses)
     else:
-        findings = quick_verify(log, witnesses)
-    for finding in findings:
-        yield IssueWithFix(
-            Issue(
-                what="log",
-                where=f"{log.path.name} at {finding.position}",
-                state=finding.kind.value,
-                severity="log",
-                why=finding.detail,
-                matters=_LOG_MATTERS,
-                action=_LOG_ACTION,
-                fixable=False,
-            )
-        )
+        sampled = sample(log, contents=context.readable)
+        events, missing = sampled.events, sampled.keys
+        findings = [*quick_verify(log, witnesses), *sampled.findings]
+        if log.size_bytes() <= PAGES_CHECKED_BYTES:
+            findings += [of_the_file(detail) for detail in log.contradictions()]
+        else:
+            looked.not_checked.append("the pages of log.db")
+    looked.checked.append(f"{events:,} of {counted(log.head().position, 'event')} of the log")
+    if events < log.head().position:
+        looked.not_checked.append("the other events")
+    looked.checked.append(counted(len(witnesses), "witness", "witnesses"))
+    if missing is not None:
+        yield keys_issue(context.layout.folder, missing, state="damaged")
+    unique = list(dict.fromkeys((item.kind, item.position, item.detail) for item in findings))
+    action = _sentence(after_findings(context.layout.folder, findings))
+    for kind, position, detail in unique[:LISTED_MAX]:
+        yield log_issue(f"{log.path.name} at {position}", kind.value, detail, action=action)
+    if len(unique) > LISTED_MAX:
+        more = f"{len(unique) - LISTED_MAX:,} more findings, which `mnemolog verify` lists"
+        yield log_issue(log.path.name, Kind.CHANGED.value, more, action=action)
 
 
-def check_keys(trouble: errors.KeysMissing | None) -> Iterator[IssueWithFix]:
-    """Yield what prevents the content of the log from being read."""
-    if trouble is not None:
-        yield IssueWithFix(
-            Issue(
-                what="keys",
-                where=KEYS_FILE,
-                state=Drift.MISSING.value,
-                severity="problem",
-                why=str(trouble),
-                matters="Content can be neither read nor recorded. Nothing is lost, and nothing counts as forgotten.",
-                action="Put the store's own keys.db back beside log.db, from its newest backup.",
-                fixable=False,
-            )
-        )
+def _verified(
+    context: StoreContext, log: EventLog, witnesses: list[Witness]
+) -> tuple[int, list[Finding], errors.KeysMissing | None]:
+    """Return how many events were verified, the findings, and which keys are missing.
+
+    Encrypted content is decrypted too, if its keys are there.
+    """
+    check = partial(verify, log, witnesses=witnesses, progress=context.progress)
+    missing: errors.KeysMissing | None = None
+    try:
+        found = check(contents=context.readable)
+    except errors.KeysMissing as error:
+        missing, found = error, check(contents=False)
+    return found.events, list(found.findings), missing
+
+
+def log_issue(where: str, state: str, why: str, *, action: str) -> IssueWithFix:
+    """Return what is wrong with the log."""
+    issue = Issue(
+        what="log",
+        where=where,
+        state=state,
+        severity="log",
+        why=why,
+        matters=_LOG_MATTERS,
+        action=action,
+        fixable=False,
+    )
+    return IssueWithFix(issue)
+
+
+def keys_issue(folder: Path, trouble: errors.KeysMissing, *, state: str) -> IssueWithFix:
+    """Return what prevents content from being read."""
+    issue = Issue(
+        what="keys",
+        where=KEYS_FILE,
+        state=state,
+        severity="log",
+        why=str(trouble),
+        matters=_KEYS_MATTER,
+        action=_sentence(put_keys_back(folder)),
+        fixable=False,
+    )
+    return IssueWithFix(issue)
+
+
+def store_issue(where: str, state: str, why: str, matters: str, action: str, *, note: bool) -> IssueWithFix:
+    """Return what is wrong with the folder of the store, or with its file system."""
+    severity: Severity = "note" if note else "problem"
+    issue = Issue(
+        what="store",
+        where=where,
+        state=state,
+        severity=severity,
+        why=why,
+        matters=matters,
+        action=action,
+        fixable=False,
+    )
+    return IssueWithFix(issue)
+
+
+def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator[IssueWithFix]:
+    """Yield what prevents the content of the log from being read: opens a sample of every series of keys."""
+    folder, keyring = context.layout.folder, log.keyring
+    if keyring is None:
+        return
+    if (trouble := missing_keys(log)) is not None:
+        looked.not_checked.append("the encrypted content")
+        yield keys_issue(folder, trouble, state="damaged" if context.layout.keys.exists() else "missing")
+        return
+    try:
+        series = keyring.sample(series_max=SERIES_MAX)
+        for stream, number in series:
+            _decrypt_one(log, stream, number)
+        looked.checked.append(f"a sample of {counted(len(series), 'series', 'series')} of keys")
+    except errors.KeysMissing as error:
+        yield keys_issue(folder, error, state="damaged")
+    except errors.LogDamaged as error:
+        yield log_issue("log.db", Kind.SEALED.value, str(error), action=_sentence(restore_newest_backup(folder)))
+
+
+def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
+    """Decrypt the newest content of a stream that was encrypted with a series. Raises `KeysMissing`, `LogDamaged`."""
+    for version, topic, state in log.stored_states(stream, after=None, upto=None, descending=True, limit=STATES_MAX):
+        if state[:1] == _SEALED and state[2] == series:
+            log.decode(ORIGIN, stream, version, topic, state)
+            return
+
+
+def _sentence(remedy: str) -> str:
+    return f"{remedy[:1].upper()}{remedy[1:]}."
 
 
 def missing_keys(log: EventLog) -> errors.KeysMissing | None:
@@ -78,12 +188,70 @@ def missing_keys(log: EventLog) -> errors.KeysMissing | None:
     return None
 
 
-def check_model(context: StoreContext) -> Iterator[IssueWithFix]:
-    """Yield why the model of the store cannot be used. Downloads nothing."""
+def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
+    """Yield that no backup is known, or that the newest one is old."""
+    folder, head = context.layout.folder.absolute().resolve(), log.head().position
+    known = last_backup(context.layout.folder)
+    if head == ORIGIN:
+        return
+    if known is None:
+        state, why = "missing", "no backup is known"
+    elif head > known.head.position and datetime.now(UTC) - known.created_at > BACKUP_OLD:
+        missed = counted(head - known.head.position, "event")
+        state, why = "old", f"the newest one, {known.path}, is of {dated(known.created_at)}; {missed} are newer"
+    else:
+        return
+    target = free(folder.with_name(f"{folder.name}-backup"))
+    command = ["mnemolog", "backup", str(folder), str(target)]
+    if log.keyring is not None:
+        command += ["--keys", str(free(folder.with_name(f"{folder.name}-keys")))]
+    issue = Issue(
+        what="backup",
+        where=context.layout.known_backups.name,
+        state=state,
+        severity="note",
+        why=why,
+        matters="What the log loses can be restored from a backup only.",
+        action=f"`{shlex.join(command)}` makes one; keep it on another disk.",
+        fixable=False,
+    )
+    yield IssueWithFix(issue)
+
+
+def check_folder(context: StoreContext) -> Iterator[IssueWithFix]:
+    """Yield what is wrong around the files: too little room, keys that others may read, a store within a store."""
+    folder = context.layout.folder.absolute()
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < LITTLE_ROOM_BYTES:
+        why = f"its file system has {free_bytes:,} bytes left"
+        action = f"Free some space: `du -xh {shlex.quote(str(folder))}` shows what the store takes."
+        yield store_issue(".", "full", why, "Soon nothing can be recorded.", action, note=False)
+    for path in (context.layout.keys, context.layout.log):
+        if path.exists() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
+            action = f"`chmod 600 {shlex.quote(str(folder / path.name))}` leaves it to its owner."
+            matters = "Other users of this machine may read it, and with both files all content."
+            yield store_issue(path.name, "exposed", f"its mode is {mode:04o}", matters, action, note=True)
+    inner = [path.parent for path in sorted(folder.glob("*/log.db"))]
+    if (folder.parent / "log.db").exists() or inner:
+        where = str(inner[0].name) if inner else ".."
+        why = "a store lies in the folder of another one"
+        matters = "A backup of the outer store leaves the inner one out; deleting the outer one deletes both."
+        store = inner[0] if inner else folder
+        line = shlex.join(["mv", str(store), str(free((folder if inner else folder.parent).parent / store.name))])
+        yield store_issue(
+            where, "nested", why, matters, f"End all processes that use it, and move it: `{line}`.", note=True
+        )
+
+
+def check_model(context: StoreContext, *, given: bool) -> Iterator[IssueWithFix]:
+    """Yield why the model of the store cannot be used. Downloads nothing.
+
+    It is a problem for the model that the store was opened with, and else a note.
+    """
     models = context.projections.models
     try:
         if isinstance(models.own, str | Path):
-            _ = models.opened(models.own, download=False).encoder.dimension
+            read_profile(resolve_model(models.own, download=False))
         if models.own is not None and context.active is not None:
             context.projections.vectors()
     except (errors.ModelUnavailable, errors.ModelMismatch) as error:
@@ -92,10 +260,10 @@ def check_model(context: StoreContext) -> Iterator[IssueWithFix]:
                 what="model",
                 where=str(models.own),
                 state=Drift.MISSING.value,
-                severity="problem",
+                severity="problem" if given else "note",
                 why=str(error),
                 matters="Recalls search by words only, and new turns get no vectors.",
-                action=f"{error.hint[:1].upper()}{error.hint[1:]}.",
+                action=_sentence(error.hint),
                 fixable=False,
             )
         )

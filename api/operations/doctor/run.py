@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.operations.doctor import checks
 from mnemolog.operations.doctor.report import DoctorReport
-from mnemolog.projections.drift import with_folder
+from mnemolog.operations.remedies import restore_newest_backup
+from mnemolog.projections.drift import Drift, with_folder
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry.all_projections import PROJECTIONS
 from mnemolog.projections.registry.context import StoreContext
 from mnemolog.projections.registry.results import Issue, IssueWithFix
 from mnemolog.projections.sql.snapshots import SnapshotStore
+from mnemolog.projections.vectors.inventory import generations
+
+_NAME_FOLDERS: Final = ("log", "keys", "backup", "store")
+"""Issues whose actions name the folder already."""
 
 
 def doctor(
@@ -30,46 +38,114 @@ def doctor(
     deep: bool,
     fix: bool,
     progress: Progress | None,
+    model_given: bool = True,
 ) -> DoctorReport:
     """Return what is wrong with a store, after fixing it if `fix` is set. The log is never touched.
 
-    A fix deletes nothing but stale files and damaged rows of caches.
+    A fix deletes nothing but stale files and damaged rows of caches. `model_given`: whether somebody named the model
+    that the store was opened with.
     """
     if fix:
         log.require_writable()
+    folder = layout.folder
+    try:
+        head, active = log.head().position, projections.active_fingerprint()
+    except errors.LogDamaged as error:
+        return unopened(folder, error, deep=deep)
     missing = checks.missing_keys(log)
-    context = StoreContext(
-        layout, log, projections, snapshots, projections.active_fingerprint(), missing is None, progress
-    )
-    found = list(_check(context, log, missing, deep=deep))
+    context = StoreContext(layout, log, projections, snapshots, active, missing is None, progress)
+    looked = checks.Looked([], [])
+    found = list(_check(context, log, looked, deep=deep, model_given=model_given))
     issues = _fix(context, found) if fix else [item.issue for item in found]
+    return _report(folder, head, issues, looked, deep=deep)
+
+
+def unopened(folder: Path, error: errors.LogDamaged, *, deep: bool) -> DoctorReport:
+    """Return the report on a store whose log cannot be opened."""
+    issue = checks.log_issue("log.db", Drift.DAMAGED.value, str(error), action=_restore(folder)).issue
+    looked = checks.Looked([], ["everything else, because the log cannot be opened"])
+    return msgspec.structs.replace(_report(folder, ORIGIN, [issue], looked, deep=deep), full_check="")
+
+
+def _report(folder: Path, head: Position, issues: list[Issue], looked: checks.Looked, *, deep: bool) -> DoctorReport:
     log_damaged = any(issue.severity == "log" for issue in issues)
     left = any(issue.severity == "problem" and not issue.fixed for issue in issues)
     return DoctorReport(
-        path=str(layout.folder),
-        head=log.head().position,
+        path=str(folder),
+        head=head,
         deep=deep,
         healthy=not log_damaged and not left,
         log_damaged=log_damaged,
-        findings=tuple(_ready_to_run(issue, layout.folder) for issue in issues),
+        findings=tuple(_ready_to_run(issue, folder) for issue in issues),
+        checked=tuple(looked.checked),
+        not_checked=tuple(looked.not_checked),
+        full_check="" if deep else with_folder("`mnemolog doctor DIR --deep`", folder),
     )
 
 
 def _ready_to_run(issue: Issue, folder: Path) -> Issue:
+    if issue.what in _NAME_FOLDERS:
+        return issue
     action, outcome = with_folder(issue.action, folder), with_folder(issue.outcome, folder)
     return msgspec.structs.replace(issue, action=action, outcome=outcome)
 
 
+def usual_model(log: EventLog, projections: ProjectionSet, layout: StoreLayout) -> str | None:
+    """Return the name of the model that a store uses: the active one, or else that of its newest vectors.
+
+    None if nothing tells: no model was activated, and there are no vectors.
+    """
+    if (active := projections.models.active()) is not None:
+        return active.model
+    made = [item for item in generations(layout.vectors, log) if item.model]
+    return max(made, key=lambda item: item.covers).model if made else None
+
+
 def _check(
-    context: StoreContext, log: EventLog, missing: errors.KeysMissing | None, *, deep: bool
+    context: StoreContext, log: EventLog, looked: checks.Looked, *, deep: bool, model_given: bool
 ) -> Iterator[IssueWithFix]:
-    yield from checks.check_log(context, log, deep=deep)
-    yield from checks.check_keys(missing)
-    yield from checks.check_model(context)
-    for projection in PROJECTIONS:
-        yield from projection.check(context, deep=deep)
-    yield from checks.check_quarantine(context)
-    yield from checks.check_stale_files(context)
+    """Yield what every check finds. A check that meets a damaged log or missing keys ends, and the next one begins."""
+    seen: set[str] = set()
+    for name, check in (
+        ("the log", partial(checks.check_log, context, log, looked, deep=deep)),
+        ("the keys", partial(checks.check_keys, context, log, looked)),
+        ("the model", partial(checks.check_model, context, given=model_given)),
+        *((projection.name, partial(projection.check, context, deep=deep)) for projection in PROJECTIONS),
+        ("the quarantine", partial(checks.check_quarantine, context)),
+        ("leftover files", partial(checks.check_stale_files, context)),
+        ("the backups", partial(checks.check_backup, context, log)),
+        ("the folder", partial(checks.check_folder, context)),
+    ):
+        found = list(_whole(name, check, context.layout.folder, looked))
+        # One check tells of the log or the keys, however many meet what is wrong with them.
+        yield from (item for item in found if item.issue.what not in seen & {"log", "keys"})
+        seen |= {item.issue.what for item in found}
+    looked.checked.append("every byte of the projections" if deep else "tags and sizes of the projections")
+    if not deep:
+        looked.not_checked.append("the contents of the projections")
+    elif not context.readable:
+        looked.not_checked.append("the views against the log")
+
+
+def _whole(
+    name: str, check: Callable[[], Iterator[IssueWithFix]], folder: Path, looked: checks.Looked
+) -> Iterator[IssueWithFix]:
+    """Yield what a check finds. An error that ends it is a finding too."""
+    try:
+        yield from check()
+        return
+    except errors.KeysMissing as error:
+        yield checks.keys_issue(folder, error, state=Drift.DAMAGED.value)
+    except errors.LogDamaged as error:
+        yield checks.log_issue("log.db", Drift.DAMAGED.value, str(error), action=_restore(folder))
+    except errors.MnemologError as error:
+        matters = "It could not be checked."
+        yield checks.store_issue(name, Drift.UNREADABLE.value, str(error), matters, error.hint, note=False)
+    looked.not_checked.append(f"{name}, to the end")
+
+
+def _restore(folder: Path) -> str:
+    return f"Keep {folder} as evidence; {restore_newest_backup(folder)}."
 
 
 def _fix(context: StoreContext, found: Iterable[IssueWithFix]) -> list[Issue]:
