@@ -32,6 +32,7 @@ from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.observability.telemetry import Telemetry
 from mnemolog.operations import rebuild as rebuilding
 from mnemolog.operations.backup import BackupReport, make_backup
+from mnemolog.operations.known_backups import backup_witnesses
 from mnemolog.operations.status import Status, store_status
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
@@ -516,6 +517,7 @@ class MemoryStore:
             expect_head=expect_head,
             heads=None if heads is None else local_path("heads", heads),
             contents=contents,
+            others=backup_witnesses(self.path, self.parts.log.log_id),
             progress=progress,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from mnemolog.domain.events import Event, ModelActivated, RecordedEvent
@@ -53,6 +54,14 @@ def activation_of(recorded: RecordedEvent) -> Activation | None:
 def evolve_active(active: Activation | None, recorded: RecordedEvent, _past: Past[Activation]) -> Activation | None:
     """Return the model that is active after an event of the stream; events of other kinds change nothing."""
     return activation_of(recorded) or active
+
+
+def evolve_names(
+    names: Mapping[str, str] | None, recorded: RecordedEvent, _past: Past[Mapping[str, str]]
+) -> Mapping[str, str]:
+    """Return the name of every model that was activated, by fingerprint, after an event of the stream."""
+    activation = activation_of(recorded)
+    return {**(names or {}), **({} if activation is None else {activation.fingerprint: activation.model})}
 
 
 def activate(active: Activation | None, wanted: ModelActivated) -> list[Event]:

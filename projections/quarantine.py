@@ -197,9 +197,15 @@ class Quarantine:
         size = sum(item.bytes for item in items)
         full = _reaches_a_limit(len(items), size)
         if full:
-            action = "It takes nothing more: look with `mnemolog quarantine list DIR`, make room with `... purge`."
+            action = (
+                "It takes nothing more: `mnemolog quarantine list DIR` shows what is in it, "
+                "`mnemolog quarantine purge DIR --all --yes` makes room."
+            )
         elif items:
-            action = "Look with `mnemolog quarantine list DIR`; `mnemolog quarantine purge DIR` deletes."
+            action = (
+                "`mnemolog quarantine list DIR` shows what is in it, "
+                "`mnemolog quarantine purge DIR --all --yes` deletes it."
+            )
         else:
             action = "Nothing to do."
         return QuarantineStatus(items=len(items), bytes=size, full=full, action=action)

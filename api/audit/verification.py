@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +29,11 @@ def verify_store(
     expect_head: str | None = None,
     heads: Path | None = None,
     contents: bool = False,
+    others: Iterable[Witness] = (),
     progress: Progress | None,
 ) -> Verification:
-    """Verify the log against all witnesses: the segments' manifests, and heads kept elsewhere."""
-    witnesses = [*witnesses_of(folder, log), *_noted(expect_head, heads)]
+    """Verify the log against all witnesses: the segments' manifests, heads kept elsewhere, and `others`."""
+    witnesses = [*witnesses_of(folder, log), *_noted(expect_head, heads), *others]
     return verify(log, witnesses=witnesses, contents=contents, progress=progress)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 import typer
 
 from mnemolog.cli.app import EXIT_FAILED, Refused, UsageError, application
+from mnemolog.cli.healing import notes_on_healing
 from mnemolog.domain import errors
 
 COMPLETE_VARIABLE: Final = "_MNEMOLOG_COMPLETE"
@@ -36,7 +37,7 @@ def run(arguments: list[str]) -> int:
     warnings.simplefilter("ignore", errors.ModelWarning)  # Commands print it as a note.
     warnings.simplefilter("error", errors.ScopeWarning)
     try:
-        with application().make_context("mnemolog", list(arguments)) as ctx:
+        with notes_on_healing(arguments), application().make_context("mnemolog", list(arguments)) as ctx:
             meta = ctx.meta
             ctx.command.invoke(ctx)
             return 0

@@ -15,6 +15,7 @@ from mnemolog.infra.runtime.atomic_files import replace_file
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import read_file
 from mnemolog.operations.backup_manifest import BACKUP_FILE
+from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.sql import checked_json
 
 BACKUPS_MAX: Final = 10
@@ -44,6 +45,14 @@ def last_backup(store: Path) -> KnownBackup | None:
     Never raises: a note that is missing or damaged knows of no backup. Needs no log and opens no database.
     """
     return next((known for known in _known(store) if (Path(known.path) / BACKUP_FILE).is_file()), None)
+
+
+def backup_witnesses(store: Path, log_id: str) -> list[Witness]:
+    """Return the newest known backup of a log as a witness of its history."""
+    known = last_backup(store)
+    if known is None or known.head.log_id != log_id:
+        return []
+    return [Witness(f"the backup {known.path}", known.head)]
 
 
 def remember_backup(store: Path, made: KnownBackup) -> None:

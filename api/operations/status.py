@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 from pysqlite3 import dbapi2
@@ -20,7 +21,10 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite import wal_checkpointer
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.operations.doctor.checks import missing_keys
+from mnemolog.operations.known_backups import backup_witnesses
+from mnemolog.operations.remedies import after_findings, put_keys_back
 from mnemolog.projections.drift import LOST_HISTORY, UNCOVERED, with_folder
+from mnemolog.projections.health.verify import quick_verify
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.projector_status import ProjectorStatus
 from mnemolog.projections.quarantine import QuarantineStatus
@@ -118,11 +122,20 @@ def store_status(layout: StoreLayout, log: EventLog, projections: ProjectionSet,
         quarantine=quarantine,
         forgetting=forgetting,
         warnings=(
-            *_warnings(views, vectors, quarantine, forgetting, wal, missing_keys(log), head=head.position),
+            *_warnings(views, vectors, quarantine, forgetting, wal, head=head.position),
+            *_backup_warnings(layout.folder, log, missing_keys(log)),
             *_model_warnings(projections),
         ),
         sqlite_version=dbapi2.sqlite_version,
     )
+
+
+def _backup_warnings(folder: Path, log: EventLog, keys: errors.KeysMissing | None) -> Iterator[str]:
+    """Yield what is lost, and how to get it back from a backup."""
+    if keys is not None:
+        yield f"{keys}; content can be neither read nor recorded: {put_keys_back(folder)}"
+    for finding in quick_verify(log, backup_witnesses(folder, log.log_id)):
+        yield f"{finding.detail}; {after_findings(folder, [finding])}"
 
 
 def _model_warnings(projections: ProjectionSet) -> Iterator[str]:
@@ -157,12 +170,9 @@ def _warnings(
     quarantine: QuarantineStatus,
     forgetting: ForgettingStatus,
     log: WalStatus,
-    keys: errors.KeysMissing | None,
     *,
     head: int,
 ) -> Iterator[str]:
-    if keys is not None:
-        yield f"{keys}; content can be neither read nor recorded. Put the store's own keys.db back beside log.db."
     if forgetting.pending:
         which = ", ".join(forgetting.pending)
         yield f"requests to forget are not complete: {which}; opening the store resumes them"

@@ -12,6 +12,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.display import counted
+from mnemolog.domain.embedding_model import MODELS_STREAM, evolve_names
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import Position
 from mnemolog.domain.store_layout import StoreLayout
@@ -65,7 +66,7 @@ class VectorGenerations:
             of_another = context.active is not None and not context.active.startswith(generation.prefix)
             if generation.covers < head and not of_another:
                 behind = f"{counted(head - generation.covers, 'event')} behind"
-                name = generation.model or name_in_quarantine(context.layout.quarantine, generation.prefix)
+                name = generation.model or _name(context, generation.prefix)
                 yield _to_build(context, generation.folder, generation.prefix, Drift.BEHIND, behind, name)
         for status in self.status(context):
             if status.state == Drift.MISSING:
@@ -129,8 +130,15 @@ def _why_bytes_invalid(context: StoreContext) -> Validate:
 
 def _named(context: StoreContext, status: GenerationStatus) -> GenerationStatus:
     """Return the state of a generation whose segments are all gone, with the name of its model if it is known."""
-    name = name_in_quarantine(context.layout.quarantine, status.fingerprint)
+    name = _name(context, status.fingerprint)
     return msgspec.structs.replace(status, model=name, action=action_of(Drift(status.state), name))
+
+
+def _name(context: StoreContext, fingerprint: str) -> str:
+    """Return the name of a model without segments: from quarantine, or as it was activated; empty if nothing tells."""
+    activated = context.log.fold(MODELS_STREAM, evolve_names).state or {}
+    named = (name for known, name in activated.items() if known.startswith(fingerprint))
+    return name_in_quarantine(context.layout.quarantine, fingerprint) or next(named, "")
 
 
 def _replaced(context: StoreContext, generation: FoundGeneration) -> IssueWithFix:

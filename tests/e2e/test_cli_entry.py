@@ -218,16 +218,6 @@ def test_an_export_and_a_backup_are_replaced_with_the_same_option(memory, tmp_pa
         assert run(command, memory, target, "--replace").returncode == 0
 
 
-def test_verify_says_how_to_check_an_export(memory, tmp_path, run):
-    """With a command that works as printed."""
-    export = tmp_path / "log.jsonl"
-    run("export", memory, export)
-    ran = run("verify", export)
-    assert f"{export} is an export, not a store" in ran.stderr
-    (command,) = re.findall(r"`mnemolog (.*)`", ran.stderr)
-    assert run(*command.split()).returncode == 0
-
-
 def test_hints_of_the_library_name_python_and_no_placeholder():
     """The command line has hints of its own."""
     source = Path(errors.__file__).read_text()

@@ -5,17 +5,23 @@ No state gives a raw error, and none is called healthy beyond what was looked at
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pysqlite3 import dbapi2
 
-from mnemolog import LogDamaged, MemoryStore
+from mnemolog import LogDamaged, MemoryStore, MnemologError
+from mnemolog.cli.healing import notes_on_healing
+from mnemolog.operations.doctor import checks
+from mnemolog.projections.health import sampling
 from tests.support import HashEncoder
 
 TURNS = 40
@@ -131,3 +137,329 @@ def test_without_a_known_backup_the_hint_says_so_and_names_no_folder(memory, run
     assert ran.returncode == 3
     assert "no backup of this store is known here" in ran.stderr
     assert command_in(ran.stderr) == "mnemolog restore --help"
+
+
+def flip_an_event(folder):
+    """Change a bit of the stored bytes of an event in the middle of the log."""
+    data = bytearray((folder / "log.db").read_bytes())
+    data[data.index(b"turn.recorded.v1", len(data) // 3) + 40] ^= 1
+    (folder / "log.db").write_bytes(data)
+
+
+def lose_the_tail(folder):
+    """Remove the newest events and all traces of them in the log, as an older file put in its place would."""
+    with dbapi2.connect(folder / "log.db") as connection:
+        triggers = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
+        kept = [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")]
+        for name in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute("DELETE FROM events WHERE position > 30")
+        connection.execute("UPDATE sqlite_sequence SET seq = 30 WHERE name = 'events'")
+        for statement in kept:
+            connection.execute(statement)
+    connection.close()
+    shutil.rmtree(folder / "projections")
+
+
+DAMAGED = {
+    "a page in the middle is zeroed": lambda folder: zero(folder / "log.db", 9),
+    "the last page is zeroed": lambda folder: zero(folder / "log.db", -1),
+    "half of the file is cut off": lambda folder: os.truncate(
+        folder / "log.db", (folder / "log.db").stat().st_size // 2 // PAGE * PAGE
+    ),
+    "an event was changed": flip_an_event,
+    "the newest events are gone, and only a backup knows": lose_the_tail,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_damaged_log_is_found_in_both_depths_and_the_command_restores_it(memory, run, how):
+    """Exit status 3 from doctor, doctor --deep and verify, each with the same command; nothing recommends itself."""
+    DAMAGED[how](memory)
+    commands = set()
+    for arguments in (("doctor", memory), ("doctor", memory, "--deep"), ("verify", memory)):
+        ran = run(*arguments)
+        assert ran.returncode == 3, (arguments, ran)
+        said = ran.stdout + ran.stderr
+        commands |= set(re.findall(r"`(mnemolog restore [^`]*)`", said))
+        assert f"`mnemolog verify {memory}" not in said
+        if arguments[0] == "verify":
+            assert "`mnemolog verify" not in said
+    (command,) = commands
+    for arguments in (("status", memory), ("recall", memory, "number3", "--mode", "text"), ("show", memory, "a")):
+        assert run(*arguments).returncode in (0, 3)
+    shell(command)
+    restored = memory.with_name("my memory-restored")
+    assert run("doctor", restored, "--deep").returncode == 0
+    assert run("verify", restored, "--contents").returncode == 0
+    assert run("show", restored, "a").returncode == 0
+
+
+def keys_of_another(folder):
+    other = folder.with_name("another")
+    with MemoryStore.open(other, model=None) as store:
+        store.session("z").record("user", "other")
+    (folder / "keys.db").write_bytes((other / "keys.db").read_bytes())
+
+
+def lose_a_series(folder):
+    with dbapi2.connect(folder / "keys.db") as connection:
+        connection.execute("DELETE FROM nodes WHERE stream = 'session/a'")
+    connection.close()
+
+
+KEYS = {
+    "missing": lambda folder: (folder / "keys.db").unlink(),
+    "empty": lambda folder: (folder / "keys.db").write_bytes(b""),
+    "overwritten": lambda folder: (folder / "keys.db").write_bytes(b"\xff" * 9_000),
+    "with a page of zeros": lambda folder: zero(folder / "keys.db", 2),
+    "of another log": keys_of_another,
+    "without one series": lose_a_series,
+}
+
+
+@pytest.mark.parametrize("how", KEYS)
+def test_lost_keys_are_a_finding_in_both_depths_and_the_command_puts_them_back(memory, run, how):
+    """Exit status 3, one finding with the command; status warns; what was there is kept."""
+    KEYS[how](memory)
+    for arguments in (("doctor", memory, "--json"), ("doctor", memory, "--deep", "--json")):
+        ran = run(*arguments)
+        assert ran.returncode == 3, (arguments, ran)
+        (finding,) = [item for item in json.loads(ran.stdout)["findings"] if item["severity"] == "log"]
+        assert finding["what"] == "keys"
+    assert run("verify", memory).returncode == 0, "the chain needs no keys"
+    shown = run("doctor", memory)
+    assert "THE KEYS OF THE LOG" in shown.stdout
+    if how != "without one series":
+        assert "`cp " in run("status", memory).stdout or "&& cp " in run("status", memory).stdout
+    shell(command_in(finding["action"]))
+    assert run("doctor", memory, "--deep").returncode == 0
+    assert run("verify", memory, "--contents").returncode == 0
+
+
+def spoil_segment(folder):
+    (vectors,) = folder.glob("projections/vectors/*/*/vectors.f32")
+    vectors.write_bytes(b"")
+
+
+def foreign_projections(folder):
+    other = folder.with_name("another")
+    with MemoryStore.open(other, model=HashEncoder(), background=False) as store:
+        store.session("z").record("user", "other")
+        store.recall("other")
+        store.admin.catch_up_vectors()
+    shutil.rmtree(folder / "projections")
+    shutil.copytree(other / "projections", folder / "projections")
+
+
+PROJECTIONS = {
+    "missing": (lambda folder: shutil.rmtree(folder / "projections"), 0),
+    "the views overwritten": (lambda folder: (folder / "projections/views.db").write_bytes(b"\xff" * 9_000), 1),
+    "the views missing": (lambda folder: (folder / "projections/views.db").unlink(), 0),
+    "the cache overwritten": (lambda folder: (folder / "projections/embeddings.db").write_bytes(b"\xff" * 9_000), 1),
+    "a segment without its vectors": (spoil_segment, 1),
+    "of another log": (foreign_projections, 1),
+}
+
+
+@pytest.mark.parametrize("how", PROJECTIONS)
+def test_doctor_fix_mends_projections_and_nothing_says_that_the_log_is_damaged(memory, run, how):
+    """The commands that the findings name work as printed."""
+    spoil, status = PROJECTIONS[how]
+    spoil(memory)
+    for arguments in (("doctor", memory), ("doctor", memory, "--deep")):
+        ran = run(*arguments)
+        assert ran.returncode == status, ran
+        assert "THE LOG" not in ran.stdout
+    assert run("verify", memory).returncode == 0
+    assert run("doctor", memory, "--fix").returncode == 0
+    assert run("doctor", memory, "--deep").returncode == 0
+    assert run("recall", memory, "number3", "--mode", "text").returncode == 0
+
+
+def test_doctor_says_what_it_checked_and_what_it_did_not(memory, run):
+    """Never that nothing is wrong: a quick check has not read the projections, and says how to read them."""
+    quick = run("doctor", memory)
+    assert quick.returncode == 0
+    assert "no problems found in what was checked" in quick.stdout
+    assert re.search(rf"^checked: {TURNS + 2} of {TURNS + 2} events of the log; .*2 keys", quick.stdout, re.M)
+    command = command_in(quick.stdout)
+    assert re.search(r"^not checked: the contents of the projections", quick.stdout, re.M)
+    assert command == f"mnemolog doctor '{memory}' --deep"
+    deep = run("doctor", memory, "--deep")
+    assert deep.returncode == 0
+    assert "not checked" not in deep.stdout
+
+
+def test_a_quick_check_of_a_long_log_follows_its_tail_and_samples(folder, monkeypatch):
+    """And says how many events it followed; a change in the tail is found, one between two samples is not claimed."""
+    monkeypatch.setattr(sampling, "TAIL_EVENTS", 20)
+    monkeypatch.setattr(sampling, "SAMPLES", 3)
+    monkeypatch.setattr(sampling, "SAMPLE_EVENTS", 5)
+    monkeypatch.setattr(checks, "PAGES_CHECKED_BYTES", 0)
+    with MemoryStore.open(folder, model=None) as store:
+        for number in range(200):
+            store.session("a").record("user", f"note {number}")
+        found = store.admin.doctor()
+        assert found.healthy
+        assert "35 of 201 events of the log" in found.checked
+        assert {"the other events", "the pages of log.db"} <= set(found.not_checked)
+    for position, seen in ((195, True), (3, True), (50, False)):
+        with dbapi2.connect(folder / "log.db") as connection:
+            connection.execute("DROP TRIGGER IF EXISTS events_refuse_update")
+            connection.execute("UPDATE events SET recorded_at = recorded_at + 1 WHERE position = ?", (position,))
+        connection.close()
+        with MemoryStore.open(folder, model=None) as store:
+            places = [item.where for item in store.admin.doctor().findings if item.state == "changed"]
+        assert (f"log.db at {position}" in places) == seen
+
+
+def test_a_store_without_a_backup_gets_a_note_and_the_command_makes_one(memory, run):
+    """A note is no problem. The keys are copied as well."""
+    (memory / "backups.json").unlink()
+    shown = run("doctor", memory)
+    assert (shown.returncode, "no backup is known" in shown.stdout) == (0, True)
+    (command,) = re.findall(r"`(mnemolog backup [^`]*)`", shown.stdout)
+    shell(command)
+    assert "no backup" not in run("doctor", memory).stdout
+    (memory / "log.db").unlink()
+    shell(command_in(run("verify", memory).stderr))
+
+
+def test_keys_that_others_may_read_are_noted_and_the_command_closes_them(memory, run):
+    """The mode of the log too."""
+    (memory / "keys.db").chmod(0o644)
+    shown = run("doctor", memory)
+    assert (shown.returncode, "its mode is 0644" in shown.stdout) == (0, True)
+    (command,) = re.findall(r"`(chmod [^`]*)`", shown.stdout)
+    shell(command)
+    assert "its mode is" not in run("doctor", memory).stdout
+
+
+def test_a_store_in_the_folder_of_another_is_noted_from_both_sides(memory, sound, run):
+    """A backup of the outer one would leave it out."""
+    shutil.copytree(sound / "memory", memory / "inner")
+    for folder in (memory, memory / "inner"):
+        shown = run("doctor", folder)
+        assert (shown.returncode, "in the folder of another" in shown.stdout) == (0, True)
+    (command,) = re.findall(r"`(mv [^`]*)`", shown.stdout)
+    shell(command)
+    assert "in the folder of another" not in run("doctor", memory).stdout
+
+
+def test_little_room_is_a_problem(memory, run, monkeypatch):
+    """Before nothing can be recorded any more."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    shown = run("doctor", memory)
+    assert (shown.returncode, "1,000,000 bytes left" in shown.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("how", ["a trigger is missing", "its header forbids writing"])
+def test_where_no_event_is_lost_the_command_copies_all_of_them(memory, run, how):
+    """Not only those that a backup has."""
+    if how == "a trigger is missing":
+        with dbapi2.connect(memory / "log.db") as connection:
+            connection.execute("DROP TRIGGER events_refuse_delete")
+        connection.close()
+    else:
+        with (memory / "log.db").open("r+b") as file:
+            file.seek(18)
+            file.write(b"\x09")
+    ran = run("verify", memory)
+    assert ran.returncode == 3
+    assert "no event is lost" in ran.stderr
+    shell(command_in(ran.stderr))
+    assert run("verify", memory.with_name("my memory-restored"), "--contents").returncode == 0
+
+
+def test_a_model_that_is_missing_is_named(memory, run):
+    """A note where nobody asked for it, a problem where somebody did."""
+    shown = run("doctor", memory)
+    assert (shown.returncode, "no model 'hash-words' on this machine" in shown.stdout) == (0, True)
+    asked = run("doctor", memory, "--model", "/nowhere/a model")
+    assert (asked.returncode, "the folder does not exist" in asked.stdout) == (1, True)
+
+
+def test_an_export_is_verified_like_a_store(memory, run, tmp_path):
+    """Events, head and witnesses; exit status 3 for a changed line, named; 1 for another file."""
+    export = tmp_path / "x.jsonl"
+    assert run("export", memory, export).returncode == 0
+    head = run("head", memory).stdout.split()[0]
+    ran = run("verify", export, "--expect-head", head)
+    assert (ran.returncode, f"sound: {TURNS + 2} events in 2 streams, 1 witness checked" in ran.stdout) == (0, True)
+    assert run("verify", export, "--expect-head", f"7:{'0' * 64}").returncode == 3
+    lines = export.read_text().splitlines(keepends=True)
+    cut, changed = tmp_path / "cut.jsonl", tmp_path / "changed.jsonl"
+    cut.write_text("".join(lines[:-1]))
+    changed.write_text("".join([*lines[:5], lines[5].replace("session/", "session/x"), *lines[6:]]))
+    for path, line in ((cut, TURNS + 3), (changed, 6)):
+        ran = run("verify", path, "--json")
+        assert ran.returncode == 3
+        (finding,) = json.loads(ran.stdout)["findings"]
+        assert f"{path}:{line}:" in finding["detail"]
+    (tmp_path / "notes.txt").write_text("a note")
+    ran = run("verify", tmp_path / "notes.txt")
+    assert (ran.returncode, "or an export as `mnemolog export` writes it" in ran.stderr) == (1, True)
+
+
+def test_a_vector_file_that_heals_says_so_in_one_line(memory, run, capsys):
+    """On standard error, with `--json` too; doctor --fix says it in its answer."""
+    spoil_segment(memory)
+    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store, notes_on_healing([]):
+        assert store.recall("number3").hits
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"note: projections/vectors/\S+ is damaged: it was moved to quarantine, and what .* again", line
+    )
+    (memory / "projections/views.db").write_bytes(b"\xff" * 9_000)
+    (line,) = run("sessions", memory, "--json").stderr.splitlines()
+    assert line.startswith("note: projections/views.db is damaged: ")
+
+
+def test_status_keeps_the_name_of_a_model_whose_vectors_are_gone(memory, run):
+    """Of one that was activated: the log knows it. Every command is complete."""
+    with MemoryStore.open(memory, model=HashEncoder(), background=False) as store:
+        store.models.activate(HashEncoder())
+    shutil.rmtree(memory / "projections" / "vectors")
+    shown = run("status", memory).stdout
+    assert re.search(r"^vectors hash-words \w{8} +missing", shown, re.M)
+    assert f"`mnemolog rebuild '{memory}' vectors --model hash-words`" in shown
+    for placeholder in ("DIR", "MODEL", "..."):
+        assert placeholder not in shown
+
+
+def test_doctor_fix_uses_the_model_that_the_store_uses(tmp_path, run):
+    """Not the default one: it would make vectors that nobody asks for."""
+    folder = tmp_path / "my memory"
+    model = os.environ.get("MNEMOLOG_TEST_MODEL", "all-MiniLM-L6-v2")
+    with MemoryStore.open(folder, model=model, background=False) as store:
+        store.session("a").record("user", "tea in Porto")
+        store.models.activate(model)
+    spoil_segment(folder)
+    ran = run("doctor", folder, "--fix")
+    assert ran.returncode == 0, ran
+    with MemoryStore.open(folder, model=None) as store:
+        (vectors,) = store.status().vectors
+    assert (vectors.model, vectors.state, vectors.behind_events) == (model, "current", 0)
+
+
+def test_no_state_of_a_store_gives_a_raw_error(memory, run, rng):
+    """Random bytes over random parts of random files: every command answers or refuses with an error of mnemolog."""
+    files_of = sorted(path for path in memory.rglob("*") if path.is_file() and path.stat().st_size)
+    for path in rng.sample(files_of, 8):
+        kept = path.read_bytes()
+        data = bytearray(kept)
+        at = rng.randrange(len(data))
+        data[at : at + 64] = rng.randbytes(min(64, len(data) - at))
+        path.write_bytes(data)
+        for arguments in (
+            ("doctor", memory),
+            ("doctor", memory, "--deep"),
+            ("status", memory),
+            ("verify", memory),
+            ("recall", memory, "number3", "--mode", "text"),
+        ):
+            assert run(*arguments).returncode in (0, 1, 3), (path, arguments)
+        with suppress(MnemologError):
+            MemoryStore.open(memory, model=None).close()
+        path.write_bytes(kept)

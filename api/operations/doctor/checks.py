@@ -18,7 +18,7 @@ from mnemolog.domain.position import ORIGIN
 from mnemolog.infra.embedding.model_files import read_profile, resolve_model
 from mnemolog.infra.keys.keys_file import KEYS_FILE
 from mnemolog.infra.log.event_log import EventLog
-from mnemolog.operations.known_backups import last_backup
+from mnemolog.operations.known_backups import backup_witnesses, last_backup
 from mnemolog.operations.remedies import after_findings, free, put_keys_back, restore_newest_backup
 from mnemolog.projections.drift import Drift
 from mnemolog.projections.health import stale_files
@@ -55,9 +55,8 @@ class Looked(NamedTuple):
 
 def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: bool) -> Iterator[IssueWithFix]:
     """Yield problems of the log: with `deep` of every event and page, without of its ends, witnesses and samples."""
-    witnesses = list(witnesses_of(context.layout.folder, log))
-    if (backup := last_backup(context.layout.folder)) is not None:
-        witnesses.append(Witness(f"the backup {backup.path}", backup.head))
+    folder = context.layout.folder
+    witnesses = [*witnesses_of(folder, log), *backup_witnesses(folder, log.log_id)]
     missing: errors.KeysMissing | None = None
     if deep:
         events, findings, missing = _verified(context, log, witnesses)
@@ -159,7 +158,7 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
         series = keyring.sample(series_max=SERIES_MAX)
         for stream, number in series:
             _decrypt_one(log, stream, number)
-        looked.checked.append(f"a sample of {counted(len(series), 'series', 'series')} of keys")
+        looked.checked.append(f"{counted(len(series), 'key', 'keys')} of the content, one of each series")
     except errors.KeysMissing as error:
         yield keys_issue(folder, error, state="damaged")
     except errors.LogDamaged as error:

@@ -83,7 +83,7 @@ def test_the_rest_of_the_store_does_not_mind(projects, memory, read):
     talk.say("And now?")
     read()
     memory.admin.catch_up_views()
-    assert memory.admin.doctor().findings == ()
+    assert [item.what for item in memory.admin.doctor().findings] == ["backup"], "there is none"
     assert memory.verify(contents=True).findings == ()
 
 

@@ -1,0 +1,41 @@
+"""Notes of the command line about what heals by itself: a damaged file is moved to quarantine and built again."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mnemolog.domain.display import visible
+from mnemolog.domain.structured_log import ROOT
+
+
+class _Notes(logging.Handler):
+    """Prints one line for every item that is moved to quarantine, and where that is not possible."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts = getattr(record, "facts", {})
+        was, state = facts.get("was"), facts.get("state")
+        match getattr(record, "event", None):
+            case "quarantine.added":
+                done = "it was moved to quarantine, and what it held is derived from the log again"
+            case "quarantine.full" | "quarantine.failed":
+                done = "it cannot be moved to quarantine, and is not used"
+            case _:
+                return
+        print(f"note: projections/{visible(str(was))} is {state}: {done}", file=sys.stderr)
+
+
+@contextmanager
+def notes_on_healing(arguments: list[str]) -> Iterator[None]:
+    """Print what heals while a command runs. `doctor` reports it itself."""
+    if arguments[:1] == ["doctor"]:
+        yield
+        return
+    notes, logger = _Notes(logging.WARNING), logging.getLogger(ROOT)
+    logger.addHandler(notes)
+    try:
+        yield
+    finally:
+        logger.removeHandler(notes)
