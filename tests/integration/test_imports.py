@@ -16,7 +16,7 @@ SCRIPTS = {
     "text recall": ("store.recall('tea', mode='text')", {"torch", "sentence_transformers", "faiss"}),
     "replay": ("store.replay()", {"torch", "sentence_transformers", "faiss", "numpy"}),
     "verify": ("store.verify()", {"torch", "sentence_transformers", "faiss", "numpy"}),
-    "doctor": ("store.admin.doctor(fix=True)", {"torch", "sentence_transformers", "faiss"}),
+    "doctor": ("store.admin.doctor(fix=True)", {"torch", "sentence_transformers", "faiss", "numpy"}),
     "sessions": ("store.sessions()", {"torch", "sentence_transformers", "faiss", "numpy"}),
 }
 
