@@ -27,6 +27,8 @@ _PLACE: Final = b"mnemolog/sealed/1\x00"
 _SELECT_NODES: Final = "SELECT series, depth, prefix, material FROM nodes WHERE stream = ?"
 _SELECT_DESTROYED: Final = "SELECT series, first, last FROM destroyed WHERE stream = ?"
 _SELECT_SERIES: Final = "SELECT stream, series FROM nodes UNION SELECT stream, series FROM destroyed ORDER BY 1, 2"
+_SELECT_REQUESTS: Final = "SELECT request, position, recorded_at, event FROM requests ORDER BY number"
+_REQUEST_TYPES: Final = (str, int, int, bytes)
 _INSERT_NODE: Final = "INSERT INTO nodes (stream, series, depth, prefix, material) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -237,15 +239,13 @@ class Keyring:
     def erasures(self) -> list[KeyErasure]:
         """Return the requests that leaves were destroyed for, in the order in which that was done."""
         with self._lock, self._driver() as driver:
-            rows = driver.execute("SELECT request, position, recorded_at, event FROM requests ORDER BY number")
-            return [KeyErasure(*row) for row in rows.fetchall()]
+            return [KeyErasure(*row) for row in keys_file.rows(driver, _SELECT_REQUESTS, types=_REQUEST_TYPES)]
 
     def last_erasure(self) -> KeyErasure | None:
         """Return the last of `erasures`, without reading the others."""
-        query = "SELECT request, position, recorded_at, event FROM requests ORDER BY number DESC LIMIT 1"
         with self._lock, self._driver() as driver:
-            row = driver.execute(query).fetchone()
-        return None if row is None else KeyErasure(*row)
+            found = keys_file.rows(driver, f"{_SELECT_REQUESTS} DESC LIMIT 1", types=_REQUEST_TYPES)
+        return KeyErasure(*found[0]) if found else None
 
     def has_erasure(self, request: str) -> bool:
         """Whether leaves were destroyed for a request."""
@@ -343,8 +343,10 @@ class Keyring:
 
     def _read(self, driver: Any, stream: str) -> StreamKeys:
         # Destroyed ones last: what is destroyed in between is then found twice rather than not at all.
-        nodes = driver.execute(_SELECT_NODES, (stream,)).fetchall()
-        destroyed = driver.execute(_SELECT_DESTROYED, (stream,)).fetchall()
+        nodes = keys_file.rows(driver, _SELECT_NODES, (stream,), types=(int, int, int, bytes))
+        destroyed = keys_file.rows(driver, _SELECT_DESTROYED, (stream,), types=(int, int, int))
         place = _PLACE + self._log_id.encode() + len(stream.encode()).to_bytes(4, "big") + stream.encode()
-        made = [(series, Node(depth, prefix, bytes(material))) for series, depth, prefix, material in nodes]
+        made = [(series, Node(depth, prefix, material)) for series, depth, prefix, material in nodes]
+        if not all(0 <= node.depth <= DEPTH and len(node.material) == KEY_BYTES for _, node in made):
+            raise errors.LogDamaged(f"a key of {stream!r} has another form")
         return StreamKeys(place, made, destroyed)

@@ -136,13 +136,23 @@ def log_of(path: Path) -> str | None:
 
 def identity(driver: Any) -> KeysIdentity:
     """Return the identity of the keys behind a driver connection. Raises the driver's errors, `LogDamaged`."""
-    row = driver.execute("SELECT log_id, format, secret FROM keys_meta").fetchone()
-    if row is None:
+    found = rows(driver, "SELECT log_id, format, secret FROM keys_meta", types=(str, int, bytes))
+    if not found:
         raise errors.LogDamaged("the keys have no identity")
+    row = found[0]
     if row[1] > KEYS_FORMAT:
         raise errors.LogDamaged(f"the keys have format {row[1]}; this mnemolog reads formats up to {KEYS_FORMAT}")
     used = driver.execute("SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM destroyed)").fetchone()[0]
-    return KeysIdentity(row[0], bytes(row[2]), bool(used))
+    return KeysIdentity(row[0], row[2], bool(used))
+
+
+def rows(driver: Any, query: str, values: tuple[Any, ...] = (), *, types: tuple[type, ...]) -> list[tuple[Any, ...]]:
+    """Return the rows of a query. Raises `LogDamaged` for a value of another type: damage can change it."""
+    found: list[tuple[Any, ...]] = driver.execute(query, values).fetchall()
+    for row in found:
+        if tuple(map(type, row)) != types:
+            raise errors.LogDamaged("a row of the keys has a value of the wrong type")
+    return found
 
 
 class OpenKeys(NamedTuple):
@@ -204,8 +214,8 @@ def check(path: Path, *, log_id: str) -> CheckedKeys:
             found = keys.driver.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if found != "ok":
                 raise errors.KeysMissing(path, f"it is damaged: {found}")
-            rows = keys.driver.execute("SELECT stream, series FROM nodes UNION SELECT stream, series FROM destroyed")
-            return CheckedKeys(keys.secret, frozenset(rows.fetchall()))
+            query = "SELECT stream, series FROM nodes UNION SELECT stream, series FROM destroyed"
+            return CheckedKeys(keys.secret, frozenset(rows(keys.driver, query, types=(str, int))))
     finally:
         keys.connection.close()
         keys.engine.dispose()

@@ -28,7 +28,7 @@ def test_a_promise_that_nothing_has_tried_is_listed_as_not_tested(tmp_path):
     path = tmp_path / "faults.md"
     skipped = row("P2", tried=0, skipped=1)
     write(path, [row(), skipped], collected=everything(row(), skipped))
-    assert len(PROMISES) == 20
+    assert len(PROMISES) >= 20
     for name in PROMISES:
         (said, *tests) = lines_of(path, name)
         assert (NOT_TESTED in said) == (name != "P1")
