@@ -44,6 +44,7 @@ PROMISES = {
     "P18": "The WAL stays bounded",
     "P19": "Old data opens in every later release",
     "P20": "The whole store, simulated",
+    "P21": "What others made is refused or rebuilt, and nothing outside of it is touched",
     "P22": "A store moved, deleted or replaced while it is open loses no acknowledged turn in silence",
     "P24": "A backup never replaces a good one by a bad one, and without keys it holds no clear text",
 }
@@ -73,6 +74,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P17": {"forks": Number(16, 200)},
     "P18": {"appends": Number(3_000, 50_000)},
     "P20": {"scripts": Number(40, 20_000)},
+    "P21": {"hostile stores, backups and exports": Number(40, 600)},
     "P22": {"stores replaced": Number(14, 200)},
     "P24": {"sources": Number(20, 300)},
 }

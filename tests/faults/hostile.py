@@ -1,0 +1,454 @@
+"""Stores, backups and exports as an attacker would make them: what is sound, and the ways in which it is changed.
+
+Everything is made by code from a seed. A change is a function of a random generator and the folder of what was sound;
+it returns what it did, in words. What it writes has right checksums, so that nothing but its content gives it away.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from pysqlite3 import dbapi2
+
+from mnemolog.projections.sql.snapshots import SNAPSHOTS
+from mnemolog.projections.sql.snapshots import checksum as snapshot_checksum
+
+Change = Callable[[Random, "Scene"], str]
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+HUGE_BYTES = 1 << 40
+FOREVER = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+NUMBERS = (-1, 0, 1, 7, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**80, 1e308, None, "7", True, [], {})
+TEXTS = (
+    *("", "x", "\x00", "\ud7ff", "..", "../../..", "/etc/passwd", "../../../keys.db", "a/b", "no/../../../x", "-rf"),
+    *("ab" * 32, "zz" * 32, "x" * 300_000, "9" * 5_000, "2026-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "{}"),
+)
+DATABASES = ("views.db", "embeddings.db", "snapshots.db")
+
+
+class Scene:
+    """A folder with what is hostile, and beside and above it what must stay as it is."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.outer = root / "outer"
+        self.place = self.outer / "place"
+        self.store = self.place / "memory"
+        self.backup = self.place / "backup"
+        self.keys = self.place / "keys"
+        self.export = self.place / "export.jsonl"
+        self.beside = self.place / "beside"
+        self.above = self.outer / "above"
+        self.out = root / "out"
+
+    def make(self, sound: Path) -> None:
+        """Copy what is sound, and put the sentinels beside and above it."""
+        shutil.copytree(sound, self.place)
+        self.out.mkdir()
+        for folder in (self.beside, self.above):
+            folder.mkdir()
+            for name in ("keys.db", "notes.txt", "manifest.json", "empty"):
+                (folder / name).write_bytes(b"" if name == "empty" else f"the user's own {name}".encode())
+                (folder / name).chmod(0o644)
+        shutil.copytree(sound / "memory", self.beside / "twin")
+        for part in ("projections", "keys.db", "log.db"):
+            source, target = sound / "memory" / part, self.above / "twin" / part
+            target.parent.mkdir(exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target)
+            elif source.exists():
+                shutil.copy2(source, target)
+
+    def sentinels(self) -> dict[str, tuple[Any, ...]]:
+        """Content, mode and times of everything beside and above, and which names there are."""
+        found: dict[str, tuple[Any, ...]] = {}
+        for folder in (self.beside, self.above):
+            for path in (folder, *sorted(folder.rglob("*"))):
+                about = path.lstat()
+                data = sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(about.st_mode) else ""
+                found[str(path)] = (about.st_mode, about.st_mtime_ns, about.st_ino, about.st_size, data)
+        found["names"] = (sorted(os.listdir(self.outer)), sorted(os.listdir(self.root)))
+        return found
+
+
+# The changes
+
+
+def special_file(rng: Random, scene: Scene, root: Path) -> str:
+    """Put something that is no regular file in the place of a file, or where one may be looked for."""
+    path = rng.choice([path for path in sorted(root.rglob("*")) if not path.is_dir()])
+    if rng.random() < 0.3:
+        path = path.with_name(path.name + rng.choice(["-wal", "-shm", "-journal", "-seal", ".reason.json"]))
+    elif rng.random() < 0.2:
+        places = [path for path in (root, *sorted(root.rglob("*"))) if path.is_dir()]
+        names = (".lock", ".projector.lock", "backups.json", "manifest.json", "keys.db", "views.db", "snapshots.db-seal")
+        prefix = next(iter(sorted(path.name[:16] for path in root.glob("projections/vectors/*-0001"))), "0" * 16)
+        path = rng.choice(places) / rng.choice([*names, f".{prefix}.lock", f".{prefix}.holder.json"])
+    return f"{path.relative_to(scene.place)}: {put_special(rng, scene, path)}"
+
+
+def put_special(rng: Random, scene: Scene, path: Path) -> str:
+    """Replace a path by something that is no regular file."""
+    twins = [path for path in scene.beside.rglob(path.name) if path.is_file()]
+    kind = rng.choice(["link", "link", "twin", "dangling", "zero", "folder", "pipe", "socket", "loop", "folder link"])
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if kind == "link" or (kind == "twin" and not twins):
+        path.symlink_to(scene.above / rng.choice(["keys.db", "notes.txt", "empty"]))
+    elif kind == "twin":
+        path.symlink_to(twins[0])
+    elif kind == "dangling":
+        path.symlink_to(scene.above / "new")
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+        (path / "inside").write_bytes(b"x")
+    elif kind == "folder link":
+        path.symlink_to(scene.beside)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    else:
+        _listen(path)
+    return kind
+
+
+def _listen(path: Path) -> None:
+    before = os.getcwd()
+    os.chdir(path.parent)  # The path of a socket may not be long.
+    try:
+        with closing(socket.socket(socket.AF_UNIX)) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def linked_folder(rng: Random, scene: Scene, root: Path) -> str:
+    """Replace a folder by a symbolic link to another one of the same content, which is not ours."""
+    path = rng.choice([path for path in sorted(root.rglob("*")) if path.is_dir()])
+    twin = scene.beside / "twin" / path.relative_to(root)
+    shutil.rmtree(path)
+    path.symlink_to(twin if twin.is_dir() and rng.random() < 0.8 else scene.above)
+    return f"{path.relative_to(scene.place)} is a link to a folder"
+
+
+def bytes_of_file(rng: Random, scene: Scene, root: Path) -> str:
+    """Give a file another size or other bytes."""
+    path = rng.choice([path for path in sorted(root.rglob("*")) if path.is_file() and path.name != "log.db"])
+    kind = rng.choice(["empty", "noise", "huge", "deep", "not UTF-8", "cut"])
+    data = path.read_bytes()
+    if kind == "huge":
+        os.truncate(path, HUGE_BYTES)
+    else:
+        made = {"empty": b"", "noise": rng.randbytes(5_000), "deep": DEEP, "not UTF-8": b'{"sha256": "\xff"}'}
+        path.write_bytes(made.get(kind, data[: len(data) // 2]))
+    return f"{path.relative_to(scene.place)}: {kind}"
+
+
+def document(rng: Random, scene: Scene, root: Path) -> str:
+    """Change a field of a document, and give it the right checksum."""
+    return json_file(rng, rng.choice([path for path in sorted(root.rglob("*.json")) if path.is_file()]))
+
+
+def note(rng: Random, scene: Scene, root: Path) -> str:
+    """Change a field of the note of a quarantined item, of a projector, or of a seal."""
+    folder = root / "projections"
+    (folder / "projectors").mkdir(exist_ok=True)
+    status = {"state": "working", "position": 3, "pid": 1, "host": socket.gethostname(), "since": "2026-01-01T00:00:00Z"}
+    status |= {"retry_in_s": 3.0}
+    (folder / "projectors" / "0123.json").write_text(json.dumps(status))
+    holder = folder / "vectors" / ".0123456789abcdef.holder.json"
+    holder.write_text(json.dumps({"pid": 3, "host": socket.gethostname()}))
+    notes = [*folder.glob("quarantine/*.reason.json"), *folder.glob("projectors/*"), holder, *folder.glob("*-seal")]
+    return json_file(rng, rng.choice(sorted(notes)))
+
+
+def json_file(rng: Random, path: Path) -> str:
+    """Change a field of a JSON file."""
+    value = json.loads(path.read_bytes())
+    inner = value["manifest"] if isinstance(value, dict) and "manifest" in value else value
+    where, what = mutate(rng, inner)
+    if inner is not value:
+        text = encode(inner)
+        path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(text).hexdigest().encode(), text))
+    else:
+        if isinstance(value, dict) and "sha256" in value and "was" in value:
+            value["sha256"] = ""
+            kept = {name: field for name, field in value.items() if name != "sha256" and field not in ("", None)}
+            value["sha256"] = sha256(encode(kept)).hexdigest()
+        path.write_bytes(encode(value))
+    return f"{path.name}: {where} is {what!r:.60}"
+
+
+def encode(value: Any) -> bytes:
+    """JSON, with what `DEEP` stands for."""
+    return json.dumps(value, separators=(",", ":")).encode().replace(b'"\\u0001deep"', DEEP)
+
+
+def mutate(rng: Random, value: Any) -> tuple[str, Any]:
+    """Change a value somewhere in a document, in place."""
+    places = list(_places(value))
+    path, holder, key = rng.choice(places)
+    new = rng.choice([*NUMBERS, *TEXTS, "\x01deep"])
+    if isinstance(holder, dict) and rng.random() < 0.3:
+        held = holder.pop(key)
+        if rng.random() < 0.7:
+            holder[rng.choice(TEXTS)] = held
+        return f"{path} renamed or removed", key
+    holder[key] = new
+    return path, new
+
+
+def _places(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in list(items):
+        yield f"{path}.{key}", value, key
+        yield from _places(child, f"{path}.{key}")
+
+
+def manifest_name(rng: Random, scene: Scene, root: Path) -> str:
+    """Have the manifest of a segment name a file outside of it, with its right size and checksum."""
+    path = rng.choice(sorted(root.rglob("projections/vectors/*/*/manifest.json")))
+    outside = rng.choice([scene.above / "keys.db", scene.store / "keys.db", scene.beside / "notes.txt"])
+    data = outside.read_bytes() if outside.exists() else b""
+    name = rng.choice([str(outside), os.path.relpath(outside, path.parent), "../../../../keys.db", "sub/keys.db", ".", ""])
+    value = json.loads(path.read_bytes())["manifest"]
+    value["files"][name] = {"sha256": sha256(data).hexdigest(), "size_bytes": len(data)}
+    path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(encode(value)).hexdigest().encode(), encode(value)))
+    return f"{path.parent.name}: names {name!r}"
+
+
+def segment_file(rng: Random, scene: Scene, root: Path) -> str:
+    """Change a file of a segment, and give it the right size and digest in the manifest."""
+    path = rng.choice(sorted(root.rglob("projections/vectors/*/*/manifest.json")))
+    value = json.loads(path.read_bytes())["manifest"]
+    name = rng.choice([name for name in sorted(value["files"]) if name not in ("vectors.f32", "sketch.u8")])
+    file = path.parent / name
+    data = bytearray(file.read_bytes())
+    if rng.random() < 0.6 and len(data) >= 8:
+        for _ in range(rng.randrange(1, 4)):
+            number = rng.choice([0, 1, 2**31, 2**40, 2**62, 2**63, 2**64 - 1])
+            at = rng.randrange(min(len(data), 4_096) // 8) * 8 + rng.choice([0, 4])
+            data[at : at + 8] = number.to_bytes(8, "little")
+    else:
+        data = bytearray(rng.choice([b"", rng.randbytes(len(data)), data[: len(data) // 2], data * 2]))
+    file.write_bytes(data)
+    value["files"][name] = {"sha256": sha256(data).hexdigest(), "size_bytes": len(data)}
+    path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(encode(value)).hexdigest().encode(), encode(value)))
+    return f"{path.parent.name}/{name}: other bytes with the right digest"
+
+
+def schema(rng: Random, scene: Scene, root: Path) -> str:
+    """Change the schema of a database: what is a table becomes something that runs SQL, or is of another kind."""
+    path = _database(rng, root)
+    with closing(dbapi2.connect(path, isolation_level=None)) as connection:
+        tables = [
+            name
+            for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+            if sql and "VIRTUAL" not in sql and not name.startswith(("turns_text_", "sqlite_"))
+        ]
+        table = rng.choice(sorted(tables))
+        columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+        kind, statements = rng.choice(list(_schemas(table, columns)))
+        connection.execute("PRAGMA foreign_keys=OFF")
+        try:
+            for statement in statements:
+                connection.execute(statement)
+        except dbapi2.Error as error:
+            kind = f"{kind}, half done: {error}"
+        if rng.random() < 0.5:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    _without_seal(path)
+    return f"{path.name}: {table}: {kind}"
+
+
+def _schemas(table: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
+    listed, drop = ", ".join(columns), f'DROP TABLE "{table}"'
+    rename = f'ALTER TABLE "{table}" RENAME TO old'
+    yield "a view that never ends", [drop, f'CREATE VIEW "{table}" AS {FOREVER}']
+    forever = ", ".join(f"x AS {column}" for column in columns)
+    yield "a view of its columns", [drop, f'CREATE VIEW "{table}" AS SELECT {forever} FROM ({FOREVER})']
+    yield "a trigger", [f'CREATE TRIGGER foreign_one AFTER INSERT ON "{table}" BEGIN {FOREVER}; END']
+    yield "a plain table", [rename, f'CREATE TABLE "{table}" ({listed})', f'INSERT INTO "{table}" SELECT * FROM old']
+    blobs = ", ".join(f"x'ff00' AS {column}" for column in columns)
+    yield "other types", [rename, f'CREATE TABLE "{table}" AS SELECT {blobs} FROM old']
+    yield "a text index", [drop, f'CREATE VIRTUAL TABLE "{table}" USING fts5({listed})']
+    yield "other columns", [drop, f'CREATE TABLE "{table}" (other TEXT)']
+    yield "no table", [drop]
+    yield "a generated column", [f'ALTER TABLE "{table}" ADD COLUMN g AS (hex(zeroblob(100000000)))']
+    keyed = f'CREATE TABLE "{table}" ({listed}, PRIMARY KEY ({columns[0]})) WITHOUT ROWID'
+    yield "without row ids", [drop, keyed]
+    nonsense = f"UPDATE sqlite_master SET sql = 'CREATE TABLE nonsense(' WHERE name = '{table}'"
+    yield "nonsense", ["PRAGMA writable_schema=ON", nonsense]
+    loop = f"UPDATE sqlite_master SET rootpage = 1 WHERE name = '{table}'"
+    yield "the page of the schema", ["PRAGMA writable_schema=ON", loop]
+    yield "the number of another program", ["PRAGMA application_id=7", "PRAGMA user_version=-3"]
+
+
+def _database(rng: Random, root: Path) -> Path:
+    found = [root / "projections" / name for name in DATABASES]
+    if rng.random() < 0.35:
+        found = [root / "log.db", root / "keys.db"]
+    return rng.choice([path for path in found if path.exists()])
+
+
+def _without_seal(path: Path) -> None:
+    path.with_name(f"{path.name}-seal").unlink(missing_ok=True)
+
+
+def rows(rng: Random, scene: Scene, root: Path) -> str:
+    """Change values in the rows of a database of projections."""
+    path = rng.choice([path for path in (root / "projections" / name for name in DATABASES) if path.exists()])
+    said = []
+    with closing(dbapi2.connect(path, isolation_level=None)) as connection:
+        tables = [
+            name
+            for name, sql in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+            if "VIRTUAL" not in (sql or "") and not name.startswith("sqlite_")
+        ]
+        for _ in range(4):
+            table = rng.choice(sorted(tables))
+            column = rng.choice([row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')])
+            value = rng.choice([-1, 0, 2**63 - 1, -(2**63), "", "x" * 100_000, b"", b"\xc1\xff", DEEP, "../..", b"\x80" * 9])
+            where = rng.choice(["", f' WHERE rowid = (SELECT min(rowid) FROM "{table}")'])
+            try:
+                connection.execute(f'UPDATE "{table}" SET "{column}" = ?{where}', (value,))
+            except (dbapi2.Error, OverflowError):
+                continue
+            said.append(f"{table}.{column} = {value!r:.20}")
+        if path.name == "snapshots.db":
+            _seal_snapshots(connection)
+    _without_seal(path)
+    return f"{path.name}: {', '.join(said)}"
+
+
+def _seal_snapshots(connection: Any) -> None:
+    names = [column.name for column in SNAPSHOTS.columns]
+    for row in connection.execute(f"SELECT rowid, {', '.join(names)} FROM snapshots").fetchall():
+        right = snapshot_checksum(dict(zip(names, row[1:], strict=True)))
+        connection.execute("UPDATE snapshots SET checksum = ? WHERE rowid = ?", (right, row[0]))
+
+
+def snapshot_state(rng: Random, scene: Scene, root: Path) -> str:
+    """Put another state into the snapshots, under right checksums."""
+    made = rng.choice(
+        [
+            *(b"", b"\x00" * 8, b"\x00" * 8 + b"\x80", b"\x00" * 8 + DEEP, b"\x00" * 8 + b"\x91" * 100_000),
+            b"\x00" * 8 + b"\xdd\xff\xff\xff\xff",
+            b"\x00" * 8 + msgspec.msgpack.encode({"session": "a", "turns": [2**63, -1]}),
+        ]
+    )
+    with closing(dbapi2.connect(root / "projections" / "snapshots.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE snapshots SET state = ?", (made,))
+        _seal_snapshots(connection)
+    return f"snapshots.db: state {made[:20]!r}"
+
+
+def super_journal(rng: Random, scene: Scene, root: Path) -> str:
+    """Leave a rollback journal that names another file: SQLite would delete that after the rollback."""
+    path = _database(rng, root)
+    with closing(dbapi2.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        page = connection.execute("PRAGMA page_size").fetchone()[0]
+    name = str(scene.above / "empty").encode()
+    header = bytes.fromhex("d9d505f920a163d7") + b"\x00" * 4 + b"\x00" * 4 + (path.stat().st_size // page).to_bytes(4, "big")
+    header = (header + (512).to_bytes(4, "big") + page.to_bytes(4, "big")).ljust(512, b"\x00")
+    tail = (1 << 20).to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
+    tail += sum(byte - 256 if byte > 127 else byte for byte in name).to_bytes(4, "big") + bytes.fromhex("d9d505f920a163d7")
+    path.with_name(f"{path.name}-journal").write_bytes(header + tail)
+    return f"{path.name}-journal names {name.decode()}"
+
+
+def export_line(rng: Random, scene: Scene) -> str:
+    """Change a line of an export."""
+    lines = scene.export.read_bytes().splitlines(keepends=True)
+    number = rng.choice([0, 1, len(lines) - 1, rng.randrange(len(lines))])
+    value = json.loads(lines[number])
+    where, what = mutate(rng, value)
+    lines[number] = encode(value) + b"\n"
+    scene.export.write_bytes(b"".join(lines))
+    return f"line {number + 1}: {where} is {what!r:.60}"
+
+
+def export_bytes(rng: Random, scene: Scene) -> str:
+    """Give an export other bytes: none, too many, nested too deeply, packed over and over."""
+    data = scene.export.read_bytes()
+    kind = rng.choice(["empty", "noise", "deep", "zeros", "gzip", "gzip of zeros", "cut", "twice", "special", "base64"])
+    if kind == "special":
+        return f"export: {put_special(rng, scene, scene.export)}"
+    made = {
+        "empty": b"",
+        "noise": rng.randbytes(100_000),
+        "deep": DEEP,
+        "zeros": b"\x00" * (1 << 20),
+        "gzip": gzip.compress(data)[: rng.randrange(40, 400)],
+        "gzip of zeros": gzip.compress(b"0" * (80 << 20)),
+        "cut": data[: rng.randrange(len(data))],
+        "twice": data + data,
+        "base64": base64.b64encode(data),
+    }
+    scene.export.write_bytes(made[kind])
+    return f"export: {kind}"
+
+
+def keys_note(rng: Random, scene: Scene) -> str:
+    """Change a field of the note beside a copy of the keys, or what lies beside it."""
+    if rng.random() < 0.5:
+        return json_file(rng, scene.keys / "keys.json")
+    return special_file(rng, scene, scene.keys)
+
+
+def backup_name(rng: Random, scene: Scene) -> str:
+    """Have `backup.json` name a file outside of the backup."""
+    path = scene.backup / "backup.json"
+    value = json.loads(path.read_bytes())["manifest"]
+    outside = rng.choice([scene.above / "notes.txt", scene.store / "keys.db"])
+    data = outside.read_bytes() if outside.exists() else b""
+    relative = os.path.relpath(outside, scene.backup)
+    name = rng.choice([str(outside), relative, "projections/../../above/x", "keys.db", "projections/x/y.db", "new\x00"])
+    value["files"].append({"path": name, "size_bytes": len(data), "sha256": sha256(data).hexdigest()})
+    path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(encode(value)).hexdigest().encode(), encode(value)))
+    return f"backup.json names {name!r}"
+
+
+def of_store(change: Callable[[Random, Scene, Path], str]) -> Change:
+    return lambda rng, scene: change(rng, scene, scene.store)
+
+
+def of_backup(change: Callable[[Random, Scene, Path], str]) -> Change:
+    return lambda rng, scene: change(rng, scene, scene.backup)
+
+
+STORE_CHANGES: dict[str, Change] = {
+    change.__name__: of_store(change)
+    for change in (
+        *(special_file, special_file, linked_folder, bytes_of_file, document, note, manifest_name, segment_file),
+        *(schema, rows, snapshot_state, super_journal),
+    )
+}
+BACKUP_CHANGES: dict[str, Change] = {
+    **{
+        change.__name__: of_backup(change)
+        for change in (special_file, linked_folder, bytes_of_file, document, manifest_name, segment_file)
+    },
+    "keys_note": keys_note,
+    "backup_name": backup_name,
+    "backup_json": lambda rng, scene: json_file(rng, scene.backup / "backup.json"),
+}
+EXPORT_CHANGES: dict[str, Change] = {"export_line": export_line, "export_bytes": export_bytes}
