@@ -8,6 +8,7 @@ rows give the same index.
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any, Final, NamedTuple
 
 import faiss
@@ -40,6 +41,20 @@ PROBED_MIN: Final = 1 / 16
 PROBED_MAX: Final = 3 / 4
 """The fraction of probed lists above which an index without lists is faster and finds more."""
 WITHOUT_LISTS: Final = "RaBitQfs"
+
+# The layout of a serialised index (faiss/impl/index_write.cpp), as far as it does not depend on an empty one.
+_METRIC: Final = faiss.METRIC_INNER_PRODUCT
+_HEAD: Final = struct.Struct("<4siqqq?i")
+"""Kind, components, rows, two constants, whether it is trained, metric."""
+_LISTS: Final = struct.Struct("<qq")
+"""Lists, and how many of them to probe."""
+_SIZE: Final = struct.Struct("<Q")
+_FLAT: Final = struct.Struct("<BiqqqQ")
+"""Bits of a query, rows of a block, rows with padding, components with padding, bytes of a code, bytes of all codes."""
+_QUANTIZER_BYTES: Final = 28
+_FACTOR_BYTES: Final = 8
+"""What a block has for each row beside its code."""
+_BLOCK_ROWS: Final = 32
 
 
 class Effort(NamedTuple):
@@ -104,12 +119,72 @@ def build(rows: ExactRows, *, dimension: int) -> Coarse:
     return Coarse(index, _effort_for(index, rows))
 
 
-def parse(data: bytes, effort: Effort) -> Coarse:
-    """Return the index in `data`. The caller has checked the bytes. Raises `ValueError`."""
+def parse(data: bytes, effort: Effort, *, dimension: int, count: int) -> Coarse:
+    """Return the index of `count` rows in `data`. Raises `ValueError` if it is not one that `build` may have made.
+
+    The right digest is no proof of that: the manifest may come from somebody else, and FAISS trusts the numbers in the
+    bytes. A wrong one makes it reserve terabytes, or read past the end while it searches.
+    """
     try:
+        _require_own_layout(data, dimension=dimension, count=count, has_lists=effort.probes > 0)
         return Coarse(faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8)), effort)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, MemoryError, struct.error) as error:
         raise ValueError(str(error)) from error
+
+
+def _require_own_layout(data: bytes, *, dimension: int, count: int, has_lists: bool) -> None:
+    """Compare every number in a serialised index with those of an empty one of its kind, and of the rows.
+
+    What is left free are the components of vectors, the codes, and which row is in which list.
+    """
+    view = memoryview(data)
+    lists = _LISTS.unpack_from(view, _HEAD.size)[0] if has_lists else 0
+    if lists > count:
+        raise ValueError("the index has more lists than rows")
+    empty: Any = faiss.index_factory(dimension, f"IVF{lists},{WITHOUT_LISTS}" if has_lists else WITHOUT_LISTS, _METRIC)
+    wanted = memoryview(faiss.serialize_index(empty).tobytes())
+    wanted_head = _HEAD.unpack_from(wanted)
+    _require(_HEAD.unpack_from(view) == (wanted_head[0], dimension, count, *wanted_head[3:5], True, wanted_head[6]))
+    block_bytes = empty.bbs * (empty.M2 // 2 + _FACTOR_BYTES)
+    if has_lists:
+        _require_own_lists(view, wanted, dimension=dimension, count=count, lists=lists, block_bytes=block_bytes)
+        return
+    blocks = -(-count // empty.bbs)
+    at, centre = _HEAD.size, _HEAD.size + _QUANTIZER_BYTES
+    end = centre + _SIZE.size + 4 * dimension
+    padded, codes = blocks * empty.bbs, blocks * block_bytes
+    _require(view[at:centre] == wanted[at:centre] and _SIZE.unpack_from(view, centre) == (dimension,))
+    told = _FLAT.unpack_from(view, end)
+    _require(told == (empty.qb, empty.bbs, padded, empty.M2, empty.code_size, codes))
+    _require(len(view) == end + _FLAT.size + codes)
+
+
+def _require_own_lists(
+    view: memoryview, wanted: memoryview, *, dimension: int, count: int, lists: int, block_bytes: int
+) -> None:
+    centres = _HEAD.size + _LISTS.size
+    head = _HEAD.unpack_from(wanted, centres)
+    _require(_HEAD.unpack_from(view, centres) == (head[0], dimension, lists, *head[3:5], True, head[6]))
+    _require(_SIZE.unpack_from(view, centres + _HEAD.size) == (lists * dimension,))
+    start, empty_start = centres + _HEAD.size + _SIZE.size + 4 * lists * dimension, centres + _HEAD.size + _SIZE.size
+    begin = len(wanted) - 2 * _SIZE.size * lists - empty_start  # An empty list is two sizes of 0.
+    _require(view[start : start + begin] == wanted[empty_start : empty_start + begin])
+    at, listed = start + begin, []
+    for _ in range(lists):
+        (rows,) = _SIZE.unpack_from(view, at)
+        _require(rows <= count)
+        listed.append(np.frombuffer(view, dtype="<i8", count=rows, offset=at + _SIZE.size))
+        at += _SIZE.size + 8 * rows
+        size = -(-rows // _BLOCK_ROWS) * block_bytes
+        _require(_SIZE.unpack_from(view, at) == (size,))
+        at += _SIZE.size + size
+    numbers = np.sort(np.concatenate(listed))
+    _require(at == len(view) and np.array_equal(numbers, np.arange(count)))
+
+
+def _require(as_built: bool) -> None:
+    if not as_built:
+        raise ValueError("the index is not one of these vectors")
 
 
 def factory_for(count: int) -> str:

@@ -146,7 +146,9 @@ def load(folder: Path, manifest: Manifest) -> Segment:
     turns, rows = ids[first_rows], np.cumsum(first_rows, dtype=np.int64) - 1
     try:
         effort = ann_index.Effort(manifest.probes, manifest.candidates)
-        index = ann_index.parse(data[INDEX_FILE], effort) if INDEX_FILE in data else None
+        index = None
+        if INDEX_FILE in data:
+            index = ann_index.parse(data[INDEX_FILE], effort, dimension=dimension, count=count)
     except ValueError as error:
         raise Damaged(folder, str(error)) from error
     if (len(turns), len(rows)) != (manifest.turns, manifest.vectors):

@@ -7,6 +7,7 @@ it returns what it did, in words. What it writes has right checksums, so that no
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import json
 import os
@@ -31,7 +32,26 @@ Change = Callable[[Random, "Scene"], str]
 DEEP = b"[" * 100_000 + b"]" * 100_000
 HUGE_BYTES = 1 << 40
 FOREVER = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
-NUMBERS = (-1, 0, 1, 7, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**80, 1e308, None, "7", True, [], {})
+NUMBERS = (
+    -1,
+    0,
+    1,
+    7,
+    2**31,
+    2**53,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    2**63,
+    2**64 - 1,
+    2**80,
+    1e308,
+    None,
+    "7",
+    True,
+    [],
+    {},
+)
 TEXTS = (
     *("", "x", "\x00", "\ud7ff", "..", "../../..", "/etc/passwd", "../../../keys.db", "a/b", "no/../../../x", "-rf"),
     *("ab" * 32, "zz" * 32, "x" * 300_000, "9" * 5_000, "2026-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "{}"),
@@ -80,7 +100,7 @@ class Scene:
                 about = path.lstat()
                 data = sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(about.st_mode) else ""
                 found[str(path)] = (about.st_mode, about.st_mtime_ns, about.st_ino, about.st_size, data)
-        found["names"] = (sorted(os.listdir(self.outer)), sorted(os.listdir(self.root)))
+        found["names"] = tuple(sorted(path.name for path in folder.iterdir()) for folder in (self.outer, self.root))
         return found
 
 
@@ -94,7 +114,15 @@ def special_file(rng: Random, scene: Scene, root: Path) -> str:
         path = path.with_name(path.name + rng.choice(["-wal", "-shm", "-journal", "-seal", ".reason.json"]))
     elif rng.random() < 0.2:
         places = [path for path in (root, *sorted(root.rglob("*"))) if path.is_dir()]
-        names = (".lock", ".projector.lock", "backups.json", "manifest.json", "keys.db", "views.db", "snapshots.db-seal")
+        names = (
+            ".lock",
+            ".projector.lock",
+            "backups.json",
+            "manifest.json",
+            "keys.db",
+            "views.db",
+            "snapshots.db-seal",
+        )
         prefix = next(iter(sorted(path.name[:16] for path in root.glob("projections/vectors/*-0001"))), "0" * 16)
         path = rng.choice(places) / rng.choice([*names, f".{prefix}.lock", f".{prefix}.holder.json"])
     return f"{path.relative_to(scene.place)}: {put_special(rng, scene, path)}"
@@ -130,13 +158,8 @@ def put_special(rng: Random, scene: Scene, path: Path) -> str:
 
 
 def _listen(path: Path) -> None:
-    before = os.getcwd()
-    os.chdir(path.parent)  # The path of a socket may not be long.
-    try:
-        with closing(socket.socket(socket.AF_UNIX)) as made:
-            made.bind(path.name)
-    finally:
-        os.chdir(before)
+    with contextlib.chdir(path.parent), closing(socket.socket(socket.AF_UNIX)) as made:
+        made.bind(path.name)  # The whole path may be too long for a socket.
 
 
 def linked_folder(rng: Random, scene: Scene, root: Path) -> str:
@@ -170,7 +193,13 @@ def note(rng: Random, scene: Scene, root: Path) -> str:
     """Change a field of the note of a quarantined item, of a projector, or of a seal."""
     folder = root / "projections"
     (folder / "projectors").mkdir(exist_ok=True)
-    status = {"state": "working", "position": 3, "pid": 1, "host": socket.gethostname(), "since": "2026-01-01T00:00:00Z"}
+    status = {
+        "state": "working",
+        "position": 3,
+        "pid": 1,
+        "host": socket.gethostname(),
+        "since": "2026-01-01T00:00:00Z",
+    }
     status |= {"retry_in_s": 3.0}
     (folder / "projectors" / "0123.json").write_text(json.dumps(status))
     holder = folder / "vectors" / ".0123456789abcdef.holder.json"
@@ -227,7 +256,9 @@ def manifest_name(rng: Random, scene: Scene, root: Path) -> str:
     path = rng.choice(sorted(root.rglob("projections/vectors/*/*/manifest.json")))
     outside = rng.choice([scene.above / "keys.db", scene.store / "keys.db", scene.beside / "notes.txt"])
     data = outside.read_bytes() if outside.exists() else b""
-    name = rng.choice([str(outside), os.path.relpath(outside, path.parent), "../../../../keys.db", "sub/keys.db", ".", ""])
+    name = rng.choice(
+        [str(outside), os.path.relpath(outside, path.parent), "../../../../keys.db", "sub/keys.db", ".", ""]
+    )
     value = json.loads(path.read_bytes())["manifest"]
     value["files"][name] = {"sha256": sha256(data).hexdigest(), "size_bytes": len(data)}
     path.write_bytes(b'{"sha256":"%s","manifest":%s}' % (sha256(encode(value)).hexdigest().encode(), encode(value)))
@@ -325,7 +356,9 @@ def rows(rng: Random, scene: Scene, root: Path) -> str:
         for _ in range(4):
             table = rng.choice(sorted(tables))
             column = rng.choice([row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')])
-            value = rng.choice([-1, 0, 2**63 - 1, -(2**63), "", "x" * 100_000, b"", b"\xc1\xff", DEEP, "../..", b"\x80" * 9])
+            value = rng.choice(
+                [-1, 0, 2**63 - 1, -(2**63), "", "x" * 100_000, b"", b"\xc1\xff", DEEP, "../..", b"\x80" * 9]
+            )
             where = rng.choice(["", f' WHERE rowid = (SELECT min(rowid) FROM "{table}")'])
             try:
                 connection.execute(f'UPDATE "{table}" SET "{column}" = ?{where}', (value,))
@@ -367,10 +400,14 @@ def super_journal(rng: Random, scene: Scene, root: Path) -> str:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         page = connection.execute("PRAGMA page_size").fetchone()[0]
     name = str(scene.above / "empty").encode()
-    header = bytes.fromhex("d9d505f920a163d7") + b"\x00" * 4 + b"\x00" * 4 + (path.stat().st_size // page).to_bytes(4, "big")
+    header = (
+        bytes.fromhex("d9d505f920a163d7") + b"\x00" * 4 + b"\x00" * 4 + (path.stat().st_size // page).to_bytes(4, "big")
+    )
     header = (header + (512).to_bytes(4, "big") + page.to_bytes(4, "big")).ljust(512, b"\x00")
     tail = (1 << 20).to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
-    tail += sum(byte - 256 if byte > 127 else byte for byte in name).to_bytes(4, "big") + bytes.fromhex("d9d505f920a163d7")
+    tail += sum(byte - 256 if byte > 127 else byte for byte in name).to_bytes(4, "big") + bytes.fromhex(
+        "d9d505f920a163d7"
+    )
     path.with_name(f"{path.name}-journal").write_bytes(header + tail)
     return f"{path.name}-journal names {name.decode()}"
 

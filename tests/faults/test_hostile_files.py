@@ -19,7 +19,6 @@ from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.session import session_stream
 from mnemolog.projections.history.states import evolve
 from mnemolog.projections.vectors import ann_index, publish
-from tests.faults import hostile
 from tests.faults.hostile import BACKUP_CHANGES, EXPORT_CHANGES, STORE_CHANGES, Scene
 from tests.support import HashEncoder
 
@@ -141,7 +140,15 @@ def use_export(scene: Scene, rng: Random, raw: list[str]) -> None:
 
 
 COMMANDS = {
-    use_store: ("status", "verify", "doctor --deep", "recall tea --model none", "sessions", "quarantine list", "replay"),
+    use_store: (
+        "status",
+        "verify",
+        "doctor --deep",
+        "recall tea --model none",
+        "sessions",
+        "quarantine list",
+        "replay",
+    ),
     use_backup: (),
     use_export: (),
 }

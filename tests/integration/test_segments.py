@@ -283,7 +283,7 @@ def test_rows_without_structure_get_an_index_without_lists(structured):
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     made = ann_index.build(MemoryRows(np.ascontiguousarray(rows)), dimension=wide)
     assert made.kind == (ann_index.factory_for(6_000) if structured else ann_index.WITHOUT_LISTS)
-    read = ann_index.parse(made.serialised(), made.effort)
+    read = ann_index.parse(made.serialised(), made.effort, dimension=wide, count=6_000)
     assert (read.kind, read.count, read.dimension) == (made.kind, 6_000, wide)
     found = 0.0
     for query in rows[random.integers(6_000, size=50)] + 0.05 * unit_rows(50, seed=3, dimension=wide):
@@ -471,3 +471,26 @@ def test_another_process_s_segments_are_taken_in_without_reopening(folder):
         writer.rebuild("vectors")
         assert reader.recall("number7", mode="vector", k=50).hits == first.hits
         assert reader.parts.projections.vectors().projection()._generation.folder.name.endswith("-0002")
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_an_index_with_numbers_of_its_own_is_refused_before_it_is_parsed(lists, monkeypatch):
+    """FAISS trusts the numbers in the bytes, and their digest is right: a manifest may come from somebody else."""
+    monkeypatch.setattr(ann_index, "PROBED_MAX", 1.0 if lists else 0.0)
+    made = ann_index.build(MemoryRows(unit_rows(600, dimension=64)), dimension=64)
+    assert bool(made.effort.probes) is lists
+    sound = made.serialised()
+    assert ann_index.parse(sound, made.effort, dimension=64, count=600).count == 600
+    for at in range(37):  # The kind, components, rows, two constants, whether it is trained, metric.
+        for number in (0, 7, 1 << 40, (1 << 64) - 1):
+            other = bytearray(sound)
+            other[at : at + 8] = number.to_bytes(8, "little")
+            if other != sound:
+                with pytest.raises(ValueError, match=r"index|buffer"):
+                    ann_index.parse(bytes(other), made.effort, dimension=64, count=600)
+    for cut in (b"", sound[:36], sound[: len(sound) // 2], sound + b"x"):
+        with pytest.raises(ValueError, match=r"index|buffer"):
+            ann_index.parse(cut, made.effort, dimension=64, count=600)
+    for rows in ({"dimension": 65, "count": 600}, {"dimension": 64, "count": 601}):
+        with pytest.raises(ValueError, match="index"):
+            ann_index.parse(sound, made.effort, **rows)
