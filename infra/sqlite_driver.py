@@ -36,7 +36,7 @@ from mnemolog.domain import errors
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.regular_files import open_file, require_file
 
-_EXTENSION: Final = "pysqlite3._sqlite3"
+_EXTENSION: Final = sys.modules["pysqlite3._sqlite3"]
 _SUPER_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
 """Ends a rollback journal that names a super-journal (SQLite's file format, 3.1)."""
 
@@ -173,20 +173,20 @@ def _require_safe(path: Path) -> None:
 def _another_copy() -> ModuleType:
     """Load the driver again. The loader takes a file with another inode for another library."""
     try:
-        with _copy_of(Path(sys.modules[_EXTENSION].__file__ or "")) as path:
-            extension = _loaded(_EXTENSION, importlib.machinery.ExtensionFileLoader(_EXTENSION, path))
+        with _copy_of(Path(_EXTENSION.__file__ or "")) as path:
+            name = _EXTENSION.__name__
+            extension = _loaded(name, importlib.machinery.ExtensionFileLoader(name, path))
     except (OSError, ImportError) as error:
         raise errors.StoreError(
             f"SQLite cannot be loaded again, which a process needs that was forked from one that used it: {error}; "
             "nothing was opened; start the process with multiprocessing's spawn method, or fork before the first store "
             "is opened"
         ) from error
-    first = sys.modules[_EXTENSION]
-    sys.modules[_EXTENSION] = extension  # The module in Python takes its names from there.
+    sys.modules[name] = extension  # The module in Python takes its names from there.
     try:
         return _loaded(_first.__name__, importlib.machinery.SourceFileLoader(_first.__name__, _first.__file__))
     finally:
-        sys.modules[_EXTENSION] = first
+        sys.modules[name] = _EXTENSION
 
 
 def _loaded(name: str, loader: Any) -> ModuleType:

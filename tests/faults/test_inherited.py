@@ -1,0 +1,315 @@
+"""P17: what a forked child inherits is never touched, whatever the other threads of the parent do at the fork."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import mnemolog
+from mnemolog import MemoryStore
+from mnemolog.adapters.importers.transcripts.catch_up import Transcripts
+from mnemolog.adapters.support.graph_checkpoints.threads import Threads
+from mnemolog.adapters.support.items.item_store import Items
+from mnemolog.aio.worker_pools import WorkerPools
+from mnemolog.infra.runtime import fork_guard
+from tests.children.forking import CHILD_S, in_child
+from tests.e2e import test_bound_scope
+from tests.support import WAIT_S, HashEncoder, in_thread, projections_of
+
+pytestmark = [pytest.mark.promise("P17"), pytest.mark.timeout(60)]
+ROOT = Path(__file__).parents[2]
+
+
+class Part(NamedTuple):
+    """A part of a store that has a connection, and can be closed."""
+
+    driver: Any
+    close: Any
+    use: Any
+
+
+def driver_of(engine):
+    """A connection that is idle in the pool of an engine."""
+    with engine.connect() as connection:
+        return connection.connection.driver_connection
+
+
+def the_log(store):
+    log = store.parts.log
+    return Part(driver_of(log.engine.pool), log.close, store.head)
+
+
+def the_writer(store):
+    log = store.parts.log
+    return Part(log.writer.connection.driver, log.close, lambda: store.record("trip", "user", "from the child"))
+
+
+def the_keys(store):
+    keyring = store.parts.log.keyring
+    return Part(keyring._opened.driver, keyring.close, keyring.last_erasure)
+
+
+def the_snapshots(store):
+    snapshots = store.parts.snapshots
+    return Part(driver_of(snapshots._database().engine), snapshots.close, lambda: store.session("trip").get("a"))
+
+
+def the_views(store):
+    projections = projections_of(store)
+    return Part(driver_of(projections.views().database.engine), projections.close, lambda: store.recall("turn"))
+
+
+def the_embeddings(store):
+    vectors = projections_of(store).vectors()
+    vectors.projection()
+    return Part(driver_of(vectors._engine), projections_of(store).models.close, lambda: store.recall("turn"))
+
+
+def items(store):
+    items = Items(store)
+
+    def use():
+        with items.batch() as batch:
+            batch.get(["a"], "b")
+
+    return Part(driver_of(items.tables.database.engine), items.close, use)
+
+
+def graph_checkpoints(store):
+    threads = Threads(store)
+    return Part(driver_of(threads._index.database.engine), threads.close, lambda: threads.find("a", "", None))
+
+
+def offsets_of_transcripts(store):
+    transcripts = Transcripts(store)
+    database = transcripts._offsets.database
+    return Part(driver_of(database.engine), transcripts.close, lambda: transcripts._offsets.database.engine.connect())
+
+
+PARTS = (
+    the_log,
+    the_writer,
+    the_keys,
+    the_snapshots,
+    the_views,
+    the_embeddings,
+    items,
+    graph_checkpoints,
+    offsets_of_transcripts,
+)
+
+
+@contextmanager
+def inside_sqlite(driver):
+    """Another thread is inside SQLite, and holds the mutex of this connection, until the block ends."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def stay():
+        entered.set()
+        leave.wait(WAIT_S)
+        return 1
+
+    driver.create_function("stay", 0, stay)
+    running = in_thread(lambda: driver.execute("SELECT stay()").fetchone())
+    assert entered.wait(WAIT_S)
+    try:
+        yield
+    finally:
+        leave.set()
+        running.result()
+
+
+@contextmanager
+def all_locks_held():
+    """Another thread holds each lock of the library until the block ends."""
+    held, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with ExitStack() as locks:
+            for lock in list(fork_guard._locks):
+                locks.enter_context(lock)
+            held.set()
+            leave.wait(WAIT_S)
+
+    holding = in_thread(hold)
+    assert held.wait(WAIT_S)
+    try:
+        yield
+    finally:
+        leave.set()
+        holding.result()
+
+
+def said_by(use):
+    """What a child gets when it uses what it inherited."""
+    try:
+        return repr(use())
+    except mnemolog.errors.StoreForked as error:
+        return "refused" if (error.opened_in, error.used_in) == (os.getppid(), os.getpid()) else str(error)
+    except mnemolog.StoreClosed:
+        return "refused"  # It was closed in the child.
+
+
+def opens_its_own(folder):
+    with MemoryStore.open(folder, model=None, background=False) as own:
+        own.record("trip", "user", "from the child's own store")
+        return own.recall("own", mode="text").hits[0].text
+
+
+@pytest.fixture
+def filled(folder):
+    """A store that has all of its connections open."""
+    with MemoryStore.open(folder, model=HashEncoder(), background=False) as store:
+        session = store.session("trip")
+        session.record("user", "a turn")
+        session.set("a", 1)
+        store.recall("turn")
+        yield store
+
+
+def is_as_it_was(store, *, turns):
+    store.record("trip", "user", "after the fork")
+    assert [turn.text for turn in store.turns("trip")] == ["a turn", *turns, "after the fork"]
+    assert store.recall("after", mode="text").hits
+    assert store.verify().sound
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_a_child_closes_what_it_inherited_while_a_thread_of_the_parent_is_inside_sqlite(filled, folder, part):
+    """It touches no connection and no lock of the parent, then opens a store of its own."""
+    made = part(filled)
+
+    def child():
+        made.close()
+        filled.close()
+        gc.collect()
+        return said_by(made.use), opens_its_own(folder)
+
+    with inside_sqlite(made.driver), all_locks_held():
+        assert in_child(child) == ("refused", "from the child's own store")
+    is_as_it_was(filled, turns=["from the child's own store"])
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_a_child_that_uses_what_it_inherited_is_refused_at_once(filled, part):
+    """Before it takes a lock or a mutex that a thread of the parent may hold."""
+    made = part(filled)
+    with inside_sqlite(made.driver), all_locks_held():
+        assert in_child(lambda: said_by(made.use)) == "refused"
+    is_as_it_was(filled, turns=[])
+
+
+CALLS = {
+    name: call
+    for table in test_bound_scope.SURFACE.values()
+    for name, calls in table.items()
+    for call in calls[-1:]
+    if name not in ("load", "add", "activate", "quarantine", "on_projector_change")  # They begin without the log.
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_public_call_is_refused_in_a_child(filled, name):
+    """None of them waits for a lock of the parent, and none does a part of its work before it is refused."""
+    with all_locks_held():
+        said = in_child(lambda: said_by(lambda: test_bound_scope.texts(CALLS[name](filled))))
+    assert said == "refused"
+
+
+def test_worker_threads_are_not_waited_for_in_a_child(filled):
+    """Of the thread pools of an asyncio store, the prefetcher and the background threads none is in the child."""
+    pools, free = WorkerPools(), threading.Event()
+    began = threading.Event()
+
+    def work():
+        began.set()
+        free.wait(WAIT_S)
+
+    running = in_thread(lambda: asyncio.run(pools.read(work)))
+    assert began.wait(WAIT_S)
+
+    def child():
+        pools.end()
+        filled.parts.prefetcher.close()
+        filled.parts.wal_keeper.close()
+        filled.close()
+        return "closed"
+
+    try:
+        with all_locks_held():
+            assert in_child(child) == "closed"
+    finally:
+        free.set()
+        running.result()
+
+
+ENDS = """
+import faulthandler, gc, os, sys, threading
+from mnemolog import MemoryStore
+from tests.faults.test_inherited import PARTS, inside_sqlite
+from tests.support import HashEncoder
+
+store = MemoryStore.open(sys.argv[1], model=HashEncoder(), background=False)
+store.session("trip").record("user", "a turn")
+store.recall("turn")
+made = next(part for part in PARTS if part.__name__ == sys.argv[2])(store)
+with inside_sqlite(made.driver):
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(float(sys.argv[3]), exit=True)
+        del store, made
+        gc.collect()
+        sys.exit(7)  # Everything is freed, as at the end of every program.
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(status, store.record("trip", "user", "after").position > 0, store.verify().sound)
+"""
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_a_child_ends_while_a_thread_of_the_parent_is_inside_sqlite(folder, part):
+    """The interpreter frees all objects at its end: inherited connections are not among them."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ENDS, folder, part.__name__, str(CHILD_S)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * CHILD_S, check=False)
+    assert (ran.stdout, ran.stderr) == ("7 True True\n", "")
+
+
+def test_what_a_child_commits_in_its_own_store_stays_when_the_parent_closes_its_one(folder):
+    """The last to close a database deletes its write-ahead log: a child holds the locks that prevent that."""
+    store = MemoryStore.open(folder, model=None, background=False)
+    store.session("trip").record("user", "from the parent")
+    parent_closed, child_ready = os.pipe(), os.pipe()
+
+    def child():
+        with MemoryStore.open(folder, model=None, background=False) as own:
+            own.record("trip", "user", "before the parent closed")
+            os.write(child_ready[1], b".")
+            os.read(parent_closed[0], 1)
+            for number in range(3):
+                own.record("trip", "user", f"after it {number}")
+        return in_child(lambda: opens_its_own(folder))
+
+    def close():
+        os.read(child_ready[0], 1)
+        store.close()
+        os.write(parent_closed[1], b".")
+
+    closing = in_thread(close)
+    assert in_child(child) == "from the child's own store", "a grandchild, too"
+    closing.result()
+    with MemoryStore.open(folder, model=None) as store:
+        assert [turn.text for turn in store.turns("trip")] == [
+            "from the parent",
+            "before the parent closed",
+            *(f"after it {number}" for number in range(3)),
+            "from the child's own store",
+        ]
+        assert store.verify().sound
