@@ -46,7 +46,7 @@ def verify(lines, expected=None):
 
 
 if __name__ == "__main__":
-    heads = [text for text in sys.argv[1:] if text.partition(":")[0].isdecimal()]
+    heads = [text for text in sys.argv[1:] if text.partition(":")[0].isdecimal() and ":" in text]
     files = [text for text in sys.argv[1:] if text not in heads]
     try:
         with Path(files[0]).open("rb") if files else sys.stdin.buffer as source:
@@ -55,5 +55,5 @@ if __name__ == "__main__":
             print("sound: {} events, head {}".format(*verify(source, *heads[:1])))
     except OSError as error:
         sys.exit(print("nothing to verify:", error, file=sys.stderr) or 2)
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
         sys.exit(print("NOT SOUND:", repr(error)) or 3)

@@ -136,6 +136,18 @@ def test_the_script_says_that_there_is_nothing_to_verify(tmp_path):
         assert ran.stderr.startswith("nothing to verify: ")
 
 
+def test_the_script_takes_any_name_of_a_file_and_no_line_ends_it_with_a_traceback(exported):
+    """A name of digits is a file, and a line that is nested too deep is a finding."""
+    named = exported.rename(exported.with_name("2026"))
+    command = [sys.executable, "-I", SCRIPT, named.name]
+    ran = subprocess.run(command, cwd=named.parent, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    header = named.read_text().splitlines(keepends=True)[0]
+    named.write_text(header + "[" * 200_000 + "\n")
+    status, said = script_says(named)
+    assert (status, said[:10]) == (3, "NOT SOUND:")
+
+
 def test_the_script_is_short_and_needs_python_alone():
     """60 lines, to be read before it is trusted. (`-I` keeps our packages from it.)"""
     text = SCRIPT.read_text()
