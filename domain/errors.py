@@ -148,9 +148,9 @@ class OutOfDescriptors(StoreError):
 
 
 class StoreReplaced(StoreError):
-    """A file of the open store was moved, deleted or replaced. Nothing was written; what was is safe there."""
+    """A file of the open store was moved, deleted or replaced. Until it is opened again, every call raises this."""
 
-    hint = "close the store and look where its folder went; open it again once its files are in place"
+    hint = "this call is not acknowledged; close the store, put its files back or restore a backup, and open it again"
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} is no longer the file that was opened: {why}")

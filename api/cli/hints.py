@@ -113,6 +113,10 @@ def _not_a_store(error: errors.NotAStore, line: CommandLine) -> str:
     )
 
 
+def _replaced(error: errors.StoreReplaced, line: CommandLine) -> str:
+    return f"nothing more was acknowledged; put the files of the store back, or restore a backup; then {line.again}"
+
+
 def _network(error: errors.NetworkFilesystem, line: CommandLine) -> str:
     allow = "MNEMOLOG_ALLOW_NETWORK_FILESYSTEM=1"
     return f"put the store on a local disk; if only this machine ever opens it, you may set {allow}"
@@ -249,6 +253,7 @@ def _witness(error: errors.WitnessUnreadable, line: CommandLine) -> str:
 HINTS: Final[dict[type, Callable[[Any, CommandLine], str]]] = {
     errors.StoreNotFound: _not_found,
     errors.NotAStore: _not_a_store,
+    errors.StoreReplaced: _replaced,
     errors.NetworkFilesystem: _network,
     errors.BackupRefused: _no_backup,
     errors.InvalidInput: _invalid,
