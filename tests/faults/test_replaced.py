@@ -42,8 +42,9 @@ def backup_in_place(folder, aside):
 
 
 def deleted(folder, aside):
-    """The folder is deleted."""
-    shutil.rmtree(folder)
+    """The folder is deleted, although a process may make new files in it."""
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def log_of_another(folder, aside):
