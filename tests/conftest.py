@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -11,6 +12,7 @@ from mnemolog import MemoryStore
 from mnemolog.infra.log.event_log import EventLog
 from tests.faults.promises import SCALES
 from tests.faults.report import commit
+from tests.limits import pytest_pyfunc_call, pytest_timeout_set_timer  # noqa: F401
 from tests.support import FakeClock, HashEncoder
 
 # No test is timed: on a busy machine an example may take as long as it likes.
@@ -31,6 +33,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    os.environ["PYTHONFAULTHANDLER"] = "1"  # For `tests.limits`.
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,7 @@ from mnemolog.eventsourcing import LogApplicationRecorder
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.projections.health.verify import verify
 from mnemolog.projections.history.states import evolve
+from tests.children.forking import in_child
 from tests.support import (
     FakeClock,
     append,
@@ -618,19 +618,12 @@ def recorder_of(log):
 
 
 def in_fork(function):
-    """What `function` returns in a forked child, as text. The child leaves without any clean-up."""
-    sys.stdout.flush()
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
+    """What `function` returns in a forked child, or the error it raises, as text."""
+
+    def child():
         try:
-            answer = function()
+            return function()
         except BaseException as error:
-            answer = repr(error)
-        os.write(writing, answer.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    return answer
+            return repr(error)
+
+    return in_child(child)

@@ -19,6 +19,7 @@ from mnemolog.adapters.support.store_access import log_of, with_pools
 from mnemolog.aio.worker_pools import READERS_MAX, RECALLERS_MAX, WRITERS_MAX
 from mnemolog.domain.errors import StoreForked
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason
+from tests.children.forking import in_child
 from tests.e2e.test_projector import PROMPT_S, Stuck
 from tests.support import WAIT_S, HashEncoder, in_thread, once, start_child, wait_for_queue, wait_until
 
@@ -485,7 +486,6 @@ def test_a_process_ends_though_a_store_was_left_open_with_a_recall_in_the_model(
     assert texts(folder) == ["tea"]
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_has_no_store(folder):
     """It is told so, and closing it there leaves the parent's alone."""
     store = asyncio.run(start_in(folder))
@@ -498,9 +498,7 @@ def test_a_fork_has_no_store(folder):
             return 7
         return 1
 
-    if (pid := os.fork()) == 0:
-        os._exit(asyncio.run(child()))
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert in_child(lambda: asyncio.run(child())) == 7
     asyncio.run(store.record("trip", "user", "from the parent"))
     asyncio.run(store.close())
     assert texts(folder) == ["from the parent"]

@@ -18,6 +18,7 @@ from mnemolog.adapters.support.reconcile import reconcile
 from mnemolog.domain.errors import EncodingFailed, StoreForked
 from mnemolog.projections import projector
 from mnemolog.projections.projector_status import PROJECTORS
+from tests.children.forking import in_child
 from tests.support import WAIT_S, HashEncoder, in_thread, projections_of, start_child, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -389,21 +390,17 @@ def test_a_child_of_a_fork_has_no_projector(folder, encoder):
     """It raises `StoreForked`, does not hang, and leaves its parent's projector alone."""
     with MemoryStore.open(folder, model=encoder) as store:
         wait_for(store, "idle", record(store, "tea")[-1])
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                assert projector_threads() == []
-                assert projections_of(store).projector.status().state == "off"
-                projections_of(store).poke()
-                projections_of(store).stop()
-                for call in (store.status, lambda: store.recall("tea", min_position=1)):
-                    with pytest.raises(StoreForked):
-                        call()
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+        def child():
+            assert projector_threads() == []
+            assert projections_of(store).projector.status().state == "off"
+            projections_of(store).poke()
+            projections_of(store).stop()
+            for call in (store.status, lambda: store.recall("tea", min_position=1)):
+                with pytest.raises(StoreForked):
+                    call()
+
+        in_child(child)
         assert len(state_files(folder)) == 1
         wait_for(store, "idle", record(store, "milk")[-1])
 

@@ -12,6 +12,7 @@ import pytest
 
 import mnemolog
 from mnemolog import MemoryStore
+from tests.children.forking import in_child
 from tests.children.workers import read_texts
 from tests.support import WAIT_S, HashEncoder, in_thread
 
@@ -78,16 +79,7 @@ def fork_and_ask(child, store, *, way):
             process.join(WAIT_S)
             assert process.exitcode == 0
             return said
-        reading, writing = os.pipe()
-        pid = os.fork()
-    if pid == 0:
-        os.write(writing, said_by(child, store).encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-    said = os.read(reading, 10_000).decode()
-    os.close(reading)
-    os.close(writing)
-    return said
+    return in_child(lambda: said_by(child, store))
 
 
 @pytest.mark.timeout(1_200)

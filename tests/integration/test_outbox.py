@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 
 import pytest
 
@@ -11,6 +10,7 @@ from mnemolog import DuplicateKey, LimitExceeded, LogBusy, MemoryStore, NewTurn,
 from mnemolog.adapters.support import outbox
 from mnemolog.adapters.support.outbox import Outbox
 from mnemolog.domain.errors import LogWriteFailed
+from tests.children.forking import in_child
 from tests.support import in_thread, open_files
 
 
@@ -143,14 +143,6 @@ def test_a_forked_child_goes_on_with_a_store_of_its_own(box):
     """Even if another thread of the parent was writing, and has the lock."""
     box.put(saying("before"))
     with box._lock:
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                in_thread(lambda: box.put(saying("in the child"))).result()
-                status = 0
-            finally:
-                os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        in_child(lambda: in_thread(lambda: box.put(saying("in the child"))).result())
     box.put(saying("after"))
     assert said(box) == ["before", "in the child", "after"]

@@ -8,6 +8,7 @@ import pytest
 
 from mnemolog import MemoryStore, NotAStore, StoreClosed
 from mnemolog.adapters.support.shared_store import acquire, release
+from tests.children.forking import in_child
 from tests.support import HashEncoder, in_thread, shared_stores
 
 
@@ -85,16 +86,13 @@ def test_threads_that_ask_at_the_same_time_have_one_store(folder):
 def test_a_forked_child_has_none_of_them(folder):
     """It opens its own."""
     store = acquire(folder, model=None, background=False)
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            own = acquire(folder, model=None, background=False)
-            own.start_session("child")
-            release(own)
-            status = shared_stores()
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def child():
+        own = acquire(folder, model=None, background=False)
+        own.start_session("child")
+        release(own)
+        return shared_stores()
+
+    assert in_child(child) == 0
     assert [session.session for session in store.sessions()] == ["child"]
     release(store)

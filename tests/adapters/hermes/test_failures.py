@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 
 import pytest
 
@@ -11,6 +10,7 @@ from mnemolog import MemoryStore
 from mnemolog.adapters.support import outbox
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, LogBusy, LogWriteFailed
 from tests.adapters.hermes.managed import Hermes, read, said, save
+from tests.children.forking import in_child
 
 
 @pytest.fixture(autouse=True)
@@ -103,13 +103,7 @@ def test_a_fork_goes_on_with_a_store_of_its_own(home):
     hermes = Hermes(home)
     hermes.begin("one")
     hermes.say("before", "the fork")
-    child = os.fork()
-    if child == 0:
-        try:
-            hermes.provider.sync_turn("in", "the child", session_id="one")
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+    in_child(lambda: hermes.provider.sync_turn("in", "the child", session_id="one"))
     hermes.say("after", "the fork")
     with hermes.store() as store:
         assert said(store, "one") == ["before", "the fork", "in", "the child", "after", "the fork"]
