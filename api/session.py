@@ -65,8 +65,8 @@ class Session(WorkingMemory):
 
         `key` makes a retry safe: the same key with the same content adds nothing and returns the recorded
         turn; with other content it raises `DuplicateKey`. `said_at` is a `datetime` with a time zone, a `date` or
-        ISO 8601 text, local time where it names no zone; `text` holds up to 1 MiB of UTF-8, `metadata` and
-        `tool_calls` up to 64 KiB each.
+        ISO 8601 text, local time where it names no zone, from 0001-01-02 to 9999-12-30 in UTC; `text` holds up to
+        1 MiB of UTF-8, `metadata` and `tool_calls` up to 64 KiB each.
 
         Raises `InvalidInput`, `SessionAlreadyEnded`, `DuplicateKey`, `LogBusy`, `StorageFull`, `StoreClosed`: in
         each case nothing was written.

@@ -27,7 +27,14 @@ def to_micros(field: str, value: datetime) -> Micros:
         raise InvalidInput(field, f"expected a datetime, got {type(value).__name__}")
     if value.tzinfo is None:
         raise InvalidInput(field, "a time without a time zone is ambiguous; add tzinfo, e.g. UTC")
-    micros = Micros((value - _EPOCH) // _MICROSECOND)
+    try:
+        micros = Micros((value - _EPOCH) // _MICROSECOND)
+    except (
+        OverflowError,
+        ValueError,
+        TypeError,
+    ) as error:  # Time zones of other libraries fail at the ends of the calendar.
+        raise InvalidInput(field, f"{value.replace(tzinfo=None)} is not within the years 1 to 9999 in UTC") from error
     if not _FIRST <= micros <= _LAST:
         raise InvalidInput(field, f"{value.isoformat()} is not within the years 1 to 9999 in UTC")
     return micros

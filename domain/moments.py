@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from mnemolog.domain.clock import to_micros
+from mnemolog.domain.clock import to_datetime, to_micros
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.head import Head
 from mnemolog.domain.limits import INTEGER_MAX
@@ -21,6 +21,8 @@ By: TypeAlias = Literal["said", "recorded"]
 """Which time of a turn counts. One without a said time counts as said when it was recorded."""
 
 TIME_CHARACTERS_MAX: Final = 64
+DAY: Final = 86_400_000_000
+"""Microseconds."""
 # Lowest number, first number beyond, and microseconds as (times, divided by): from 1973 to 2286. Between the
 # ranges are numbers such as 20230508 or 20230508135600, which are dates and not Unix times.
 _UNITS: Final = (
@@ -105,6 +107,20 @@ def parse_time(field: str, value: Time) -> Micros:
     ISO 8601, for a `datetime` without a time zone, and outside the years 1 to 9999 in UTC.
     """
     return _micros(field, value, expected=_TIME)
+
+
+def parse_said_at(value: Time) -> Micros:
+    """Return when a turn was said, as `parse_time` does, a day or more within the calendar.
+
+    So a day can be added or taken away, and every time zone can show it. Raises `InvalidInput`.
+    """
+    time = parse_time("said_at", value)
+    try:
+        to_datetime(Micros(time - DAY)), to_datetime(Micros(time + DAY))
+    except OverflowError as error:
+        why = "is at an end of the calendar; use a time from 0001-01-02 to 9999-12-30 in UTC, or none"
+        raise InvalidInput("said_at", f"{to_datetime(time).isoformat()} {why}") from error
+    return time
 
 
 def unix_micros(value: float) -> Micros:

@@ -19,7 +19,7 @@ from mnemolog.domain.limits import (
     checked_text,
 )
 from mnemolog.domain.message import said_in
-from mnemolog.domain.moments import Time, parse_time
+from mnemolog.domain.moments import Time, parse_said_at
 from mnemolog.domain.raw_payload import Original, stored_original
 from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import parse_scope
@@ -156,7 +156,7 @@ def new_turn(
         role=parse_role(role)._value_,
         text=checked_text("text", text, bytes_max=TEXT_BYTES_MAX),
         speaker=None if speaker is None else checked_label("speaker", speaker),
-        said_at=None if said_at is None else parse_time("said_at", said_at),
+        said_at=None if said_at is None else parse_said_at(said_at),
         tool_calls=_checked_tool_calls(tool_calls) if tool_calls else [],
         metadata=_checked_metadata(metadata) if metadata else {},
         original=None if original is None else stored_original(original, text=text),

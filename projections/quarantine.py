@@ -227,13 +227,13 @@ class Quarantine:
         items, wanted = self.items(), set(names)
         if unknown := wanted - {item.name for item in items}:
             raise errors.InvalidInput("name", f"{sorted(unknown)[0]!r} is not in quarantine")
-        before = None if older_than is None else self._now() - older_than
+        now = self._now()
         chosen = [
             item
             for item in items
             if everything
             or item.name in wanted
-            or (before is not None and item.when is not None and item.when < before)
+            or (older_than is not None and item.when is not None and now - item.when > older_than)
         ]
         if chosen and not dry_run:
             try:

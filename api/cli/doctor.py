@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final
@@ -106,6 +107,8 @@ def purge(
     """
     if not names and not everything and older_than is None:
         raise errors.InvalidInput("names", "give names, --all or --older-than")
+    if older_than is not None and math.isnan(older_than):
+        raise errors.InvalidInput("older_than", "expected a number of days, got nan")
     looking, age = dry_run or not yes, None if older_than is None else timedelta(days=older_than)
     with open_store(store, create=False) as opened:
         chosen = opened.admin.quarantine().purge(names or (), older_than=age, everything=everything, dry_run=looking)

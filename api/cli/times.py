@@ -23,7 +23,7 @@ _DAY: Final = re.compile(
 _AGO: Final = re.compile(r"(an?|\d{1,4}) ?(minutes?|min|m|hours?|h|days?|d|weeks?|w)( ago)?")
 
 
-def given_time(text: str, *, clock: Clock | None = None) -> datetime:
+def given_time(given: str, *, clock: Clock | None = None) -> datetime:
     """Return a time given on the command line, in UTC.
 
     Besides ISO 8601 it can be `now`; `today`, `yesterday`, `monday` or `last monday`, with a time of day or not; or an
@@ -32,20 +32,18 @@ def given_time(text: str, *, clock: Clock | None = None) -> datetime:
     `typer.BadParameter`.
     """
     now = to_datetime((clock or SystemClock()).now())
-    words = " ".join(text.lower().split())
+    text, words = given, " ".join(given.lower().split())
     if words == "now":
         return now
-    if found := _DAY.fullmatch(words):
-        day = _day(found[1], today=local_time(now).date())
-        given = day if found[2] is None else f"{day}T{found[2]:0>2}:{found[3]}"
-    elif found := _AGO.fullmatch(words):
-        return _ago(1 if found[1].startswith("a") else int(found[1]), found[2][0], now=now)
-    else:
-        given = text
     try:
-        return to_datetime(parse_time("time", given))
-    except InvalidInput:
-        raise typer.BadParameter(f"{text!r} is not a time; expected {_FORMS}") from None
+        if found := _DAY.fullmatch(words):
+            day = _day(found[1], today=local_time(now).date())
+            text = str(day) if found[2] is None else f"{day}T{found[2]:0>2}:{found[3]}"
+        elif found := _AGO.fullmatch(words):
+            return _ago(1 if found[1].startswith("a") else int(found[1]), found[2][0], now=now)
+        return to_datetime(parse_time("time", text))
+    except (InvalidInput, OverflowError):
+        raise typer.BadParameter(f"{given!r} is not a time; expected {_FORMS}") from None
 
 
 def position_or_time(value: str) -> int | datetime:

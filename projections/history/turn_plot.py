@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from mnemolog.domain.clock import local_time
@@ -14,6 +15,8 @@ from mnemolog.projections.read_models import Turn
 SESSIONS_MAX: Final = 40
 """Rows of a plot: the sessions with the most turns."""
 LABEL_CHARACTERS_MAX: Final = 40
+_FIRST: Final = datetime(1000, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _COLOURS: Final = {Role.USER: "tab:blue", Role.ASSISTANT: "tab:orange", Role.SYSTEM: "tab:gray", Role.TOOL: "tab:green"}
 
 
@@ -30,7 +33,7 @@ def plot_turns(turns: Sequence[Turn], titles: dict[str, str], *, axes: Any = Non
     for role, colour in _COLOURS.items():
         drawn = [turn for turn in turns if turn.role is role and turn.session in rows]
         if drawn:
-            times, places = [local_time(turn.said_at) for turn in drawn], [rows[turn.session] for turn in drawn]
+            times, places = [_drawable(turn.said_at) for turn in drawn], [rows[turn.session] for turn in drawn]
             axes.scatter(times, places, s=12, color=colour, label=role.value)
     labels = [one_line(named(item, titles[item]), characters_max=LABEL_CHARACTERS_MAX) for item in shown]
     # A dollar sign would begin a formula.
@@ -43,6 +46,11 @@ def plot_turns(turns: Sequence[Turn], titles: dict[str, str], *, axes: Any = Non
         axes.legend()
     axes.figure.autofmt_xdate()
     return axes
+
+
+def _drawable(moment: datetime) -> datetime:
+    """Return a time in local time; for one at an end of the calendar, where matplotlib has no room, the nearest."""
+    return local_time(min(max(moment, _FIRST), _LAST))
 
 
 def _new_axes() -> Any:

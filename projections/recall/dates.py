@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import calendar
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from typing import Final
 
 from dateutil.relativedelta import relativedelta
 
 from mnemolog.domain.clock import to_datetime, to_micros
+from mnemolog.domain.moments import DAY
 from mnemolog.domain.position import Micros
 
 _MONTHS: Final = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
@@ -49,7 +50,7 @@ def dates_of(query: str, *, now: Micros, first: Micros, last: Micros) -> Dates:
     if (named := _named(query)) is None:
         return _relative(query, now)
     year, month, day = named
-    years = [year] if year else range(max(1, _year_of(first) - 1), min(9_998, _year_of(last) + 1) + 1)
+    years = [year] if year else range(max(MINYEAR, _year_of(first) - 1), min(MAXYEAR, _year_of(last) + 1) + 1)
     return tuple(span for each in years if (span := _span(each, month, day)) is not None)
 
 
@@ -75,17 +76,17 @@ def _named(query: str) -> tuple[int | None, int | None, int | None] | None:
 
 def _span(year: int, month: int | None, day: int | None) -> tuple[Micros, Micros] | None:
     try:
-        if month is None:
-            start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
-        elif day is None:
-            start = datetime(year, month, 1, tzinfo=UTC)
-            end = start + timedelta(days=calendar.monthrange(year, month)[1])
-        else:
-            start = datetime(year, month, day, tzinfo=UTC)
-            end = start + timedelta(days=1)
+        start = datetime(year, month or 1, day or 1, tzinfo=UTC)
     except ValueError:  # No such day in that year.
         return None
-    return to_micros("start", start), to_micros("end", end)
+    if month is None:
+        return _days(start, 365 + calendar.isleap(year))
+    return _days(start, calendar.monthrange(year, month)[1] if day is None else 1)
+
+
+def _days(start: datetime, count: int) -> tuple[Micros, Micros]:
+    first = to_micros("start", start)
+    return first, Micros(first + count * DAY)  # Not a `datetime`: the calendar ends with the year 9999.
 
 
 def _relative(query: str, now: Micros) -> Dates:
@@ -96,7 +97,7 @@ def _relative(query: str, now: Micros) -> Dates:
     at, period = read
     if period == "week":
         start = at.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=at.weekday())
-        return ((to_micros("start", start), to_micros("end", start + timedelta(days=7))),)
+        return (_days(start, 7),)
     span = _span(at.year, None if period == "year" else at.month, at.day if period == "day" else None)
     return () if span is None else (span,)
 

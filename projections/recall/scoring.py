@@ -74,7 +74,7 @@ def score(
         parts["vector"] = weights.vector * _near(position, similarity)
     if speakers and weights.speaker:
         parts["speaker"] = weights.speaker * np.array([float(one in speakers) for one in speaker])
-    if weights.date and (dates := dates_of(query, now=now, first=Micros(int(at.min())), last=Micros(int(at.max())))):
+    if weights.date and (dates := dates_of(query, now=now, first=min(said), last=max(said))):
         parts["date"] = weights.date * _then(at, dates)
     if weights.question:
         parts["question"] = -weights.question * asks

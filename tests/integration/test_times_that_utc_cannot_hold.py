@@ -26,7 +26,22 @@ def test_a_time_that_utc_cannot_hold_is_refused_and_nothing_is_written(store, mo
     assert len(session.turns()) == 1
 
 
-@pytest.mark.parametrize("moment", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)], ids=str)
+DAY = timedelta(days=1)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC) + DAY, datetime.max.replace(tzinfo=UTC) - DAY
+
+
+@pytest.mark.parametrize("moment", [FIRST - timedelta(microseconds=1), LAST + timedelta(microseconds=1)], ids=str)
+def test_a_turn_within_a_day_of_an_end_is_refused(store, moment):
+    """Nothing could be added to its time, and some time zones could not show it."""
+    session = store.start_session("trip")
+    with pytest.raises(InvalidInput, match=r"said_at: .* use a time from 0001-01-02 to 9999-12-30"):
+        session.record("user", "hello", said_at=moment)
+    assert (
+        store.recall("hello", since=datetime.min.replace(tzinfo=UTC), until=datetime.max.replace(tzinfo=UTC)).hits == ()
+    )
+
+
+@pytest.mark.parametrize("moment", [FIRST, LAST], ids=str)
 def test_the_first_and_the_last_moment_are_kept(store, moment):
     """To the microsecond."""
     session = store.start_session("trip")
