@@ -40,6 +40,7 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import resolve_topic
 
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import FOREIGN_STREAMS, Event
 from mnemolog.domain.position import Position, Version
 from mnemolog.infra import sqlite
@@ -336,7 +337,7 @@ class StreamEvent(NamedTuple):
 
 class _MsgpackTranscoder(Transcoder):
     def encode(self, obj: Any) -> bytes:
-        return msgspec.msgpack.encode(obj)
+        return to_msgpack(obj)
 
     def decode(self, data: bytes) -> Any:
         return msgspec.msgpack.decode(data)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
+from mnemolog.domain.encoding import msgpack_encoder
 
-_ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
+_ENCODER: Final = msgpack_encoder("sorted")
 _MSGPACK_MIN: Final = -(1 << 63)
 _MSGPACK_MAX: Final = (1 << 64) - 1
 _NORMAL: Final = frozenset((str, int, bool, type(None)))

@@ -11,6 +11,7 @@ import msgspec
 from immutables import Map
 
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import msgpack_encoder
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.events import SessionStarted
 from mnemolog.domain.position import Position
@@ -38,7 +39,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost_checkpoints: list[tuple[Position, str]] = []
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_ENCODER: Final = msgpack_encoder("deterministic")
 _DECODER: Final = msgspec.msgpack.Decoder(_Stored)
 
 

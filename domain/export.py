@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.log_row import LogRow
 
@@ -58,13 +59,12 @@ class ExportTrailer(msgspec.Struct, frozen=True, kw_only=True, tag_field="line",
 
 ExportLine = ExportHeader | ExportedEvent | ExportTrailer
 
-_ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final[msgspec.json.Decoder[ExportLine]] = msgspec.json.Decoder(ExportLine)
 
 
 def encoded(line: ExportLine) -> bytes:
     """Return a line of an export."""
-    return _ENCODER.encode(line) + b"\n"
+    return to_json(line) + b"\n"
 
 
 def decoded(line: bytes) -> ExportLine:

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import INTEGER_MAX
 from mnemolog.domain.position import ORIGIN, Position
@@ -37,13 +38,12 @@ class Head(Result, frozen=True, kw_only=True, omit_defaults=True):
         return bytes.fromhex(self.digest)
 
 
-_ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Head)
 
 
 def head_line(head: Head) -> bytes:
     """Return a head as a line of JSON."""
-    return _ENCODER.encode(head) + b"\n"
+    return to_json(head) + b"\n"
 
 
 def parse_head(field: str, value: str) -> Head:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import InvalidInput, LimitExceeded, MemoryFull
 
 INTEGER_MAX: Final = (1 << 63) - 1
@@ -99,7 +100,7 @@ def checked_json(field: str, value: Any, *, bytes_max: int) -> Any:
     """
     _check_json_types(field, value, depth=0)
     try:
-        size = len(msgspec.msgpack.encode(value))
+        size = len(to_msgpack(value))
     except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError) as error:
         raise InvalidInput(field, f"cannot be stored: {error}") from error
     if size > bytes_max:

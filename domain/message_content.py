@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.limits import METADATA_BYTES_MAX, quoted
 
@@ -129,7 +130,7 @@ def _call_name(call: object) -> str:
 
 def _fits(calls: list[Any]) -> bool:
     try:
-        return len(msgspec.msgpack.encode(calls)) <= METADATA_BYTES_MAX
+        return len(to_msgpack(calls)) <= METADATA_BYTES_MAX
     except (OverflowError, RecursionError, msgspec.MsgspecError):
         return True  # Not a problem of size; the check of the turn reports what is wrong.
 

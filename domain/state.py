@@ -11,11 +11,12 @@ from typing import Any, Final
 import msgspec
 from immutables import Map
 
+from mnemolog.domain.encoding import msgpack_encoder
 from mnemolog.domain.events import CheckpointCreated, SessionStarted, TaskChanged
 from mnemolog.domain.position import Micros, Position
 from mnemolog.domain.spans import Spans
 
-_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_ENCODER: Final = msgpack_encoder("deterministic")
 _DECODER: Final = msgspec.msgpack.Decoder()
 
 

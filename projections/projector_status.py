@@ -17,6 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS
@@ -74,7 +75,7 @@ class StateFile:
         """Replace the file as a whole. It is not synced: after a power cut it is not needed."""
         with suppress(OSError):
             make_folder(self._folder, root=PROJECTIONS)
-            replace_file(self._path, msgspec.json.encode(status), prefix="state", synced=False)
+            replace_file(self._path, to_json(status), prefix="state", synced=False)
 
     def remove(self) -> None:
         """Delete the file: the projector has ended as it should."""

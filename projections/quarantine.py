@@ -22,6 +22,7 @@ import msgspec
 
 from mnemolog.domain import errors, structured_log
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import DATABASE_PARTS, PROJECTIONS
@@ -104,7 +105,7 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def checksum(self) -> str:
         """Return what `sha256` has to be."""
-        return sha256(msgspec.json.encode(msgspec.structs.replace(self, sha256=""))).hexdigest()
+        return sha256(to_json(msgspec.structs.replace(self, sha256=""))).hexdigest()
 
 
 # Made at import: `checked_json` has the reason.
@@ -255,9 +256,7 @@ class Quarantine:
         written = _note_of(target)
         belonging = {suffix: identity(path.with_name(path.name + suffix)) for suffix in parts}
         try:
-            atomic_files.write_synced(
-                written, msgspec.json.encode(msgspec.structs.replace(note, sha256=note.checksum()))
-            )
+            atomic_files.write_synced(written, to_json(msgspec.structs.replace(note, sha256=note.checksum())))
             atomic_files.sync(self.folder)
             path.rename(target)
         except OSError:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.infra.runtime.regular_files import read_file
@@ -41,5 +42,5 @@ def change_settings(path: Path, kind: type[Settings], values: Mapping[str, Any])
         raise InvalidInput(str(path), str(error)) from error
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path, replace=True) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(chosen), indent=2))
+        file.write(msgspec.json.format(to_json(chosen), indent=2))
     return chosen

@@ -9,7 +9,6 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import mcp_types as types
-import msgspec
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
@@ -28,6 +27,7 @@ from mnemolog.adapters.support.agent_tools import (
 )
 from mnemolog.adapters.support.agent_tools.answers import TURNS_MAX, session_whole
 from mnemolog.domain.display import counted
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import MnemologError, SessionError
 from mnemolog.domain.limits import INTEGER_MAX
 
@@ -149,7 +149,7 @@ class _Requests:
         except MnemologError as error:
             code = types.INVALID_PARAMS if isinstance(error, SessionError) else types.INTERNAL_ERROR
             raise MCPError(code=code, message=f"{error}; {Refusal.of(error).hint}", data={"uri": uri}) from error
-        text = msgspec.json.encode(made).decode()
+        text = to_json(made).decode()
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=text)]
         )

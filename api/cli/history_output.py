@@ -15,6 +15,7 @@ from mnemolog.audit.results import Diff, LogExport, LogImport, SessionDiff, Stor
 from mnemolog.cli.output import console
 from mnemolog.domain.clock import local_time
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, cut, dated, named, one_line, visible_json
+from mnemolog.domain.encoding import to_json
 from mnemolog.projections.history.event_descriptions import describe
 from mnemolog.projections.history.replay import Replay, descent
 from mnemolog.projections.history.timeline import Moment
@@ -26,9 +27,8 @@ _STYLES: Final = {"+": "green", "-": "red", "~": "yellow"}
 
 def print_lines(moments: Iterator[Moment]) -> None:
     """Print each event as one JSON object on a line of its own."""
-    encode = msgspec.json.Encoder().encode
     while page := list(islice(moments, LINES_PER_WRITE)):
-        sys.stdout.write("".join(visible_json(encode(moment).decode()) + "\n" for moment in page))
+        sys.stdout.write("".join(visible_json(to_json(moment).decode()) + "\n" for moment in page))
 
 
 def show_timeline(moments: Iterator[Moment], *, full: bool) -> None:
@@ -73,7 +73,7 @@ def show_event(item: StoredEvent, *, full: bool) -> None:
     if item.event is not None:
         fields = msgspec.to_builtins(item.event)
         fields = {name: cut(value, full=full) if isinstance(value, str) else value for name, value in fields.items()}
-        document = msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+        document = msgspec.json.format(to_json(fields), indent=2).decode()
         out.text(text=visible_json(document), full=True, style="dim", margin="  ")
 
 
@@ -116,7 +116,7 @@ def _lines(item: SessionDiff, most: int | None) -> Iterable[tuple[str, str]]:
     if item.shown:
         yield "+", f"{counted(len(item.shown), 'turn')} shown again: {_listed(item.shown)}"
     for change in item.values:
-        old, new = (shown(msgspec.json.encode(value).decode()) for value in (change.before, change.after))
+        old, new = (shown(to_json(value).decode()) for value in (change.before, change.after))
         match change.change:
             case "added":
                 yield "+", f"value {change.key} = {new}"

@@ -9,6 +9,7 @@ import msgspec
 
 from mnemolog.cli import output
 from mnemolog.domain.display import counted, cut, dated, one_line, visible_json, visible_lines
+from mnemolog.domain.encoding import to_json
 from mnemolog.results import Checkpoint, Note, RestorePreview, Task, ValueChange
 
 BAR_WIDTH = 30
@@ -189,4 +190,4 @@ def _short(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return visible_json(msgspec.json.encode(value).decode())
+    return visible_json(to_json(value).decode())

@@ -8,6 +8,7 @@ import msgspec
 
 from mnemolog.cli import memory_output, output
 from mnemolog.domain.display import counted
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.moments import When
 from mnemolog.domain.position import Position
 from mnemolog.projections.read_models import Turn
@@ -86,7 +87,7 @@ def show_switch_preview(preview: SwitchPreview) -> None:
     out = output.console()
     out.line(f"would switch from {preview.left or 'no session'} to {preview.to}; nothing was written")
     for item in preview.events:
-        fields = msgspec.json.encode(item.event).decode()
+        fields = to_json(item.event).decode()
         out.line(f"  {item.topic} to {item.stream}: {fields}", style="dim")
     if not preview.events:
         out.line("  nothing to append: this switch has already been made", style="dim")

@@ -9,6 +9,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import msgpack_encoder
 from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
 from mnemolog.domain.events import (
     EVENT_TYPES,
@@ -23,7 +24,7 @@ from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Contents
 
-_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_ENCODER: Final = msgpack_encoder("deterministic")
 _DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 
 

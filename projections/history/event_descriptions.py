@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import LINE_CHARACTERS_MAX, counted, one_line
 from mnemolog.domain.embedding_model import short
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.events import (
     CheckpointCreated,
     CheckpointDeleted,
@@ -127,4 +126,4 @@ def _by_fields(event: Event) -> str:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return to_json(value).decode()

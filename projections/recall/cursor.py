@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.position import Position
 
 FORMAT: Final = 1
@@ -43,7 +44,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Cursor)
 
 def encode(cursor: Cursor) -> str:
     """Return a cursor as text."""
-    made = msgspec.msgpack.encode(cursor)
+    made = to_msgpack(cursor)
     return urlsafe_b64encode(made + sha256(made).digest()[:_CHECK]).decode().rstrip("=")
 
 

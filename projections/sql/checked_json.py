@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
 
 Kept = TypeVar("Kept")
 
@@ -29,8 +30,8 @@ class NotAsWritten(ValueError):
 
 def encode(value: Any) -> bytes:
     """Return the bytes of a file that contains `value`."""
-    encoded = msgspec.json.encode(value)
-    return msgspec.json.encode(_Checksummed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
+    encoded = to_json(value)
+    return to_json(_Checksummed(sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
 
 
 def decode(data: bytes, decoder: msgspec.json.Decoder[Kept]) -> Kept:

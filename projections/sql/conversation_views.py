@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 import sqlalchemy as sa
 
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import (
     ContentErased,
     Forgotten,
@@ -269,5 +269,5 @@ def turn_row(recorded: RecordedEvent, turn: TurnRecorded, scopes: dict[str, str]
         "key": recorded.key,
         "said_at": turn.said_at,
         "recorded_at": recorded.recorded_at,
-        "extra": msgspec.msgpack.encode(extra) if turn.tool_calls or turn.metadata else None,
+        "extra": to_msgpack(extra) if turn.tool_calls or turn.metadata else None,
     }

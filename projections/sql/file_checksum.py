@@ -17,6 +17,7 @@ import sqlalchemy as sa
 import xxhash
 
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.store_layout import CHECKSUM_PART
 from mnemolog.infra.runtime.atomic_files import replace_file
 from mnemolog.infra.runtime.regular_files import open_file, read_file
@@ -75,7 +76,7 @@ def seal(connection: sa.Connection, database: Path) -> bool:
         found = _look(database)
         if found is None or found.size_bytes > SEALED_BYTES_MAX:
             return False
-        replace_file(path_of(database), msgspec.json.encode(found), prefix="seal", synced=False)
+        replace_file(path_of(database), to_json(found), prefix="seal", synced=False)
         return True
     finally:
         connection.exec_driver_sql("ROLLBACK")

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.events import RecordedEvent
 from mnemolog.domain.item_events import ItemDeleted, ItemPut, ItemTouched
 from mnemolog.domain.items import SEPARATOR, namespace_of
@@ -77,8 +78,8 @@ class ItemTables(SqlProjection):
         now = recorded.recorded_at
         match recorded.event:
             case ItemPut() as put:
-                paths = None if put.paths is None else msgspec.msgpack.encode(put.paths)
-                values = (msgspec.msgpack.encode(put.value), paths, put.ttl_s, put.expires_at, now, now)
+                paths = None if put.paths is None else to_msgpack(put.paths)
+                values = (to_msgpack(put.value), paths, put.ttl_s, put.expires_at, now, now)
                 connection.exec_driver_sql(_PUT, (namespace, put.key, *values, recorded.position))
             case ItemTouched() as touched:
                 until = touched.expires_at

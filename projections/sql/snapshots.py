@@ -12,11 +12,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
 from mnemolog.domain.codec import decode_state, encode_state
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.position import Position, Version
 from mnemolog.domain.state import SessionState
 from mnemolog.domain.stream_fold import FoldedState
@@ -181,4 +181,4 @@ class SnapshotStore:
 def checksum(row: Mapping[str, Any]) -> bytes:
     """Return the SHA-256 of a whole row. It covers version and stream, because a mix-up is as wrong as damage."""
     parts = [row[column.name] for column in SNAPSHOTS.columns if column.name != "checksum"]
-    return sha256(msgspec.msgpack.encode(parts)).digest()
+    return sha256(to_msgpack(parts)).digest()

@@ -15,6 +15,7 @@ import msgspec
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
+from mnemolog.domain.encoding import to_json
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime import atomic_files, fork_guard
 from mnemolog.infra.runtime.regular_files import read_file
@@ -90,4 +91,4 @@ class IndexerLock:
         except OSError as error:
             raise errors.ProjectionUnreadable(self.path, str(error)) from error
         with suppress(OSError):  # Disk full, no descriptors: harmless, only waiting processes cannot name the holder.
-            atomic_files.write_unsynced(self._note, msgspec.json.encode(Holder(os.getpid(), socket.gethostname())))
+            atomic_files.write_unsynced(self._note, to_json(Holder(os.getpid(), socket.gethostname())))

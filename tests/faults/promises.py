@@ -36,7 +36,7 @@ PROMISES = {
     "P10": "Two models at once; changing the model is a switch, not an outage",
     "P11": "Read your writes, when asked",
     "P12": "A bad event stops a rebuild loudly, and need not stop service",
-    "P13": "Disk full, read-only, out of descriptors: a clear error, nothing half written",
+    "P13": "Disk full, read-only, out of descriptors or memory: a clear error, nothing half written",
     "P14": "Time is data, never order",
     "P15": "Forgetting is real, and history still verifies",
     "P16": "Backups restore, and their parts fit",

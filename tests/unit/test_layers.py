@@ -232,3 +232,13 @@ def test_decoders_of_structs_are_made_at_import():
                 types = [item.value for item in node.keywords if item.arg == "type"]
                 names = {part.id for type_ in types for part in ast.walk(type_) if isinstance(part, ast.Name)}
                 assert names <= {"Any", "dict", "list", "str"}, (path, node.lineno)
+
+
+def test_only_one_module_encodes_with_msgspec():
+    """`encode` of msgspec ends the process when memory runs out; `mnemolog.domain.encoding` raises `MemoryError`."""
+    for path in SOURCES:
+        if path != ROOT / "domain" / "encoding.py":
+            used = {ast.unparse(node) for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
+            assert (
+                not {f"msgspec.{kind}.{name}" for kind in ("json", "msgpack") for name in ("encode", "Encoder")} & used
+            )

@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from mnemolog.adapters.importers.transcripts.place import Anchor, Place
+from mnemolog.domain.encoding import to_msgpack
 from mnemolog.projections.registry.all_projections import TRANSCRIPT_OFFSETS
 from mnemolog.projections.sql import tracking
 from mnemolog.projections.sql.database import fetch
@@ -105,7 +106,7 @@ class FileOffsets(TrackedTables):
                 "SET offset = excluded.offset, place = excluded.place RETURNING id",
                 str(path),
                 place.offset,
-                msgspec.msgpack.encode(place),
+                to_msgpack(place),
             )[0][0]
             if links:
                 rows = [(number, line, anchor.session, anchor.key) for line, anchor in links.items()]

@@ -8,10 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import sqlalchemy as sa
 
 from mnemolog.domain import errors
+from mnemolog.domain.encoding import to_json
 from mnemolog.infra import sqlite
 from mnemolog.infra.copy_database import copy_database
 from mnemolog.infra.log.engine import RowCursor, StagedRow
@@ -195,7 +195,7 @@ class SqliteReader:
 
     def first_stream_with(self, key: str, streams: Sequence[str]) -> str | None:
         """See `LogReader`."""
-        found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (msgspec.json.encode(streams).decode(), key))
+        found: str | None = self._value(_SELECT_STREAM_WITH_KEY, (to_json(streams).decode(), key))
         return found
 
     def state_heads(self, stream: str) -> list[Any]:
@@ -231,7 +231,7 @@ class SqliteReader:
         for condition, values in (
             ("position <= ?", () if upto is None else (upto,)),
             (_HAS_PREFIX, (prefix, prefix) if prefix else ()),
-            ("topic IN (SELECT value FROM json_each(?))", (msgspec.json.encode(topics).decode(),) if topics else ()),
+            ("topic IN (SELECT value FROM json_each(?))", (to_json(topics).decode(),) if topics else ()),
         ):
             if values:
                 query, parameters = f"{query} AND {condition}", [*parameters, *values]

@@ -1,0 +1,47 @@
+"""Encode values as msgpack or JSON, so that a shortage of memory is an error and not the end of the process.
+
+`encode` of msgspec dereferences a null pointer when its buffer cannot grow (docs/upstream/msgspec-encode.md);
+`encode_into` raises `MemoryError`. So everything here goes through `encode_into`, and nothing else calls `encode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import msgspec
+
+BUFFER_BYTES: Final = 512
+"""Most events fit, so the buffer seldom grows."""
+
+
+class Encoder:
+    """Encodes values. Raises what msgspec raises, and `MemoryError`."""
+
+    def __init__(self, encoder: msgspec.msgpack.Encoder | msgspec.json.Encoder) -> None:
+        self._into = encoder.encode_into
+
+    def encode(self, value: Any) -> bytes:
+        """Return the bytes of a value."""
+        buffer = bytearray(BUFFER_BYTES)
+        self._into(value, buffer)
+        return bytes(buffer)
+
+
+def msgpack_encoder(order: Literal["deterministic", "sorted"] | None = None) -> Encoder:
+    """Return an encoder of msgpack. `order` is that of an object's keys, as in msgspec."""
+    return Encoder(msgspec.msgpack.Encoder(order=order))
+
+
+_MSGPACK: Final = msgpack_encoder()
+_JSON: Final = Encoder(msgspec.json.Encoder())
+
+
+def to_msgpack(value: Any) -> bytes:
+    """Return a value as msgpack."""
+    return _MSGPACK.encode(value)
+
+
+def to_json(value: Any, *, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """Return a value as JSON. `enc_hook` converts what JSON does not know."""
+    return _JSON.encode(value) if enc_hook is None else Encoder(msgspec.json.Encoder(enc_hook=enc_hook)).encode(value)
