@@ -183,8 +183,12 @@ def _full(error: errors.MemoryFull, line: CommandLine) -> str:
 
 
 def _damaged(error: errors.LogDamaged, line: CommandLine) -> str:
-    from mnemolog.operations.remedies import restore_newest_backup
+    from mnemolog.operations.remedies import put_keys_back, restore_newest_backup
 
+    if isinstance(error.__cause__, errors.KeysMissing):  # A backup or a restore looked whether the keys fit.
+        if line.command == "restore":
+            return "nothing was restored; name the folder of the newest copy of its keys with --keys"
+        return put_keys_back(Path(line.value("store")))
     if line.command == "restore":
         return "nothing was restored; keep the backup as evidence, and restore an earlier one"
     store = line.value("store")

@@ -27,7 +27,7 @@ from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_keys import copied_keys, publish_keys, require_keys_folder
 from mnemolog.operations.backup_manifest import BACKUP_FILE, FORMAT, BackupManifest
 from mnemolog.operations.copied_log import verify_copy
-from mnemolog.operations.known_backups import KnownBackup, remember_backup
+from mnemolog.operations.known_backups import KnownBackup, backup_witnesses, remember_backup
 from mnemolog.projections.health.verify import Verification, Witness
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
@@ -98,6 +98,7 @@ def make_backup(
             made = _Backup(store, temporary, progress, total=total)
             if with_projections:
                 made.copy_projections()
+            witnesses += backup_witnesses(store, log_id)
             witnesses += witnesses_of(store, log)  # Before the copy, which may be older than what comes after.
             log.copy_to(temporary / LOG_FILE, moved=made.moved)
             manifest, kept = _checked(made, log, keys, witnesses)

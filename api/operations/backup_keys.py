@@ -20,6 +20,7 @@ from mnemolog.infra.runtime.atomic_files import make_folder, replace_file, sync,
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.operations import backup_manifest as manifests
 from mnemolog.operations.backup_manifest import FORMAT, KEYS_NOTE_FILE, KeysNote
+from mnemolog.projections.health.stale_files import abandoned_in
 from mnemolog.projections.sql import checked_json
 
 _COPIES: Final = "keys-*.db"
@@ -52,11 +53,13 @@ def copied_keys(store: Path, folder: Path | None, *, log_id: str) -> Iterator[Pa
     make_folder(folder)
     temporary = folder / temporary_name("keys")
     try:
-        copy_database(source, temporary)
         try:
+            copy_database(source, temporary)
             found = keys_file.check(temporary, log_id=log_id)
         except errors.KeysMissing as error:
             raise errors.KeysMissing(source, error.why) from error
+        except errors.LogDamaged as error:
+            raise errors.KeysMissing(source, f"it cannot be used: {error}") from error
         earlier = _earlier_copy(folder, log_id=log_id)
         if earlier is not None and not (earlier.secret == found.secret and earlier.trees <= found.trees):
             raise errors.KeysMissing(
@@ -84,7 +87,8 @@ def publish_keys(copied: Path, folder: Path, *, log_id: str) -> Path:
     )
     sync(folder)  # The keys are in place before the note names them.
     replace_file(folder / KEYS_NOTE_FILE, checked_json.encode(said), prefix="note", synced=True)
-    for path in folder.glob(_COPIES):
+    # Also what killed processes left: it would keep content readable that is forgotten later.
+    for path in (*folder.glob(_COPIES), *(left.path for left in abandoned_in(folder))):
         if path != final:
             with suppress(OSError):  # The next copy tries again.
                 path.unlink()

@@ -14,7 +14,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.runtime.atomic_files import replace_file
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import read_file
-from mnemolog.operations.backup_manifest import BACKUP_FILE
+from mnemolog.operations.backup_manifest import BACKUP_FILE, KEYS_NOTE_FILE
 from mnemolog.projections.health.verify import Witness
 from mnemolog.projections.sql import checked_json
 
@@ -45,6 +45,12 @@ def last_backup(store: Path) -> KnownBackup | None:
     Never raises: a note that is missing or damaged knows of no backup. Needs no log and opens no database.
     """
     return next((known for known in _known(store) if (Path(known.path) / BACKUP_FILE).is_file()), None)
+
+
+def last_keys(store: Path) -> Path | None:
+    """Return the folder of the newest copy of the keys that the store knows of and that is still there."""
+    folders = (Path(known.keys) for known in _known(store) if known.keys is not None)
+    return next((folder for folder in folders if (folder / KEYS_NOTE_FILE).is_file()), None)
 
 
 def backup_witnesses(store: Path, log_id: str) -> list[Witness]:

@@ -11,7 +11,7 @@ from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.sqlite import REMEDY_FOR_MARK
 from mnemolog.operations.backup_keys import newest_copy
-from mnemolog.operations.known_backups import last_backup
+from mnemolog.operations.known_backups import last_backup, last_keys
 from mnemolog.projections.health.verify import Finding, Kind
 
 
@@ -59,8 +59,8 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> str:
 
 def put_keys_back(store: Path) -> str:
     """Return how to put the newest known copy of the store's keys back, keeping what is there."""
-    backup, keys = last_backup(store), StoreLayout(store.absolute()).keys
-    copy = None if backup is None or backup.keys is None else newest_copy(Path(backup.keys))
+    folder, keys = last_keys(store), StoreLayout(store.absolute()).keys
+    copy = None if folder is None else newest_copy(folder)
     if copy is None:
         return "put the store's own keys.db back beside log.db; no copy of it is known here"
     line, name = f"cp {shlex.quote(str(copy))} {shlex.quote(str(keys))}", shlex.quote(str(keys))

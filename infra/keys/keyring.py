@@ -294,9 +294,8 @@ class Keyring:
 
     def _puncture(self, driver: Any, stream: str, series: int, first: int, last: int, request: str) -> None:
         query = "SELECT depth, prefix, material FROM nodes WHERE stream = ? AND series = ?"
-        before = [
-            Node(depth, prefix, bytes(material)) for depth, prefix, material in driver.execute(query, (stream, series))
-        ]
+        rows = keys_file.rows(driver, query, (stream, series), types=(int, int, bytes))
+        before = [Node(depth, prefix, material) for depth, prefix, material in rows]
         after = list(without(before, first, last))
         places = {(node.depth, node.prefix) for node in before}
         kept = {(node.depth, node.prefix) for node in after}

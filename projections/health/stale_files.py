@@ -19,7 +19,9 @@ from mnemolog.infra.runtime.atomic_files import FILE_MODE
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import IndexerLock, read_holder
 
-_TEMPORARY: Final = re.compile(r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}")  # As `atomic_files.temporary_name` makes them.
+_TEMPORARY: Final = re.compile(
+    r"\.[a-z]+\.(\d{1,18})\.[0-9a-f]{8}(?:-wal|-shm)?"
+)  # As `atomic_files.temporary_name` makes them.
 _LOCK: Final = re.compile(r"\.([0-9a-f]{16})\.lock")
 _HOLDER: Final = re.compile(r"\.([0-9a-f]{16})\.holder\.json")
 
@@ -40,12 +42,16 @@ def abandoned(projections: Path) -> list[StaleFile]:
         projections / "quarantine",
         *(folder.path for folder in generation_folders(vectors)),
     ]
+    return [item for folder in folders for item in abandoned_in(folder)]
+
+
+def abandoned_in(folder: Path) -> list[StaleFile]:
+    """Return the temporary files in one folder whose process no longer runs on this machine."""
     found = []
-    for folder in folders:
-        for path in sorted(folder.glob(".*")):
-            match = _TEMPORARY.fullmatch(path.name)
-            if match is not None and not is_running(int(match[1])):
-                found.append(StaleFile(path, f"process {match[1]}, which created it, no longer runs"))
+    for path in sorted(folder.glob(".*")):
+        match = _TEMPORARY.fullmatch(path.name)
+        if match is not None and not is_running(int(match[1])):
+            found.append(StaleFile(path, f"process {match[1]}, which created it, no longer runs"))
     return found
 
 

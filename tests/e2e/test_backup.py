@@ -658,3 +658,38 @@ def test_an_event_that_cannot_be_decoded_is_backed_up_and_restored_as_it_was_rec
     filled.backup(tmp_path / "b", keys=tmp_path / "keys")
     restored = restore_backup(tmp_path / "b", tmp_path / "r", keys=tmp_path / "keys")
     assert restored.head == filled.head().position
+
+
+def test_a_copy_of_keys_that_a_killed_backup_left_is_deleted_by_the_next(filled, tmp_path):
+    """It would keep content readable that is forgotten later. That of a running backup stays."""
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    left, running = (
+        tmp_path / "keys" / f".keys.{2**22 + 1}.0011aabb",
+        tmp_path / "keys" / f".keys.{os.getpid()}.0011aabb",
+    )
+    for path in (left, running):
+        path.write_bytes(b"a copy of keys")
+    filled.backup(tmp_path / "b", keys=tmp_path / "keys", replace=True)
+    assert (left.exists(), running.exists()) == (False, True)
+
+
+def test_a_backup_with_damaged_keys_says_how_to_put_the_newest_copy_back(filled, tmp_path, run):
+    """Also where the newest backup was made without keys."""
+    copied = filled.backup(tmp_path / "b", keys=tmp_path / "keys")
+    filled.backup(tmp_path / "b2")
+    filled.close()
+    damage_keys_file(filled.path)
+    said = run("backup", filled.path, tmp_path / "b3")
+    assert (said.returncode, "no backup was made" in said.stderr) == (3, True)
+    assert f"cp {copied.keys} " in said.stderr
+
+
+def test_a_log_that_lost_what_a_known_backup_has_is_not_backed_up(filled, tmp_path):
+    """Nor to another folder: `verify` calls it damaged as well."""
+    filled.backup(tmp_path / "b")
+    filled.close()
+    cut_the_tail(filled.path)
+    with MemoryStore.open(filled.path, model=None, create=False, background=False) as store:
+        assert not store.verify().sound
+        with pytest.raises(mnemolog.LogDamaged, match="it lost history"):
+            store.backup(tmp_path / "b2")

@@ -102,18 +102,17 @@ def test_a_backup_of_a_damaged_store_is_refused_or_good_and_holds_no_clear_text(
             assert contents_of(target, keys) == before, what
         else:
             made += 1
-            least = 0 if first else good_head
-            _require_good(work, keys if with_keys else place / "closed", least, truth, what)
+            _require_good(work, keys if with_keys else place / "closed", good_head, truth, what)
         assert {path.name for path in work.iterdir()} <= {"store", "backup", "keys", "restored"}, what
         shutil.rmtree(work)
     assert 0 < made < tries
 
 
-def _require_good(work, keys, least, truth, what):
+def _require_good(work, keys, good_head, truth, what):
     held = b"".join(contents_of(work / "backup").values())
     assert not [word for word in SENTINELS if word in held], what
     restored = restore_backup(work / "backup", work / "restored", keys=keys)
-    assert restored.head >= least, what
+    assert restored.head >= good_head, what
     head, found = texts_in(work / "restored")
     if head == truth[0]:
         assert found == truth[1], what
