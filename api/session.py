@@ -14,6 +14,7 @@ from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.spans import Spans, cut
 from mnemolog.domain.state import SessionState
+from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.answer import Recall
@@ -25,7 +26,7 @@ from mnemolog.results import Checkpoint, NewTurn, RestorePreview
 from mnemolog.working_memory import MemoryView, WorkingMemory
 
 
-class Session(WorkingMemory):
+class Session(OfOneProcess, WorkingMemory):
     """A conversation. A cheap handle: it holds no turns and no connection of its own."""
 
     def __init__(

@@ -27,6 +27,7 @@ from mnemolog.domain.spans import Span
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.forgetting.plan import Wish
 from mnemolog.forgetting.results import ForgetReport
+from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.observability.telemetry import Telemetry
@@ -48,7 +49,7 @@ from mnemolog.results import NewTurn, SwitchPreview
 from mnemolog.session import Session
 
 
-class MemoryStore:
+class MemoryStore(OfOneProcess):
     """An agent's memory: an append-only log in a folder, and the indexes derived from it.
 
     `audit` shows and checks the history, `models` changes the embedding model, `admin` maintains the store.

@@ -56,10 +56,11 @@ A class exists only where a caller would act differently. `hint` says what to do
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from mnemolog.domain.extras import install_command
 
@@ -68,6 +69,9 @@ class MnemologError(Exception):
     """The base of every error that mnemolog raises on purpose."""
 
     hint = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:  # Exceptions are pickled by a call of `__init__` with the message.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class StoreError(MnemologError):

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import cancellation
+from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.projections.ports import Progress
 
 ITEMS_PER_CALL: Final = 500
@@ -26,7 +27,7 @@ Wrapper = TypeVar("Wrapper")
 P = ParamSpec("P")
 
 
-class AsyncWrapper(Generic[Of_co]):
+class AsyncWrapper(OfOneProcess, Generic[Of_co]):
     """The asyncio version of an object whose methods block."""
 
     def __init__(self, of: Of_co, pools: WorkerPools) -> None:

@@ -38,7 +38,7 @@ class _Undone(Exception):
     """Ends a rehearsal: raising it undoes what a unit of work has staged."""
 
 
-class EventLog:
+class EventLog(fork_guard.OfOneProcess):
     """One log. Safe for many threads and many processes; not to be carried across a fork."""
 
     def __init__(

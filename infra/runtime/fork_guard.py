@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from mnemolog.domain import errors
 
@@ -61,6 +61,16 @@ class Origin:
         """Raise `StoreForked` in a child."""
         if not self.is_here:
             raise errors.StoreForked(opened_in=self._pid, used_in=os.getpid())
+
+
+class OfOneProcess:
+    """The base of what belongs to the process that opened it, and cannot be pickled for another one."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise errors.StoreError(
+            f"a {type(self).__name__} cannot be pickled or copied: it belongs to the process that opened it; "
+            "pass the path of the store, and open it there"
+        )
 
 
 def _in_child() -> None:

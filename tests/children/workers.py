@@ -40,6 +40,13 @@ def open_store(folder: str | Path, session: str) -> MemoryStore:
     return store
 
 
+def record_one(pipe: Connection, folder: str, text: str) -> None:
+    """Record a turn in the store at a path that came from another process, then read the whole session."""
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        store.record("trip", "user", text)
+        pipe.send([turn.text for turn in store.turns("trip")])
+
+
 def append_until_killed(pipe: Connection, folder: str, label: str, seed: int, keyed: bool) -> None:
     """Append batches of 1 to 50 turns for ever; after each return tell label, size and positions."""
     rng = random.Random(seed)

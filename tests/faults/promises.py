@@ -71,7 +71,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P13": {"points of each operation": Number(4, 120), "limits on descriptors": Number(4, 40)},
     "P14": {"jumps": Number(100, 1_000)},
     "P16": {"backups": Number(5, 500)},
-    "P17": {"forks": Number(16, 200)},
+    "P17": {"forks": Number(16, 200), "stores of children": Number(3, 100), "started processes": Number(2, 40)},
     "P18": {"appends": Number(3_000, 50_000)},
     "P20": {"scripts": Number(40, 20_000)},
     "P21": {"hostile stores, backups and exports": Number(40, 600)},

@@ -282,34 +282,36 @@ def test_a_child_ends_while_a_thread_of_the_parent_is_inside_sqlite(folder, part
     assert (ran.stdout, ran.stderr) == ("7 True True\n", "")
 
 
-def test_what_a_child_commits_in_its_own_store_stays_when_the_parent_closes_its_one(folder):
+@pytest.mark.timeout(1_200)
+@pytest.mark.promise("P17", "stores of children")
+def test_what_a_child_commits_in_its_own_store_stays_when_the_parent_closes_its_one(folder, tries):
     """The last to close a database deletes its write-ahead log: a child holds the locks that prevent that."""
-    store = MemoryStore.open(folder, model=None, background=False)
-    store.session("trip").record("user", "from the parent")
-    parent_closed, child_ready = os.pipe(), os.pipe()
+    expected = []
+    for number in range(tries):
+        store = MemoryStore.open(folder, model=None, background=False)
+        store.session("trip").record("user", f"from parent {number}")
+        ready, closed = os.pipe(), os.pipe()
 
-    def child():
-        with MemoryStore.open(folder, model=None, background=False) as own:
-            own.record("trip", "user", "before the parent closed")
-            os.write(child_ready[1], b".")
-            os.read(parent_closed[0], 1)
-            for number in range(3):
-                own.record("trip", "user", f"after it {number}")
-        return in_child(lambda: opens_its_own(folder))
+        def child(number=number, ready=ready, closed=closed):
+            with MemoryStore.open(folder, model=None, background=False) as own:
+                own.record("trip", "user", f"before the parent closed {number}")
+                os.write(ready[1], b".")
+                os.read(closed[0], 1)
+                own.record("trip", "user", f"after that {number}")
+            return in_child(lambda: opens_its_own(folder))
 
-    def close():
-        os.read(child_ready[0], 1)
-        store.close()
-        os.write(parent_closed[1], b".")
+        def close(store=store, ready=ready, closed=closed):
+            os.read(ready[0], 1)
+            store.close()
+            os.write(closed[1], b".")
 
-    closing = in_thread(close)
-    assert in_child(child) == "from the child's own store", "a grandchild, too"
-    closing.result()
+        closing = in_thread(close)
+        assert in_child(child) == "from the child's own store", "a grandchild, too"
+        closing.result()
+        for descriptor in (*ready, *closed):
+            os.close(descriptor)
+        texts = "from parent {}", "before the parent closed {}", "after that {}", "from the child's own store"
+        expected += [text.format(number) for text in texts]
     with MemoryStore.open(folder, model=None) as store:
-        assert [turn.text for turn in store.turns("trip")] == [
-            "from the parent",
-            "before the parent closed",
-            *(f"after it {number}" for number in range(3)),
-            "from the child's own store",
-        ]
+        assert [turn.text for turn in store.turns("trip", limit=1_000_000)] == expected
         assert store.verify().sound
