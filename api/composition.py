@@ -175,10 +175,15 @@ def _scratch(folder: Path, log: EventLog) -> ScratchFolder:
 
 
 def _require_own_folders(layout: StoreLayout) -> None:
-    """Raise `NotAStore` if a folder of projections is a symbolic link: what it leads to would be changed or deleted."""
+    """Raise `NotAStore` if a folder of projections is a symbolic link: what it leads to would be changed or deleted.
+
+    Raises `StoreNotWritable` if this user may not look at it.
+    """
     for folder in layout.derived_folders:
         try:
             require_folder(folder)
+        except PermissionError as error:
+            raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
         except OSError as error:
             why = f"{folder.relative_to(layout.folder)}: {error.strerror}; delete it, it is made again from the log"
             raise errors.NotAStore(layout.folder, why) from error

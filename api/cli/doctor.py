@@ -74,7 +74,8 @@ def _opened(store: Path, model: str | None) -> MemoryStore:
     """Open a store with the model that was given, or else with the one that it uses."""
     if model is None:
         with open_store(store, create=False) as opened:
-            model = usual_model(opened.parts.log, opened.parts.projections, opened.parts.layout)
+            parts = opened.parts
+            model = usual_model(parts.layout, parts.log, parts.projections, parts.snapshots)
     return open_store(store, model=chosen_model(model or "none"), create=False, background=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -60,6 +61,8 @@ def after_findings(store: Path, findings: Iterable[Finding]) -> str:
 def put_keys_back(store: Path) -> str:
     """Return how to put the newest known copy of the store's keys back, keeping what is there."""
     folder, keys = last_keys(store), StoreLayout(store.absolute()).keys
+    if keys.exists() and not os.access(keys, os.R_OK):
+        return f"use the store as its owner: `ls -l {shlex.quote(str(keys))}` shows who that is"
     copy = None if folder is None else newest_copy(folder)
     if copy is None:
         return "put the store's own keys.db back beside log.db; no copy of it is known here"

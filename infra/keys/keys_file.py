@@ -171,6 +171,8 @@ def connect(
     """Open the keys of a log. Raises `KeysMissing` if they are missing, damaged or of another log."""
     if not path.exists():
         raise errors.KeysMissing(path, "it does not exist")
+    if not os.access(path, os.R_OK):
+        raise errors.KeysMissing(path, "this user may not read it")
     engine = sqlite.create_engine(
         path,
         synchronous="FULL",

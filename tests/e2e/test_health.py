@@ -20,6 +20,8 @@ from pysqlite3 import dbapi2
 
 from mnemolog import LogDamaged, MemoryStore, MnemologError
 from mnemolog.cli.healing import notes_on_healing
+from mnemolog.defaults import DEFAULT_MODEL
+from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.operations.doctor import checks
 from mnemolog.projections.health import sampling
 from tests.support import HashEncoder
@@ -428,15 +430,28 @@ def test_status_keeps_the_name_of_a_model_whose_vectors_are_gone(memory, run):
         assert placeholder not in shown
 
 
-def test_doctor_fix_uses_the_model_that_the_store_uses(tmp_path, run):
-    """Not the default one: it would make vectors that nobody asks for."""
-    folder = tmp_path / "my memory"
-    model = os.environ.get("MNEMOLOG_TEST_MODEL", "all-MiniLM-L6-v2")
+def copy_of_minilm(folder):
+    """The default model under another name, with another fingerprint."""
+    shutil.copytree(resolve_model(DEFAULT_MODEL), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"of_a_test": True}))
+    return folder
+
+
+@pytest.mark.parametrize(("activated", "healed"), [(True, False), (False, False), (False, True)])
+def test_doctor_fix_uses_the_model_that_the_store_uses(tmp_path, run, activated, healed):
+    """Not the default one: it would make vectors that nobody asks for. Also after a recall has set a segment aside."""
+    folder, model = tmp_path / "my memory", str(copy_of_minilm(tmp_path / "another model"))
     with MemoryStore.open(folder, model=model, background=False) as store:
         store.session("a").record("user", "tea in Porto")
-        store.models.activate(model)
+        store.admin.catch_up_vectors()
+        if activated:
+            store.models.activate(model)
     spoil_segment(folder)
-    ran = run("doctor", folder, "--fix")
+    if healed:
+        with MemoryStore.open(folder, model=model, background=False) as store:
+            assert store.recall("tea").hits
+    ran = run("doctor", folder, "--deep", "--fix")
     assert ran.returncode == 0, ran
     with MemoryStore.open(folder, model=None) as store:
         (vectors,) = store.status().vectors
@@ -463,3 +478,26 @@ def test_no_state_of_a_store_gives_a_raw_error(memory, run, rng):
         with suppress(MnemologError):
             MemoryStore.open(memory, model=None).close()
         path.write_bytes(kept)
+
+
+def test_keys_that_this_user_may_not_read_are_a_finding_with_their_owner(memory, run, monkeypatch):
+    """They are not replaced; the chain is verified without them, and verify says what it could not read."""
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode, **how: Path(path).name != "keys.db" and may(path, mode, **how))
+    shown = run("doctor", memory)
+    assert (shown.returncode, "this user may not read it" in shown.stdout) == (3, True)
+    assert f"`ls -l '{memory}/keys.db'`" in shown.stdout
+    verified = run("verify", memory)
+    assert (verified.returncode, "the content cannot be read" in verified.stderr) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["log.db", "keys.db"])
+def test_doctor_of_an_open_store_whose_file_was_moved_reports_it(memory, name):
+    """As a finding about the log, whatever else it would have looked at."""
+    with MemoryStore.open(memory, model=None, background=False) as store:
+        store.record("a", "user", "one more")
+        (memory / name).rename(memory / "moved")
+        for deep in (False, True):
+            report = store.admin.doctor(deep=deep)
+            (finding,) = report.findings
+            assert (report.log_damaged, finding.where, finding.state) == (True, name, "replaced")

@@ -75,7 +75,7 @@ def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: boo
     if missing is not None:
         yield keys_issue(context.layout.folder, missing, state="damaged")
     unique = list(dict.fromkeys((item.kind, item.position, item.detail) for item in findings))
-    action = _sentence(after_findings(context.layout.folder, findings))
+    action = sentence(after_findings(context.layout.folder, findings))
     for kind, position, detail in unique[:LISTED_MAX]:
         yield log_issue(f"{log.path.name} at {position}", kind.value, detail, action=action)
     if len(unique) > LISTED_MAX:
@@ -123,7 +123,7 @@ def keys_issue(folder: Path, trouble: errors.KeysMissing, *, state: str) -> Issu
         severity="log",
         why=str(trouble),
         matters=_KEYS_MATTER,
-        action=_sentence(put_keys_back(folder)),
+        action=sentence(put_keys_back(folder)),
         fixable=False,
     )
     return IssueWithFix(issue)
@@ -162,7 +162,7 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
     except errors.KeysMissing as error:
         yield keys_issue(folder, error, state="damaged")
     except errors.LogDamaged as error:
-        yield log_issue("log.db", Kind.SEALED.value, str(error), action=_sentence(restore_newest_backup(folder)))
+        yield log_issue("log.db", Kind.SEALED.value, str(error), action=sentence(restore_newest_backup(folder)))
 
 
 def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
@@ -173,7 +173,8 @@ def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
             return
 
 
-def _sentence(remedy: str) -> str:
+def sentence(remedy: str) -> str:
+    """Return a remedy as a sentence."""
     return f"{remedy[:1].upper()}{remedy[1:]}."
 
 
@@ -262,7 +263,7 @@ def check_model(context: StoreContext, *, given: bool) -> Iterator[IssueWithFix]
                 severity="problem" if given else "note",
                 why=str(error),
                 matters="Recalls search by words only, and new turns get no vectors.",
-                action=_sentence(error.hint),
+                action=sentence(error.hint),
                 fixable=False,
             )
         )

@@ -22,8 +22,8 @@ from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry.all_projections import PROJECTIONS
 from mnemolog.projections.registry.context import StoreContext
 from mnemolog.projections.registry.results import Issue, IssueWithFix
+from mnemolog.projections.registry.vectors import VectorGenerations
 from mnemolog.projections.sql.snapshots import SnapshotStore
-from mnemolog.projections.vectors.inventory import generations
 
 _NAME_FOLDERS: Final = ("log", "keys", "backup", "store")
 """Issues whose actions name the folder already."""
@@ -50,7 +50,7 @@ def doctor(
     folder = layout.folder
     try:
         head, active = log.head().position, projections.active_fingerprint()
-    except errors.LogDamaged as error:
+    except (errors.LogDamaged, errors.StoreReplaced) as error:
         return unopened(folder, error, deep=deep)
     missing = checks.missing_keys(log)
     context = StoreContext(layout, log, projections, snapshots, active, missing is None, progress)
@@ -60,10 +60,10 @@ def doctor(
     return _report(folder, head, issues, looked, deep=deep)
 
 
-def unopened(folder: Path, error: errors.LogDamaged, *, deep: bool) -> DoctorReport:
-    """Return the report on a store whose log cannot be opened."""
-    issue = checks.log_issue("log.db", Drift.DAMAGED.value, str(error), action=_restore(folder)).issue
-    looked = checks.Looked([], ["everything else, because the log cannot be opened"])
+def unopened(folder: Path, error: errors.LogDamaged | errors.StoreReplaced, *, deep: bool) -> DoctorReport:
+    """Return the report on a store whose log cannot be read."""
+    issue = _of_the_log(folder, error).issue
+    looked = checks.Looked([], ["everything else, because the log cannot be read"])
     return msgspec.structs.replace(_report(folder, ORIGIN, [issue], looked, deep=deep), full_check="")
 
 
@@ -90,14 +90,15 @@ def _ready_to_run(issue: Issue, folder: Path) -> Issue:
     return msgspec.structs.replace(issue, action=action, outcome=outcome)
 
 
-def usual_model(log: EventLog, projections: ProjectionSet, layout: StoreLayout) -> str | None:
+def usual_model(layout: StoreLayout, log: EventLog, projections: ProjectionSet, snapshots: SnapshotStore) -> str | None:
     """Return the name of the model that a store uses: the active one, or else that of its newest vectors.
 
-    None if nothing tells: no model was activated, and there are no vectors.
+    Vectors in quarantine count. None if nothing tells: no model was activated, and there are no vectors.
     """
     if (active := projections.models.active()) is not None:
         return active.model
-    made = [item for item in generations(layout.vectors, log) if item.model]
+    context = StoreContext(layout, log, projections, snapshots)
+    made = [item for item in VectorGenerations().status(context) if item.model]
     return max(made, key=lambda item: item.covers).model if made else None
 
 
@@ -136,16 +137,19 @@ def _whole(
         return
     except errors.KeysMissing as error:
         yield checks.keys_issue(folder, error, state=Drift.DAMAGED.value)
-    except errors.LogDamaged as error:
-        yield checks.log_issue("log.db", Drift.DAMAGED.value, str(error), action=_restore(folder))
+    except (errors.LogDamaged, errors.StoreReplaced) as error:
+        yield _of_the_log(folder, error)
     except errors.MnemologError as error:
         matters = "It could not be checked."
         yield checks.store_issue(name, Drift.UNREADABLE.value, str(error), matters, error.hint, note=False)
     looked.not_checked.append(f"{name}, to the end")
 
 
-def _restore(folder: Path) -> str:
-    return f"Keep {folder} as evidence; {restore_newest_backup(folder)}."
+def _of_the_log(folder: Path, error: errors.LogDamaged | errors.StoreReplaced) -> IssueWithFix:
+    if isinstance(error, errors.StoreReplaced):
+        return checks.log_issue(error.path.name, Drift.REPLACED.value, str(error), action=checks.sentence(error.hint))
+    action = f"Keep {folder} as evidence; {restore_newest_backup(folder)}."
+    return checks.log_issue("log.db", Drift.DAMAGED.value, str(error), action=action)
 
 
 def _fix(context: StoreContext, found: Iterable[IssueWithFix]) -> list[Issue]:
