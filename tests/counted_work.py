@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import threading
 import unicodedata
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import Stemmer
+
+from mnemolog.domain.language import DEFAULT_LANGUAGE, LANGUAGES
+from mnemolog.projections.recall import phrases
+from mnemolog.projections.sql import words
+
+NORMALIZE = unicodedata.normalize
+RUN = 64
+"""Shorter texts are normalised at once, whatever they are."""
 
 
 def marks_exchanged(form, text):
@@ -10,10 +25,90 @@ def marks_exchanged(form, text):
     apart = "NFKD" if "K" in form else "NFD"
     total, before = 0, [0] * 256
     for character in text:
-        for part in unicodedata.normalize(apart, character):
+        for part in character if character.isascii() else NORMALIZE(apart, character):
             if kind := unicodedata.combining(part):
                 total += sum(before[kind + 1 :])
                 before[kind] += 1
-            else:
+            elif any(before):
                 before = [0] * 256
     return total
+
+
+class Work:
+    """Counts calls, to Python and to C, and what some of those to C hide: work that is more than linear.
+
+    That is pairs of marks that normalisation exchanges, characters that stemmers move, and comparisons of regular
+    expressions that ignore case.
+    """
+
+    def __init__(self):
+        self.done = 0
+
+    def _called(self, frame, event, argument):
+        if event in ("call", "c_call"):
+            self.done += 1
+
+    @contextmanager
+    def counting(self):
+        """Count what this thread does."""
+        sys.setprofile(self._called)
+        try:
+            yield self
+        finally:
+            sys.setprofile(None)
+
+    def hidden(self, count, *arguments):
+        """Add the result of a function, without counting the calls that it makes itself."""
+        profile = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            self.done += count(*arguments)
+        finally:
+            sys.setprofile(profile)
+
+    def watch(self, monkeypatch):
+        """Look into normalisation, stemmers and the search for phrases."""
+
+        def normalize(form, text):
+            if len(text) > RUN and not text.isascii():
+                self.hidden(marks_exchanged, form, text)
+            return NORMALIZE(form, text)
+
+        for module in [*sys.modules.values()]:
+            if getattr(module, "__name__", "").startswith("mnemolog") and vars(module).get("normalize") is NORMALIZE:
+                monkeypatch.setattr(module, "normalize", normalize)
+        monkeypatch.setattr(unicodedata, "normalize", normalize)
+        monkeypatch.setattr(words, "Stemmer", SimpleNamespace(Stemmer=lambda name: _Stemmer(name, self)))
+        monkeypatch.setattr(words, "_own", threading.local())
+        monkeypatch.setattr(phrases, "re", _Expressions(self))
+
+
+class _Stemmer:
+    """Stemmers of some languages move the rest of a word whenever they change a letter."""
+
+    def __init__(self, name, work):
+        self._stemmer, self._work = Stemmer.Stemmer(name), work
+        self._moves = name != LANGUAGES[DEFAULT_LANGUAGE]
+
+    def stemWords(self, words):  # noqa: N802
+        if self._moves:
+            self._work.hidden(lambda: sum(len(word) ** 2 for word in words if len(word) > 1_000))
+        return self._stemmer.stemWords(words)
+
+
+class _Expressions:
+    """The module `re`. A pattern that ignores case is compared from the start at every character."""
+
+    error, Pattern, IGNORECASE, escape = re.error, re.Pattern, re.IGNORECASE, staticmethod(re.escape)
+
+    def __init__(self, work):
+        self._work = work
+
+    def compile(self, pattern, flags=0):
+        compiled = re.compile(pattern, flags)
+
+        def search(text):
+            self._work.done += len(pattern) * len(text) if flags & re.IGNORECASE else 0
+            return compiled.search(text) if len(pattern) < 100 else None
+
+        return SimpleNamespace(search=search)

@@ -46,6 +46,7 @@ PROMISES = {
     "P20": "The whole store, simulated",
     "P21": "What others made is refused or rebuilt, and nothing outside of it is touched",
     "P22": "A store moved, deleted or replaced while it is open loses no acknowledged turn in silence",
+    "P23": "The work on a text is linear in its size",
     "P24": "A backup never replaces a good one by a bad one, and without keys it holds no clear text",
 }
 
@@ -76,6 +77,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P20": {"scripts": Number(40, 20_000)},
     "P21": {"hostile stores, backups and exports": Number(40, 600)},
     "P22": {"stores replaced": Number(14, 200)},
+    "P23": {"texts": Number(50, 2_000)},
     "P24": {"sources": Number(20, 300)},
 }
 
