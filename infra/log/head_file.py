@@ -42,13 +42,16 @@ def append_head(path: Path, head_after: Callable[[Line | None], Head]) -> Head:
         is_new = not path.exists()
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         with os.fdopen(open_descriptor(path, flags, mode=FILE_MODE, follow=True), "a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # Until the file is closed.
-            file.seek(0)
-            last = None
-            for last in _heads_in(path, file):  # noqa: B007
-                pass
-            head = head_after(last)
-            _write(file, _separator(file) + head_line(head))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                file.seek(0)
+                last = None
+                for last in _heads_in(path, file):  # noqa: B007
+                    pass
+                head = head_after(last)
+                _write(file, _separator(file) + head_line(head))
+            finally:  # Closing is not enough: a child forked meanwhile has the file open too.
+                fcntl.flock(file, fcntl.LOCK_UN)
         if is_new:
             sync(path.absolute().parent)
     return head

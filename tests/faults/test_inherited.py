@@ -21,9 +21,11 @@ from mnemolog.adapters.support.graph_checkpoints.threads import Threads
 from mnemolog.adapters.support.items.item_store import Items
 from mnemolog.aio.worker_pools import WorkerPools
 from mnemolog.infra.runtime import fork_guard
+from mnemolog.projections.vectors.lock import IndexerLock
 from tests.children.forking import CHILD_S, in_child
 from tests.e2e import test_bound_scope
-from tests.support import WAIT_S, HashEncoder, in_thread, projections_of
+from tests.limits import children
+from tests.support import WAIT_S, HashEncoder, in_thread, projections_of, wait_until
 
 pytestmark = [pytest.mark.promise("P17"), pytest.mark.timeout(60)]
 ROOT = Path(__file__).parents[2]
@@ -250,6 +252,34 @@ def test_worker_threads_are_not_waited_for_in_a_child(filled):
     finally:
         free.set()
         running.result()
+
+
+def test_a_child_neither_releases_nor_keeps_a_lock_on_a_file(tmp_path):
+    """The parent holds it until it releases it, while the child lives and after it has ended."""
+    lock, other = (IndexerLock(tmp_path, "f" * 64) for _ in range(2))
+    done = os.pipe()
+
+    def is_free():
+        try:
+            with other.held(wait_s=0):
+                return True
+        except mnemolog.errors.IndexerBusy:
+            return False
+
+    def child():
+        gc.collect()
+        os.read(done[0], 1)
+
+    with lock.held():
+        assert in_child(gc.collect) is not None
+        assert not is_free()
+        living = in_thread(lambda: in_child(child))
+        wait_until(lambda: bool(list(children())), what="the child to begin")
+    try:
+        assert is_free()
+    finally:
+        os.write(done[1], b".")
+        living.result()
 
 
 ENDS = """

@@ -242,3 +242,25 @@ def test_only_one_module_encodes_with_msgspec():
             assert (
                 not {f"msgspec.{kind}.{name}" for kind in ("json", "msgpack") for name in ("encode", "Encoder")} & used
             )
+
+
+def test_every_lock_is_free_in_a_forked_child():
+    """Locks that objects keep come from `fork_guard`: any other one may be held by a thread of the parent, for ever.
+
+    A lock that is only local to a call, or that a call stores to be woken, belongs to that call's thread.
+    """
+    kept = {
+        f"{module_of(path)}: {ast.unparse(node)}"
+        for path in SOURCES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) in ("threading.Lock", "threading.RLock", "threading.Condition")
+        and (not isinstance(node, ast.Assign) or any(isinstance(target, ast.Attribute) for target in node.targets))
+    }
+    assert kept == {
+        "mnemolog.infra.log.group_commit: self._room = threading.Condition(self._mutex)",
+        "mnemolog.infra.log.group_commit: self._company = threading.Lock()",
+        "mnemolog.infra.log.group_commit: self._company = company = threading.Lock()",
+        "mnemolog.infra.log.group_commit: request.gate = threading.Lock()",
+    }
