@@ -197,6 +197,14 @@ def _damaged(error: errors.LogDamaged, line: CommandLine) -> str:
     return f"stop writing to it and keep {store} as evidence; {restore_newest_backup(Path(store))}"
 
 
+def _keys_missing(error: errors.KeysMissing, line: CommandLine) -> str:
+    from mnemolog.operations.remedies import put_keys_back
+
+    if error.path != Path(line.value("store")) / error.path.name:
+        return error.hint
+    return f"nothing counts as forgotten; {put_keys_back(error.path.parent)}"
+
+
 def _undecodable(error: errors.UndecodableEvent, line: CommandLine) -> str:
     if line.command == "verify":
         return f"a newer mnemolog may know this topic; otherwise {_damaged(error, line)}"
@@ -271,6 +279,7 @@ HINTS: Final[dict[type, Callable[[Any, CommandLine], str]]] = {
     errors.UnknownCheckpoint: _unknown_checkpoint,
     errors.CheckpointExists: _checkpoint_exists,
     errors.OutsideSession: _outside,
+    errors.KeysMissing: _keys_missing,
     errors.LogDamaged: _damaged,
     errors.UndecodableEvent: _undecodable,
     errors.ProjectionError: _projection,

@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
@@ -23,6 +25,7 @@ from mnemolog.cli.healing import notes_on_healing
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.infra.embedding.model_files import resolve_model
 from mnemolog.operations.doctor import checks
+from mnemolog.operations.known_backups import last_backup, remember_backup
 from mnemolog.projections.health import sampling
 from tests.support import HashEncoder
 
@@ -230,6 +233,8 @@ def test_lost_keys_are_a_finding_in_both_depths_and_the_command_puts_them_back(m
         (finding,) = [item for item in json.loads(ran.stdout)["findings"] if item["severity"] == "log"]
         assert finding["what"] == "keys"
     assert run("verify", memory).returncode == 0, "the chain needs no keys"
+    refused = run("show", memory, "a")
+    assert (refused.returncode, "nothing counts as forgotten; end the processes" in refused.stderr) == (1, True)
     shown = run("doctor", memory)
     assert "THE KEYS OF THE LOG" in shown.stdout
     if how != "without one series":
@@ -326,6 +331,43 @@ def test_a_store_without_a_backup_gets_a_note_and_the_command_makes_one(memory, 
     assert "no backup" not in run("doctor", memory).stdout
     (memory / "log.db").unlink()
     shell(command_in(run("verify", memory).stderr))
+
+
+def test_a_backup_that_is_old_is_noted(memory, run):
+    """If events were recorded since; the note says how many."""
+    known = last_backup(memory)
+    remember_backup(memory, msgspec.structs.replace(known, created_at=known.created_at - timedelta(days=31)))
+    assert "backups.json: old" not in run("doctor", memory).stdout
+    assert run("record", memory, "a", "one more").returncode == 0
+    shown = run("doctor", memory)
+    assert (shown.returncode, "backups.json: old (note)" in shown.stdout) == (0, True)
+    assert "1 event is newer" in shown.stdout
+
+
+KILLED = """
+import os, sys
+from mnemolog import MemoryStore
+store = MemoryStore.open(sys.argv[1], model=None, background=False)
+for number in range(20):
+    store.session("a").record("user", f"note {number}")
+store.backup(sys.argv[2], keys=sys.argv[3])
+os._exit(0)
+"""
+
+
+def test_a_write_ahead_log_that_was_deleted_after_a_crash_is_noticed(tmp_path, run):
+    """The newest commits were in it. The backup knows of them, and the command restores it."""
+    folder = tmp_path / "memory"
+    subprocess.run([sys.executable, "-c", KILLED, folder, tmp_path / "backup", tmp_path / "keys"], check=True)
+    assert (folder / "log.db-wal").stat().st_size
+    for part in ("-wal", "-shm"):
+        (folder / f"log.db{part}").unlink()
+    for name in ("doctor", "verify"):
+        ran = run(name, folder)
+        assert ran.returncode == 3, ran
+    shell(command_in(ran.stderr))
+    with MemoryStore.open(tmp_path / "memory-restored", model=None, create=False) as store:
+        assert len(store.turns("a")) == 20
 
 
 def test_keys_that_others_may_read_are_noted_and_the_command_closes_them(memory, run):

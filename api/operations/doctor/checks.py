@@ -197,8 +197,8 @@ def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
     if known is None:
         state, why = "missing", "no backup is known"
     elif head > known.head.position and datetime.now(UTC) - known.created_at > BACKUP_OLD:
-        missed = counted(head - known.head.position, "event")
-        state, why = "old", f"the newest one, {known.path}, is of {dated(known.created_at)}; {missed} are newer"
+        newer = counted(head - known.head.position, "event is", "events are")
+        state, why = "old", f"the newest one, {known.path}, is of {dated(known.created_at)}; {newer} newer"
     else:
         return
     target = free(folder.with_name(f"{folder.name}-backup"))
