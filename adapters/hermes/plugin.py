@@ -11,6 +11,7 @@ from mnemolog.adapters.extras import require
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.infra.runtime.atomic_files import new_file
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
+from mnemolog.infra.runtime.regular_files import read_file
 
 NAME: Final = "mnemolog"
 MARK: Final = "# Written by `mnemolog hermes install`."
@@ -75,7 +76,8 @@ def hermes_home() -> Path:
 def _planned(path: Path, text: str, *, force: bool) -> str:
     if not path.exists():
         return "written"
-    found = path.read_text(errors="replace")
+    with mapped_to_store_errors(path):
+        found = read_file(path, follow=True).decode(errors="replace")
     if found == text:
         return "unchanged"
     if not found.startswith(MARK):

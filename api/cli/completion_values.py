@@ -16,7 +16,7 @@ import typer
 
 from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain.store_layout import StoreLayout
-from mnemolog.infra.runtime.regular_files import read_file
+from mnemolog.infra.runtime.regular_files import read_file, require_file
 
 VALUES_MAX: Final = 500
 """The most sessions that one press of Tab looks at."""
@@ -26,6 +26,8 @@ _FIRST_EVENTS: Final = """
     ORDER BY position DESC LIMIT ?
 """
 """The index on events that are no turns answers it."""
+_IS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE name = 'events' AND type = 'table'"
+"""A view may never end: the store may come from somebody else."""
 
 
 class _Started(NamedTuple):
@@ -84,9 +86,12 @@ def _started(ctx: typer.Context, prefix: str = "") -> list[_Started]:
     unused = "" if log.with_name(f"{log.name}-wal").exists() else "&immutable=1"
     begin = session_stream(prefix)
     try:
+        require_file(log)
         with closing(sqlite3.connect(f"{log.as_uri()}?mode=ro{unused}", uri=True, timeout=0.2)) as connection:
+            if connection.execute(_IS_TABLE).fetchone() is None:
+                return []
             rows = connection.execute(_FIRST_EVENTS, (begin, f"{begin}\U0010ffff", VALUES_MAX)).fetchall()
-    except sqlite3.Error:
+    except (OSError, sqlite3.Error):
         return []
     return [_started_of(session_of(stream) or stream, state) for stream, state in rows]
 

@@ -69,7 +69,10 @@ def purge(root: Path, log: Log, forgotten: list[Position], *, progress: Progress
         for folder in (*root.glob(BUILDING), *root.glob(f".{PROBE}.*")):
             # Not a generation yet, but left by an interrupted rebuild. A running rebuild would hold the lock.
             with IndexerLock(root, folder.name.removeprefix(BUILDING[:-1])).held(wait_s=WAIT_S):
-                shutil.rmtree(folder)
+                if folder.is_symlink():
+                    folder.unlink()
+                else:
+                    shutil.rmtree(folder)
     return Purged(rewritten, removed)
 
 

@@ -193,6 +193,8 @@ class VectorProjection:
         with self._lock.held(wait_s=wait_s), mapped_to_projection_errors(self._root):
             building = self._root / f"{BUILDING}{prefix_of(self._maker.fingerprint)}"
             atomic_files.remove_leftovers(self._root, PROBE)
+            if building.is_symlink():  # Not ours: the folder that it leads to would be written.
+                building.unlink()
             if from_scratch:
                 shutil.rmtree(building, ignore_errors=True)
             atomic_files.make_folder(building, root=PROJECTIONS)
@@ -320,4 +322,7 @@ class VectorProjection:
         return folders[-1].path if folders else self._name(1)
 
     def _name(self, serial: int) -> Path:
-        return self._root / generation_name(self._maker.fingerprint, serial)
+        """Return the path of the first generation from `serial` on whose name is not that of a symbolic link."""
+        while (path := self._root / generation_name(self._maker.fingerprint, serial)).is_symlink():
+            serial += 1
+        return path

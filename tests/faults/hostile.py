@@ -130,13 +130,19 @@ def special_file(rng: Random, scene: Scene, root: Path) -> str:
 
 def put_special(rng: Random, scene: Scene, path: Path) -> str:
     """Replace a path by something that is no regular file."""
-    twins = [path for path in scene.beside.rglob(path.name) if path.is_file()]
     kind = rng.choice(["link", "link", "twin", "dangling", "zero", "folder", "pipe", "socket", "loop", "folder link"])
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
+    put(scene, path, kind, leads_to=rng.choice(["keys.db", "notes.txt", "empty"]))
+    return kind
+
+
+def put(scene: Scene, path: Path, kind: str, *, leads_to: str = "notes.txt") -> None:
+    """Put something that is no regular file at a free path."""
+    twins = [path for path in scene.beside.rglob(path.name) if path.is_file()]
     if kind == "link" or (kind == "twin" and not twins):
-        path.symlink_to(scene.above / rng.choice(["keys.db", "notes.txt", "empty"]))
+        path.symlink_to(scene.above / leads_to)
     elif kind == "twin":
         path.symlink_to(twins[0])
     elif kind == "dangling":
@@ -154,7 +160,6 @@ def put_special(rng: Random, scene: Scene, path: Path) -> str:
         path.symlink_to(path.name)
     else:
         _listen(path)
-    return kind
 
 
 def _listen(path: Path) -> None:
@@ -296,7 +301,7 @@ def schema(rng: Random, scene: Scene, root: Path) -> str:
         ]
         table = rng.choice(sorted(tables))
         columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
-        kind, statements = rng.choice(list(_schemas(table, columns)))
+        kind, statements = rng.choice(list(schemas(table, columns)))
         connection.execute("PRAGMA foreign_keys=OFF")
         try:
             for statement in statements:
@@ -309,7 +314,7 @@ def schema(rng: Random, scene: Scene, root: Path) -> str:
     return f"{path.name}: {table}: {kind}"
 
 
-def _schemas(table: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
+def schemas(table: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
     listed, drop = ", ".join(columns), f'DROP TABLE "{table}"'
     rename = f'ALTER TABLE "{table}" RENAME TO old'
     yield "a view that never ends", [drop, f'CREATE VIEW "{table}" AS {FOREVER}']
@@ -322,7 +327,7 @@ def _schemas(table: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
     yield "a text index", [drop, f'CREATE VIRTUAL TABLE "{table}" USING fts5({listed})']
     yield "other columns", [drop, f'CREATE TABLE "{table}" (other TEXT)']
     yield "no table", [drop]
-    yield "a generated column", [f'ALTER TABLE "{table}" ADD COLUMN g AS (hex(zeroblob(100000000)))']
+    yield "a generated column", [f'ALTER TABLE "{table}" ADD COLUMN g TEXT AS (hex(zeroblob(1000)))']
     keyed = f'CREATE TABLE "{table}" ({listed}, PRIMARY KEY ({columns[0]})) WITHOUT ROWID'
     yield "without row ids", [drop, keyed]
     nonsense = f"UPDATE sqlite_master SET sql = 'CREATE TABLE nonsense(' WHERE name = '{table}'"
@@ -395,7 +400,11 @@ def snapshot_state(rng: Random, scene: Scene, root: Path) -> str:
 
 def super_journal(rng: Random, scene: Scene, root: Path) -> str:
     """Leave a rollback journal that names another file: SQLite would delete that after the rollback."""
-    path = _database(rng, root)
+    return leave_super_journal(scene, _database(rng, root))
+
+
+def leave_super_journal(scene: Scene, path: Path) -> str:
+    """Leave a rollback journal of a database that names a file above as its super-journal."""
     with closing(dbapi2.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         page = connection.execute("PRAGMA page_size").fetchone()[0]

@@ -10,15 +10,22 @@ from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 from pysqlite3 import dbapi2
 
 from mnemolog import MemoryStore, import_log, restore_backup
+from mnemolog.adapters.hermes.settings import read_settings
+from mnemolog.adapters.importers.import_files import import_files
 from mnemolog.cli.entry import run
-from mnemolog.domain.errors import MnemologError
+from mnemolog.cli.messages import messages_in
+from mnemolog.domain.errors import BackupUnusable, LogWriteFailed, MnemologError, NotAStore
 from mnemolog.domain.session import session_stream
+from mnemolog.forgetting.results import read_erasures
+from mnemolog.infra.embedding import make_encoder
 from mnemolog.projections.history.states import evolve
 from mnemolog.projections.vectors import ann_index, publish
+from tests.faults import hostile
 from tests.faults.hostile import BACKUP_CHANGES, EXPORT_CHANGES, STORE_CHANGES, Scene
 from tests.support import HashEncoder
 
@@ -226,3 +233,252 @@ def test_what_others_made_is_refused_or_rebuilt_and_touches_nothing_outside(soun
         wrong += outcome(sound, root, *case)
         shutil.rmtree(root)
     assert wrong == []
+
+
+# One by one
+
+
+@pytest.fixture
+def scene(sound, tmp_path):
+    """An encrypted store with its backup, keys and export, all sound, and what lies beside and above them."""
+    made = Scene(tmp_path / "scene")
+    made.make(sound["encrypted"])
+    return made
+
+
+def test_a_manifest_that_names_the_keys_copies_nothing_into_a_backup(scene):
+    """Names in a manifest come from the fixed set that is written: nothing outside is read or written."""
+    secrets, before = secrets_of(scene.store), scene.sentinels()
+    for seed in range(12):
+        hostile.manifest_name(Random(seed), scene, scene.store)
+    with opened(scene.store) as store:
+        made = store.backup(scene.out / "backup", keys=scene.keys, with_projections=True)
+        assert len(made.left_out) == 2
+        assert all("manifest.json" in line and "names a file that no segment has" in line for line in made.left_out)
+        assert store.recall("tea").hits
+        assert store.status().quarantined == 1 + 2
+    assert sorted(path.name for path in (scene.out / "backup").iterdir()) == ["backup.json", "log.db", "projections"]
+    assert leaked(scene, secrets) == []
+    assert scene.sentinels() == before
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_backup_that_names_a_file_outside_of_itself_restores_nothing(scene, seed):
+    """It is refused before any file is read or written."""
+    hostile.backup_name(Random(seed), scene)
+    before = scene.sentinels()
+    with pytest.raises(BackupUnusable, match=r"backup\.json names a file that no backup has"):
+        restore_backup(scene.backup, scene.out / "restored", keys=scene.keys)
+    assert list(scene.out.iterdir()) == []
+    assert scene.sentinels() == before
+
+
+@pytest.mark.parametrize("name", ["log.db", "keys.db", "log.db-wal", "keys.db-wal"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "socket", "folder"])
+def test_a_log_or_keys_that_are_no_file_are_refused_by_name_and_never_block(scene, name, kind):
+    """A symbolic link leads to the log of somebody else, a pipe waits for ever."""
+    put(scene, scene.store / name, kind)
+    before = scene.sentinels()
+    with pytest.raises(MnemologError, match=name.removesuffix("-wal")), opened(scene.store) as store:
+        store.start_session("new").record("user", "x")
+    assert scene.sentinels() == before
+
+
+@pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db", "views.db-wal", "views.db-seal"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "socket"])
+def test_a_database_of_projections_that_is_no_file_is_set_apart_and_rebuilt(scene, name, kind):
+    """The log has everything; what the link leads to stays as it is."""
+    put(scene, scene.store / "projections" / name, kind)
+    before = scene.sentinels()
+    with opened(scene.store) as store:
+        assert len(store.recall("tea", k=3).hits) == 3
+        assert store.session("a").record("user", "more tea").position
+        store.admin.doctor(deep=True, fix=True)
+        assert store.recall("more tea", mode="text", k=1).hits[0].text == "more tea"
+        assert store.admin.doctor(deep=True).healthy
+    assert scene.sentinels() == before
+
+
+@pytest.mark.parametrize("folder", ["", "vectors", "quarantine", "projectors"])
+def test_a_folder_of_projections_that_is_a_link_is_refused(scene, folder):
+    """A rebuild deletes old generations: where the link leads to, they are those of somebody else."""
+    path = scene.store / "projections" / folder
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.symlink_to(scene.beside / "twin" / "projections" / folder)
+    before = scene.sentinels()
+    with pytest.raises(NotAStore, match="it is a symbolic link, not a folder"):
+        opened(scene.store)
+    assert scene.sentinels() == before
+
+
+def test_a_generation_or_segment_that_is_a_link_is_not_read_and_nothing_there_is_deleted(scene):
+    """It counts as missing: its vectors are made again."""
+    (generation,) = (scene.store / "projections" / "vectors").glob("*-0001")
+    twin = scene.beside / "twin" / generation.relative_to(scene.store)
+    first, second = sorted(generation.glob("[0-9]*"))
+    for path in (first, second):
+        shutil.rmtree(path)
+    first.symlink_to(twin / first.name)
+    before = scene.sentinels()
+    with opened(scene.store) as store:
+        store.rebuild("vectors")
+        assert len(store.recall("tea", mode="vector", k=3).hits) == 3
+    shutil.rmtree(scene.store / "projections" / "vectors")
+    (scene.store / "projections" / "vectors").mkdir()
+    generation.symlink_to(twin)
+    (generation.parent / f".building-{generation.name[:16]}").symlink_to(scene.beside)
+    with opened(scene.store) as store:
+        store.rebuild("vectors")
+        store.forget(session="b", reason="asked")
+    assert scene.sentinels() == before
+
+
+def test_a_lock_or_note_that_is_a_link_changes_nothing_where_it_leads(scene):
+    """No file of the user is truncated, and none gets another mode."""
+    (generation,) = (scene.store / "projections" / "vectors").glob("*-0001")
+    prefix = generation.name[:16]
+    vectors, quarantine = generation.parent, scene.store / "projections" / "quarantine"
+    places = [vectors / f".{prefix}.lock", vectors / f".{prefix}.holder.json", quarantine / ".lock"]
+    for path in (*places, scene.store / ".forgetting.lock", scene.store / "backups.json"):
+        put(scene, path, "link")
+    before = scene.sentinels()
+    with opened(scene.store) as store:
+        for work in (
+            store.admin.catch_up_vectors,
+            lambda: store.rebuild("vectors"),
+            lambda: store.admin.doctor(deep=True, fix=True),
+            lambda: store.forget(session="b", reason="asked"),
+            lambda: store.backup(scene.out / "backup", keys=scene.keys),
+        ):
+            with suppress(MnemologError):
+                work()
+    assert scene.sentinels() == before
+
+
+TABLES = {"views.db": "turns", "embeddings.db": "embeddings", "snapshots.db": "snapshots"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("number", range(9))
+def test_a_schema_that_runs_foreign_sql_is_set_apart_and_rebuilt(scene, name, number):
+    """Views that never end, triggers, generated columns, other kinds of tables: none of their SQL runs."""
+    path, table = scene.store / "projections" / name, TABLES[name]
+    with closing(dbapi2.connect(path, isolation_level=None)) as connection:
+        columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+        kind, statements = list(hostile.schemas(table, columns))[number]
+        for statement in statements:
+            connection.execute(statement)
+    path.with_name(f"{name}-seal").unlink(missing_ok=True)
+    with opened(scene.store) as store:
+        assert len(store.recall("tea", k=3).hits) == 3, kind
+        store.admin.doctor(deep=True, fix=True)
+        store.rebuild("vectors")
+        assert store.admin.doctor(deep=True).healthy, kind
+
+
+@pytest.mark.parametrize(("name", "table"), [("log.db", "events"), ("log.db", "log"), ("keys.db", "nodes")])
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 5, 6, 7, 8])
+def test_a_log_or_keys_with_another_schema_are_refused_by_name(scene, name, table, number):
+    """They are the truth: nothing of them is replaced, and none of their SQL runs."""
+    path = scene.store / name
+    with closing(dbapi2.connect(path, isolation_level=None)) as connection:
+        columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+        for trigger in [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]:
+            connection.execute(f"DROP TRIGGER {trigger}")
+        kind, statements = list(hostile.schemas(table, columns))[number]
+        for statement in statements:
+            connection.execute(statement)
+    with pytest.raises(MnemologError, match=name), opened(scene.store) as store:
+        pytest.fail(f"{kind}: {store.session('a').record('user', 'more')}")
+
+
+def test_a_trigger_that_somebody_added_to_the_log_never_runs(scene):
+    """The append is refused, and `verify` names the trigger."""
+    with closing(dbapi2.connect(scene.store / "log.db", isolation_level=None)) as connection:
+        connection.execute(f"CREATE TRIGGER theirs AFTER INSERT ON events BEGIN {hostile.FOREVER}; END")
+    with opened(scene.store) as store:
+        with pytest.raises(LogWriteFailed, match="theirs"):
+            store.session("a").record("user", "more")
+        assert "theirs" in str(store.verify().findings)
+
+
+@pytest.mark.parametrize("name", ["log.db", "keys.db", "projections/views.db"])
+def test_a_rollback_journal_that_names_another_file_does_not_delete_that(scene, name):
+    """SQLite would take it for the journal of several databases, roll back, and delete what it names."""
+    hostile.leave_super_journal(scene, scene.store / name)
+    before = scene.sentinels()
+    with suppress(MnemologError), opened(scene.store) as store:
+        store.recall("tea")
+    assert scene.sentinels() == before
+
+
+READERS = {
+    "import of a log": lambda store, path, out: import_log(path, out / "imported"),
+    "import of files": lambda store, path, out: import_files(store, path),
+    "import of messages": lambda store, path, out: import_files(store, path, format="openai"),
+    "heads to check": lambda store, path, out: store.verify(heads=path),
+    "heads to append to": lambda store, path, out: store.audit.append_head(path),
+    "erasures": lambda store, path, out: read_erasures(path),
+    "messages": lambda store, path, out: messages_in(path),
+    "settings": lambda store, path, out: read_settings(path, Settings),
+    "a model": lambda store, path, out: make_encoder(_model(path, out), recipe="any").dimension,
+    "a backup": lambda store, path, out: restore_backup(_backup(path, out), out / "restored"),
+    "keys": lambda store, path, out: restore_backup(store.path.parent / "backup", out / "r", keys=_keys(path, out)),
+}
+
+
+class Settings(msgspec.Struct):
+    """Settings of an adapter."""
+
+    path: str = ""
+
+
+def _model(path: Path, out: Path) -> Path:
+    (out / "model").mkdir()
+    for name in ("modules.json", "config.json"):
+        (out / "model" / name).symlink_to(path)
+    (out / "model" / "model.safetensors").write_bytes(b"x" * 100)
+    return out / "model"
+
+
+def _backup(path: Path, out: Path) -> Path:
+    (out / "copy").mkdir()
+    path.rename(out / "copy" / "backup.json")
+    return out / "copy"
+
+
+def _keys(path: Path, out: Path) -> Path:
+    (out / "copied").mkdir()
+    path.rename(out / "copied" / "keys.json")
+    return out / "copied"
+
+
+@pytest.mark.parametrize("what", READERS)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "deep", "noise", "huge", "zero", "number"])
+def test_a_file_that_a_user_names_is_refused_by_name_if_it_is_none(scene, what, kind):
+    """A pipe never blocks, a huge file is not read, nesting and numbers of any size are an error in words."""
+    path = scene.out / "given.json"
+    contents = {"deep": hostile.DEEP, "noise": Random(1).randbytes(500), "number": b'{"path": 1' + b"0" * 5_000 + b"}"}
+    if kind == "huge":
+        path.touch()
+        os.truncate(path, hostile.HUGE_BYTES)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    elif kind in contents:
+        path.write_bytes(contents[kind])
+    else:
+        put(scene, path, kind)
+    if kind == "huge" and what in ("import of a log", "import of files", "import of messages", "messages"):
+        pytest.skip("a large import is read piece by piece, as far as its lines go")
+    before = scene.sentinels()
+    with opened(scene.store) as store, pytest.raises(MnemologError) as refused:
+        READERS[what](store, path, scene.out)
+    assert str(refused.value)
+    assert scene.sentinels() == before
+
+
+def put(scene: Scene, path: Path, kind: str) -> None:
+    """Replace a path by something that is no regular file."""
+    path.unlink(missing_ok=True)
+    hostile.put(scene, path, kind)

@@ -17,6 +17,7 @@ from mnemolog.adapters.importers.fields import Names, usual_names
 from mnemolog.adapters.importers.format import Format
 from mnemolog.adapters.importers.rows import Row
 from mnemolog.domain.errors import ImportRefused, InvalidInput
+from mnemolog.infra.runtime.regular_files import open_file
 
 DATABASE: Final = "chroma.sqlite3"
 _MAGIC: Final = b"SQLite format 3\0"
@@ -81,7 +82,7 @@ def database_in(path: Path) -> Path | None:
     if not path.is_file():
         return None  # A pipe would wait for a writer.
     try:
-        with path.open("rb") as file:
+        with open_file(path, follow=True) as file:
             return path if file.read(len(_MAGIC)) == _MAGIC else None
     except OSError:
         return None  # Reading it as text reports why.

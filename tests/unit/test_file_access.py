@@ -1,0 +1,95 @@
+"""Files are opened in one place, which refuses what is no regular file; who opens them otherwise is listed here."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+
+from tests.unit.test_layers import ROOT, SOURCES, parsed
+
+OPENING = {
+    "os": {"open", "fdopen"},
+    "io": {"open", "FileIO"},
+    "gzip": {"open"},
+    "mmap": {"mmap"},
+    "np": {"load", "fromfile", "memmap", "loadtxt"},
+    "faiss": {"read_index"},
+    "sqlite3": {"connect"},
+    "dbapi2": {"connect"},
+    "shutil": {"copy", "copy2", "copyfile", "copytree"},
+}
+METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
+MODES = {mode + more for mode in "rwxa" for more in ("", "b", "+b", "t")}
+
+ALLOWED = {
+    "infra/runtime/regular_files.py": "this is the place",
+    "infra/runtime/atomic_files.py": "new files, through `regular_files`; folders to sync; /dev/null",
+    "infra/runtime/os_errors.py": "/dev/null, to see whether a descriptor is left",
+    "infra/sqlite_driver.py": "every database, after a look at its files; SQLite's own library",
+    "infra/sqlite.py": "a new file, which must not exist; the header of a copy made here",
+    "infra/copy_database.py": "a new file, which must not exist",
+    "infra/keys/keys_file.py": "a new file, which must not exist",
+    "infra/log/head_file.py": "a descriptor of `regular_files`",
+    "infra/log/sqlite/wal_checkpointer.py": "/proc/locks",
+    "infra/filesystems.py": "/proc/self/mounts",
+    "projections/vectors/checked_rows.py": "a descriptor of `regular_files`",
+    "adapters/importers/formats/chroma.py": "the database of another program, read-only, which the user has named",
+    "api/cli/completion_values.py": "the log, read-only, after a look at it: completion loads no library",
+    "api/cli/entry.py": "/dev/null, after a broken pipe",
+}
+
+
+def openings(tree: ast.AST) -> Counter[str]:
+    """The calls in a module that open a file, and how often each is there."""
+    found: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (name := _opens(node)) is not None:
+            found[name] += 1
+    return found
+
+
+def _opens(call: ast.Call) -> str | None:
+    match call.func:
+        case ast.Name("open"):
+            return "open"
+        case ast.Attribute(ast.Name(module), name) if name in OPENING.get(module, ()):
+            return f"{module}.{name}"
+        case ast.Attribute(ast.Attribute(_, module), name) if name in OPENING.get(module, ()):
+            return f"{module}.{name}"
+        case ast.Attribute(_, name) if name in METHODS:
+            return f"path.{name}"
+        case ast.Attribute(_, "open") if any(_is_mode(argument) for argument in call.args[:2]):
+            return "path.open"
+    return None
+
+
+def _is_mode(argument: ast.expr) -> bool:
+    return isinstance(argument, ast.Constant) and argument.value in MODES
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_opens_files_through_regular_files_unless_listed(path):
+    """A store, a backup or an export may come from somebody else: a pipe in it blocks, a link leads out of it."""
+    if str(path.relative_to(ROOT)) not in ALLOWED:
+        assert openings(parsed(path)) == {}, "use mnemolog.infra.runtime.regular_files"
+
+
+def test_every_module_in_the_list_opens_files():
+    """A list that names more than it has to hides the next one."""
+    assert [name for name in ALLOWED if not openings(parsed(ROOT / name))] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["open(p)", "os.open(p, 0)", "p.open('rb')", "a.b.read_bytes()", "p.read_text()", "x.dbapi2.connect(p)"]
+)
+def test_each_way_to_open_a_file_is_seen(line):
+    """The test above sees nothing if this one fails."""
+    assert openings(ast.parse(line))
+
+
+@pytest.mark.parametrize("line", ["MemoryStore.open(folder)", "read_file(p)", "EventLog.open(folder, create=True)"])
+def test_what_opens_no_file_itself_is_not_seen(line):
+    """Stores are opened by name."""
+    assert not openings(ast.parse(line))
