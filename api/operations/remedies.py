@@ -27,15 +27,12 @@ def restore_newest_backup(store: Path) -> str:
             "no backup of this store is known here; if there is one elsewhere, restore it into a new folder "
             "(`mnemolog restore --help` shows how)"
         )
-    place, keys = store.absolute().resolve(), StoreLayout(store.absolute()).keys
-    folder = free(place.with_name(f"{place.name}-restored"))
-    command = ["mnemolog", "restore", backup.path, str(folder)]
-    own_keys = keys_file.log_of(keys) == backup.head.log_id
-    if not own_keys and backup.keys is not None:
-        command += ["--keys", backup.keys]
+    place = store.absolute().resolve()
+    command = ["mnemolog", "restore", backup.path, str(free(place.with_name(f"{place.name}-restored")))]
+    own_keys = keys_file.log_of(StoreLayout(place).keys) == backup.head.log_id
+    if keys := str(place) if own_keys else backup.keys:
+        command += ["--keys", keys]
     line = shlex.join(command)
-    if own_keys:  # With the write-ahead log, which may hold the newest keys.
-        line += f" && cp {shlex.quote(str(keys))}* {shlex.quote(str(folder))}"
     made = f"of {dated(backup.created_at)}, up to position {backup.head.position}"
     return f"restore the newest known backup ({made}) into a new folder: `{line}`"
 
@@ -43,19 +40,19 @@ def restore_newest_backup(store: Path) -> str:
 def after_findings(store: Path, findings: Iterable[Finding]) -> str:
     """Return what to do about a log with findings: rescue all of it where nothing is lost, else restore a backup."""
     found = list(findings)
-    folder = free(store.absolute().resolve().with_name(f"{store.absolute().resolve().name}-restored"))
-    keys = StoreLayout(store.absolute()).keys
-    and_keys = f" && cp {shlex.quote(str(keys))}* {shlex.quote(str(folder))}" if keys.exists() else ""
+    place = store.absolute().resolve()
+    folder = free(place.with_name(f"{place.name}-restored"))
+    keys = ["--keys", str(place)] if StoreLayout(place).keys.exists() else []
     if all(item.detail.endswith(REMEDY_FOR_MARK) for item in found):
         copy = free(folder.with_name(f"{folder.name}-from"))
-        steps = ["backup", str(store), str(copy)], ["restore", str(copy), str(folder)]
+        steps = ["backup", str(store), str(copy)], ["restore", str(copy), str(folder), *keys]
     elif all(item.kind is Kind.UNPROTECTED for item in found):
         copy = free(folder.with_name(f"{folder.name}-from.jsonl"))
-        steps = ["export", str(store), str(copy)], ["import", str(folder), str(copy)]
+        steps = ["export", str(store), str(copy)], ["import", str(folder), str(copy), *keys]
     else:
         return f"stop writing to it and keep {store} as evidence; {restore_newest_backup(store)}"
     line = " && ".join(shlex.join(["mnemolog", *step]) for step in steps)
-    return f"no event is lost; copy the store into a new folder: `{line}{and_keys}`"
+    return f"no event is lost; copy the store into a new folder: `{line}`"
 
 
 def put_keys_back(store: Path) -> str:
