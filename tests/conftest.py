@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from mnemolog import MemoryStore
 from mnemolog.infra.log.event_log import EventLog
+from tests import limits
 from tests.faults.promises import SCALES
 from tests.faults.report import commit
 from tests.limits import pytest_pyfunc_call, pytest_timeout_set_timer  # noqa: F401
@@ -36,6 +37,12 @@ def pytest_configure(config):
     os.environ["PYTHONFAULTHANDLER"] = "1"  # For `tests.limits`.
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.option.scale == "ci" and config.option.tries is None:
+        for item in items:
+            limits.cap(item)
 
 
 def pytest_report_header(config):

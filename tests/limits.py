@@ -18,8 +18,17 @@ import pytest
 
 SAY_S = 10.0
 """How long a test has, after its children were aborted, to fail with what they wrote."""
+CI_S = 600.0
+"""Limit of the fault tests at the scale of every change. The longest takes 100 s on two idle cores."""
 SERVERS = (b"multiprocessing.forkserver", b"multiprocessing.resource_tracker")
 _ABORTED = pytest.StashKey[list[int]]()
+
+
+def cap(item: pytest.Item) -> None:
+    """Limit a test that tries few times: its own limit is meant for what it tries over night."""
+    own = item.get_closest_marker("timeout")
+    if own is not None and own.args and own.args[0] > CI_S:
+        item.add_marker(pytest.mark.timeout(CI_S), append=False)
 
 
 @pytest.hookimpl(wrapper=True)

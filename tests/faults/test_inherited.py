@@ -283,7 +283,7 @@ def test_a_child_neither_releases_nor_keeps_a_lock_on_a_file(tmp_path):
 
 
 ENDS = """
-import faulthandler, gc, os, sys, threading
+import contextlib, faulthandler, gc, os, sys
 from mnemolog import MemoryStore
 from tests.faults.test_inherited import PARTS, inside_sqlite
 from tests.support import HashEncoder
@@ -291,12 +291,14 @@ from tests.support import HashEncoder
 store = MemoryStore.open(sys.argv[1], model=HashEncoder(), background=False)
 store.session("trip").record("user", "a turn")
 store.recall("turn")
-made = next(part for part in PARTS if part.__name__ == sys.argv[2])(store)
-with inside_sqlite(made.driver):
+made = [part(store) for part in PARTS]
+with contextlib.ExitStack() as threads:
+    for driver in {id(part.driver): part.driver for part in made}.values():
+        threads.enter_context(inside_sqlite(driver))
     child = os.fork()
     if child == 0:
-        faulthandler.dump_traceback_later(float(sys.argv[3]), exit=True)
-        del store, made
+        faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
+        del store, made, driver
         gc.collect()
         sys.exit(7)  # Everything is freed, as at the end of every program.
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -304,12 +306,53 @@ print(status, store.record("trip", "user", "after").position > 0, store.verify()
 """
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_a_child_ends_while_a_thread_of_the_parent_is_inside_sqlite(folder, part):
+def test_a_child_ends_while_threads_of_the_parent_are_inside_sqlite_in_each_part(folder):
     """The interpreter frees all objects at its end: inherited connections are not among them."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ENDS, folder, part.__name__, str(CHILD_S)]
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ENDS, folder, str(CHILD_S)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * CHILD_S, check=False)
     assert (ran.stdout, ran.stderr) == ("7 True True\n", "")
+
+
+ENDS_WITH_THREADS = """
+import asyncio, faulthandler, os, sys, threading
+from mnemolog import AsyncMemoryStore, MemoryStore
+from tests.support import HashEncoder
+
+class Slow(HashEncoder):
+    began, free = threading.Event(), threading.Event()
+
+    def encode(self, texts):
+        self.began.set()
+        self.free.wait()
+        return super().encode(texts)
+
+model = Slow()
+store = MemoryStore.open(sys.argv[1], model=model)
+session = store.session("trip")
+session.record("user", "a turn")
+session.prefetch("a question")
+other = asyncio.run(AsyncMemoryStore.open(sys.argv[1], model=None).__aenter__())
+asyncio.run(other.head())
+assert model.began.wait(60)
+child = os.fork()
+if child == 0:
+    faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
+    store.close()
+    asyncio.run(other.close())
+    sys.exit(7)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+model.free.set()
+print(status, store.recall("turn", min_position=store.head().position).hits[0].text)
+asyncio.run(other.close())
+store.close()
+"""
+
+
+def test_a_child_ends_while_threads_of_the_parent_embed_recall_and_serve_event_loops(folder):
+    """It waits for none of them: they are in the parent only."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ENDS_WITH_THREADS, folder, str(CHILD_S)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * CHILD_S, check=False)
+    assert (ran.stdout, ran.stderr) == ("7 a turn\n", "")
 
 
 @pytest.mark.timeout(1_200)
