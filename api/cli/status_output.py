@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Final
 
 import msgspec
@@ -75,10 +76,12 @@ def show_status(status: Status) -> None:
 def show_doctor_report(answer: DoctorReport, *, dry_run: bool = False) -> None:
     """Print every finding, and the verdict."""
     out = console()
-    for item in answer.findings:
+    shown = [(item, item.matters, _done(item, dry_run=dry_run)) for item in answer.findings]
+    for (item, matters, done), following in zip_longest(shown, shown[1:]):
         out.line((f"{item.where}: {item.state}", _STYLES[item.severity]), f" ({item.severity}) {item.why}")
-        out.line(f"  {item.matters}", style="dim")
-        out.advice(f"  {_done(item, dry_run=dry_run)}")
+        if following is None or following[1:] != (matters, done):  # Once for findings of which the same is true.
+            out.line(f"  {matters}", style="dim")
+            out.advice(f"  {done}")
     out.line(_verdict(answer), f"; head {answer.head}")
     if answer.checked:
         out.line(f"checked: {'; '.join(answer.checked)}", style="dim")

@@ -40,6 +40,8 @@ def restore_newest_backup(store: Path) -> str:
 def after_findings(store: Path, findings: Iterable[Finding]) -> str:
     """Return what to do about a log with findings: rescue all of it where nothing is lost, else restore a backup."""
     found = list(findings)
+    if all(item.kind.value == "unfit" for item in found):
+        return "these events were recorded so, and are left out by all reads; find out which program wrote them"
     place = store.absolute().resolve()
     folder = free(place.with_name(f"{place.name}-restored"))
     keys = ["--keys", str(place)] if StoreLayout(place).keys.exists() else []

@@ -73,14 +73,21 @@ def check_log(context: StoreContext, log: EventLog, looked: Looked, *, deep: boo
         looked.not_checked.append("the other events")
     looked.checked.append(counted(len(witnesses), "witness", "witnesses"))
     if missing is not None:
-        yield keys_issue(context.layout.folder, missing, state="damaged")
+        yield keys_issue(folder, missing, state="damaged")
+    if findings:
+        yield from _log_issues(folder, findings)
+
+
+def _log_issues(folder: Path, findings: list[Finding]) -> Iterator[IssueWithFix]:
+    """Yield the first findings about the log, and how many more there are."""
     unique = list(dict.fromkeys((item.kind, item.position, item.detail) for item in findings))
-    action = sentence(after_findings(context.layout.folder, findings))
+    action = sentence(after_findings(folder, findings))
     for kind, position, detail in unique[:LISTED_MAX]:
-        yield log_issue(f"{log.path.name} at {position}", kind.value, detail, action=action)
-    if len(unique) > LISTED_MAX:
-        more = f"{len(unique) - LISTED_MAX:,} more findings, which `mnemolog verify` lists"
-        yield log_issue(log.path.name, Kind.CHANGED.value, more, action=action)
+        yield log_issue(f"log.db at {position}", kind.value, detail, action=action)
+    for kind, position, _ in unique[LISTED_MAX : LISTED_MAX + 1]:
+        more = counted(len(unique) - LISTED_MAX, "finding")
+        why = f"{more} from here on: `{shlex.join(['mnemolog', 'verify', str(folder)])}` lists them"
+        yield log_issue(f"log.db at {position}", kind.value, why, action=action)
 
 
 def _verified(

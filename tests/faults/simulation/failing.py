@@ -80,7 +80,8 @@ class Failing:
             lock.release(force=True)
 
     def _watched(self, *arguments: Any, **options: Any) -> Any:
-        connection = self._connect(*arguments, factory=functools.partial(_Connection, self), **options)
+        options["factory"] = functools.partial(_Connection, self)  # That of the store only serves after a fork.
+        connection = self._connect(*arguments, **options)
         self._connections.add(connection)
         return connection
 
