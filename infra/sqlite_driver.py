@@ -172,16 +172,20 @@ def _require_safe(path: Path) -> None:
 
 def _another_copy() -> ModuleType:
     """Load the driver again. The loader takes a file with another inode for another library."""
-    try:
-        with _copy_of(Path(_EXTENSION.__file__ or "")) as path:
-            name = _EXTENSION.__name__
-            extension = _loaded(name, importlib.machinery.ExtensionFileLoader(name, path))
-    except (OSError, ImportError) as error:
+    name, file, why = _EXTENSION.__name__, Path(_EXTENSION.__file__ or ""), None
+    for copy_of in (_copy_in_memory, _copy_on_disk):
+        try:
+            with copy_of(file) as path:
+                extension = _loaded(name, importlib.machinery.ExtensionFileLoader(name, path))
+                break
+        except (OSError, ImportError) as error:
+            why = error
+    else:
         raise errors.StoreError(
-            f"SQLite cannot be loaded again, which a process needs that was forked from one that used it: {error}; "
+            f"SQLite cannot be loaded again, which a process needs that was forked from one that used it: {why}; "
             "nothing was opened; start the process with multiprocessing's spawn method, or fork before the first store "
             "is opened"
-        ) from error
+        ) from why
     sys.modules[name] = extension  # The module in Python takes its names from there.
     try:
         return _loaded(_first.__name__, importlib.machinery.SourceFileLoader(_first.__name__, _first.__file__))
@@ -197,20 +201,27 @@ def _loaded(name: str, loader: Any) -> ModuleType:
     return module
 
 
+# The interpreter caches extensions by path: no two copies of a process may have the same one.
+
+
 @contextmanager
-def _copy_of(source: Path) -> Iterator[str]:
-    """Yield the path of a temporary copy. No other copy had its path: the interpreter caches extensions by path."""
-    with source.open("rb") as file:
-        if hasattr(os, "memfd_create"):  # Works also where no folder allows programs.
-            with os.fdopen(os.memfd_create("sqlite"), "wb") as copy:
-                shutil.copyfileobj(file, copy)
-                copy.flush()
-                yield f"/proc/{os.getpid()}/fd/{copy.fileno()}"
-        else:
-            with tempfile.NamedTemporaryFile(suffix=source.suffix) as copy:
-                shutil.copyfileobj(file, copy)
-                copy.flush()
-                yield copy.name
+def _copy_in_memory(source: Path) -> Iterator[str]:
+    """Yield the path of a temporary copy. Works also where no folder allows programs."""
+    if not hasattr(os, "memfd_create"):
+        raise OSError("this system has no files in memory")
+    with source.open("rb") as file, os.fdopen(os.memfd_create("sqlite"), "wb") as copy:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        yield f"/proc/{os.getpid()}/fd/{copy.fileno()}"
+
+
+@contextmanager
+def _copy_on_disk(source: Path) -> Iterator[str]:
+    """Yield the path of a temporary copy."""
+    with source.open("rb") as file, tempfile.NamedTemporaryFile(suffix=source.suffix) as copy:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        yield copy.name
 
 
 driver: Final = _Driver()

@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -252,6 +253,26 @@ def test_worker_threads_are_not_waited_for_in_a_child(filled):
     finally:
         free.set()
         running.result()
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["on disk", "nowhere"])
+def test_a_child_that_may_not_map_memory_files_loads_sqlite_from_disk_or_says_why_not(filled, folder, works):
+    """Nothing is opened with the library that it inherited."""
+
+    def refuse(*_, **__):
+        raise PermissionError("not here")
+
+    def child():
+        os.memfd_create = refuse
+        if not works:
+            tempfile.NamedTemporaryFile = refuse
+        try:
+            return opens_its_own(folder)
+        except mnemolog.errors.StoreError as error:
+            return str(error)
+
+    said = in_child(child)
+    assert said == "from the child's own store" if works else "forked from one that used it: not here" in said
 
 
 def test_a_child_neither_releases_nor_keeps_a_lock_on_a_file(tmp_path):
