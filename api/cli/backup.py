@@ -37,7 +37,7 @@ def backup(
 
     Example: mnemolog backup memory/ /backups/2026-11-21 --keys /safe/keys
     """
-    with open_store(store, create=False, background=False) as opened, bar("copying") as progress:
+    with open_store(store, create=False, background=False) as opened, bar("copying and verifying") as progress:
         report = opened.backup(target, keys=keys, with_projections=with_projections, replace=replace, progress=progress)
     answer(report, _show_backup, as_json=as_json)
 

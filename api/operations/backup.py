@@ -153,6 +153,7 @@ def _checked(
                 log_id=log.log_id,
                 keys=opening,
                 witnesses=witnesses,
+                progress=made.verified,
             )
             manifest = made.finish(verified, log)
             kept = None if keys is None or opening is None else publish_keys(opening, keys, log_id=log.log_id)
@@ -175,7 +176,7 @@ class _Backup:
 
     def __init__(self, store: Path, folder: Path, progress: Progress | None, *, total: int) -> None:
         self.store, self.folder, self._progress = store, folder, progress
-        self._done, self._total = 0, total
+        self._done, self._total = 0, 2 * total  # To be copied, then to be verified.
         self.left_out: list[str] = []
         self._tried: set[Path] = set()
 
@@ -249,8 +250,16 @@ class _Backup:
             self.left_out.append(line)
 
     def moved(self, size: int) -> None:
-        """Report the bytes that were copied."""
-        self._done += size
+        """Report bytes that were copied."""
+        self._report(self._done + size)
+
+    def verified(self, done: int, total: int) -> None:
+        """Report how far the copy of the log was verified."""
+        half = self._total // 2
+        self._report(half + half * done // total)
+
+    def _report(self, done: int) -> None:
+        self._done = max(self._done, done)
         if self._progress is not None:
             self._progress(self._done, max(self._total, self._done))
 

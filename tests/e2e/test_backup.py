@@ -693,3 +693,18 @@ def test_a_log_that_lost_what_a_known_backup_has_is_not_backed_up(filled, tmp_pa
         assert not store.verify().sound
         with pytest.raises(mnemolog.LogDamaged, match="it lost history"):
             store.backup(tmp_path / "b2")
+
+
+def test_the_progress_of_a_backup_covers_copying_and_verifying(filled, tmp_path):
+    """It only rises, and ends where it said that it would."""
+    for number, with_projections in enumerate((False, True)):
+        seen = []
+        filled.backup(
+            tmp_path / f"b{number}",
+            with_projections=with_projections,
+            progress=lambda done, total, seen=seen: seen.append((done, total)),
+        )
+        done = [item[0] for item in seen]
+        assert len(seen) >= 2
+        assert done == sorted(done)
+        assert seen[-1][0] == seen[-1][1]
