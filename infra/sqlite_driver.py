@@ -151,8 +151,8 @@ class UnsafeFile(OSError):
 def _require_safe(path: Path) -> None:
     """Raise `UnsafeFile` for what leads SQLite out of the folder of a database.
 
-    It follows a symbolic link. From a rollback journal it takes the name of another file, the super-journal, and
-    deletes that. No database of ours ever has one.
+    It follows a symbolic link. A rollback journal may name another file, the super-journal, which SQLite reads, and
+    deletes after the rollback (pager_delsuper). No database of ours ever has one.
     """
     journal = path.with_name(f"{path.name}-journal")
     try:
@@ -161,7 +161,7 @@ def _require_safe(path: Path) -> None:
         with suppress(FileNotFoundError), open_file(journal) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - len(_SUPER_JOURNAL)))
             if file.read() == _SUPER_JOURNAL:
-                raise UnsafeFile(f"{journal.name} names another file, which SQLite would delete")
+                raise UnsafeFile(f"{journal.name} names another file, which SQLite may delete")
     except UnsafeFile:
         raise
     except OSError as error:
