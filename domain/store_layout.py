@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 CHECKSUM_PART: Final = "-seal"
 """Suffix of the file with a checksum over a closed database."""
-DATABASE_PARTS: Final = ("-wal", "-shm", CHECKSUM_PART)
+DATABASE_PARTS: Final = ("-wal", "-shm", "-journal", CHECKSUM_PART)
 """Suffixes of the files that belong to a database file and move with it."""
 
 
