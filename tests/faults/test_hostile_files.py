@@ -413,7 +413,7 @@ def test_a_rollback_journal_that_names_another_file_is_never_played_back(scene, 
     if name.startswith("projections"):
         with opened(scene.store) as store:
             assert len(store.recall("tea", k=3).hits) == 3
-            assert "names another file" in str(store.admin.quarantine().items())
+            assert any("names another file" in item.reason for item in store.admin.quarantine().items())
     else:
         with pytest.raises(MnemologError, match="names another file"), opened(scene.store) as store:
             store.session("a").record("user", "more")
