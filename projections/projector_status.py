@@ -12,7 +12,7 @@ import socket
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -32,6 +32,9 @@ _TOLD_FIRST: Final[tuple[ProjectorState, ...]] = ("working", "backing off", "idl
 """Of several projectors the one that comes first here is shown: what works before what waits, then what died."""
 
 
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class ProjectorStatus(Result, frozen=True, kw_only=True):
     """What the background projector of a store is doing."""
 
@@ -41,13 +44,13 @@ class ProjectorStatus(Result, frozen=True, kw_only=True):
     """The last position that the vectors cover, as last reported; None before the first report."""
     error: str | None = None
     """The last thing that went wrong since it last succeeded."""
-    failed_at: datetime | None = None
+    failed_at: Moment | None = None
     failures: int = 0
     """How often in a row."""
     retry_in_s: float | None = None
     waits_for: str | None = None
     """The process that embeds, while this one stands by."""
-    since: datetime | None = None
+    since: Moment | None = None
     """When this state began."""
     pid: int | None = None
     host: str | None = None
@@ -98,8 +101,8 @@ def read_status(projections: Path, *, now: datetime) -> ProjectorStatus:
     chosen = min(found, key=lambda status: _TOLD_FIRST.index(status.state))
     if chosen.retry_in_s is None or chosen.since is None:
         return chosen
-    left_s = chosen.retry_in_s - (now - chosen.since).total_seconds()
-    return msgspec.structs.replace(chosen, retry_in_s=max(0.0, left_s))
+    past_s = max(0.0, (now - chosen.since).total_seconds())  # The clock may have been set back.
+    return msgspec.structs.replace(chosen, retry_in_s=max(0.0, chosen.retry_in_s - past_s))
 
 
 def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:

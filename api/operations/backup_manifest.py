@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
+from typing import Annotated, BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -61,7 +61,7 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     head: Position
     digest: str
     """The log's digest at `head`, hexadecimal: a witness of the history in the backup."""
-    created_at: datetime
+    created_at: Annotated[datetime, msgspec.Meta(tz=True)]
     needs_keys: bool
     """Whether content is encrypted; the keys are not in the backup."""
     with_projections: bool = True
@@ -74,7 +74,7 @@ class KeysNote(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int
     log_id: str
-    created_at: datetime
+    created_at: Annotated[datetime, msgspec.Meta(tz=True)]
     keys: BackupFile
 
 

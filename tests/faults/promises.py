@@ -70,7 +70,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P10": {"kills within an activation": Number(50, 200), "turns before a build": Number(1_000, 10_000)},
     "P11": {"recalls of each thread": Number(250, 2_500)},
     "P13": {"points of each operation": Number(4, 120), "limits on descriptors": Number(4, 40)},
-    "P14": {"jumps": Number(100, 1_000)},
+    "P14": {"jumps": Number(100, 1_000), "openings at another time": Number(20, 300)},
     "P16": {"backups": Number(5, 500)},
     "P17": {"forks": Number(16, 200), "stores of children": Number(3, 100), "started processes": Number(2, 40)},
     "P18": {"appends": Number(3_000, 50_000)},
