@@ -17,7 +17,7 @@ from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import ContentErased, ForgetCompleted, ForgetRequested, ForgetTarget
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.position import Position
-from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.domain.store_layout import PROJECTIONS, StoreLayout
 from mnemolog.forgetting import history as forgetting_record
 from mnemolog.forgetting import purge as purging
 from mnemolog.forgetting.history import Request
@@ -27,6 +27,8 @@ from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime.atomic_files import make_folder
+from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.sql.snapshots import SnapshotStore
@@ -195,13 +197,13 @@ class Forgetting:
     def _alone(self, *, wait_s: float) -> Iterator[None]:
         folder = self._layout.projections
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder, root=PROJECTIONS)
             lock = filelock.FileLock(folder / LOCK_FILE, timeout=wait_s, thread_local=False)
             lock.acquire()
         except filelock.Timeout as error:
             raise errors.LogBusy(waited_s=wait_s) from error
         except OSError as error:
-            raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
+            raise as_store_error(error, folder) from error
         try:
             yield
         finally:

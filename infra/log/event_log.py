@@ -29,6 +29,7 @@ from mnemolog.infra.log.writer import LogWriter
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.condition import Listener
+from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.paths import is_writable
 
 Result = TypeVar("Result")
@@ -83,8 +84,8 @@ class EventLog(fork_guard.OfOneProcess):
         without its keys. With `read_only` no file is written, and its folder may be one that cannot be; appends raise
         `StoreNotWritable`. `keys` is the file of its keys if they are not beside it.
 
-        Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `FormatTooNew`, and `InvalidInput` for another
-        `synchronous`; a folder that is not a store is left unchanged.
+        Raises `StoreNotFound`, `NotAStore`, `StoreNotWritable`, `StorageFull`, `OutOfDescriptors`, `FormatTooNew`, and
+        `InvalidInput` for another `synchronous`; a folder that is not a store is left unchanged.
         """
         if synchronous not in sqlite.SYNCHRONOUS:
             raise errors.InvalidInput("synchronous", f"{synchronous!r} is none of {', '.join(sqlite.SYNCHRONOUS)}")
@@ -93,7 +94,7 @@ class EventLog(fork_guard.OfOneProcess):
             error = errors.StoreNotWritable(folder, "this process may not write into the folder")
             error.hint += "; `read_only=True` opens the store to read it"
             raise error
-        with sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
+        with mapped_to_store_errors(folder), sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
             identity = find_or_create(
                 folder, clock=clock, create=create, encrypt=encrypt, identity=identity, read_only=read_only
             )
@@ -111,7 +112,7 @@ class EventLog(fork_guard.OfOneProcess):
             keyring = Keyring(
                 keys or folder / keys_file.KEYS_FILE,
                 log_id=identity.log_id,
-                files=files,
+                files=files if keys is None else None,
                 busy_timeout_s=busy_timeout_s,
                 read_only=read_only if keys is None else not is_writable(keys.parent),
             )

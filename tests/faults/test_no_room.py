@@ -75,9 +75,35 @@ def verify(store, _):
     assert store.verify().sound
 
 
+def rebuild(store, _):
+    store.rebuild()
+
+
+def restore(store, target):
+    if not (target / "kept").exists():
+        store.backup(target / "kept", keys=target / "keys")
+    restore_backup(target / "kept", target / "restored early", keys=target / "keys")
+
+
+def export(store, target):
+    store.audit.export(target / "log.jsonl")
+
+
+def forget(store, _):
+    store.forget(session="other")
+
+
+def create(_, target):
+    with MemoryStore.open(target / "new", model=None) as store:
+        store.session("trip").record("user", "in a new store")
+
+
 HAVE_WHAT_THEY_NEED = frozenset({"append", "append many", "checkpoint"})
 """A store that is open has its files open: these take no other."""
 READS = {"status": status, "recall": recall, "verify": verify}
+"""What changes nothing of the store."""
+ALSO = {"create": create, "rebuild": rebuild, "backup and restore": restore, "export": export, "forget": forget}
+"""What is tried without descriptors only."""
 OPERATIONS = {
     "append": Operation(append, 80_000, "log.db-wal"),
     "append many": Operation(append_many, 120_000, "log.db-wal"),
@@ -94,7 +120,7 @@ def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("template")
     with MemoryStore.open(folder / "warm", model=HashEncoder(), background=False) as store:
         fill(store)
-        for does in (*(operation.does for operation in OPERATIONS.values()), *READS.values()):
+        for does in (*(operation.does for operation in OPERATIONS.values()), *READS.values(), *ALSO.values()):
             does(store, folder)
         restore_backup(folder / "backup", folder / "restored")
     with MemoryStore.open(folder / "store", model=None) as store:
@@ -106,6 +132,8 @@ def template(tmp_path_factory):
 def fill(store):
     store.start_session("trip")
     store.record_many([NewTurn(session="trip", role="user", text=f"turn {n} of it") for n in range(TURNS)])
+    store.start_session("other")
+    store.record("other", "user", "to be forgotten")
 
 
 @pytest.fixture
@@ -156,7 +184,7 @@ def require_whole(folder, other, *, done, what):
         assert not (other / "backup").exists() or done, what
         if not (other / "backup").exists():
             assert not list(other.glob(".backup.*")), what
-        for operation in (append, append_many, checkpoint, views, vectors):
+        for operation in (append, append_many, checkpoint, views, vectors, create):
             operation(store, other)
         shutil.rmtree(other / "backup", ignore_errors=True)
         backup(store, other)
@@ -194,7 +222,7 @@ def test_without_room_on_the_disk(copied, tmp_path, file_limit, name, tries):
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.promise("P13", "limits on descriptors")
-@pytest.mark.parametrize("name", [*OPERATIONS, *READS, "open"])
+@pytest.mark.parametrize("name", [*OPERATIONS, *READS, *ALSO, "open"])
 def test_without_descriptors(copied, tmp_path, descriptor_limit, name, tries):
     """None is left, then one, two, ..."""
     outcomes = []
@@ -205,7 +233,7 @@ def test_without_descriptors(copied, tmp_path, descriptor_limit, name, tries):
 
         def work(folder=folder, other=other, opened=opened):
             if name != "open":
-                (READS.get(name) or OPERATIONS[name].does)(opened[0], other)
+                (READS.get(name) or ALSO.get(name) or OPERATIONS[name].does)(opened[0], other)
                 return
             opened.append(MemoryStore.open(folder, model=HashEncoder(), background=False))
             append(opened[0], other)

@@ -19,6 +19,7 @@ from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, METADATA, create_schema
 from mnemolog.infra.runtime.atomic_files import sync
+from mnemolog.infra.runtime.os_errors import as_store_error
 
 LOG_FILE: Final = "log.db"
 
@@ -120,7 +121,7 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
+        raise as_store_error(error, folder) from error
     made = identity or LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())
     if encrypt and identity is None:
         # The keys first, durably: a log without its keys could never be read.
