@@ -49,7 +49,8 @@ class AdminService:
     def doctor(self, *, deep: bool = False, fix: bool = False, progress: Progress | None = None) -> DoctorReport:
         """Diagnose log and projections; `fix` repairs what can be repaired, `deep` reads everything.
 
-        docs/operations.md lists the states and what is done about each.
+        The report says what was checked and what was not. docs/operations.md lists the states and what is done about
+        each. A damaged log and missing keys are findings, not errors.
         """
         self._boundary.require_none("admin.doctor")
         return doctor.doctor(

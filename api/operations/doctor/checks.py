@@ -175,7 +175,8 @@ def check_keys(context: StoreContext, log: EventLog, looked: Looked) -> Iterator
 def _decrypt_one(log: EventLog, stream: str, series: int) -> None:
     """Decrypt the newest content of a stream that was encrypted with a series. Raises `KeysMissing`, `LogDamaged`."""
     for version, topic, state in log.stored_states(stream, after=None, upto=None, descending=True, limit=STATES_MAX):
-        if state[:1] == _SEALED and state[2] == series:
+        # Damage can turn a value into one of another type, which the check of the log reports.
+        if isinstance(state, bytes) and state[:1] == _SEALED and state[2:3] == bytes((series,)):
             log.decode(ORIGIN, stream, version, topic, state)
             return
 
@@ -225,11 +226,11 @@ def check_backup(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]
     yield IssueWithFix(issue)
 
 
-def check_folder(context: StoreContext) -> Iterator[IssueWithFix]:
+def check_folder(context: StoreContext, log: EventLog) -> Iterator[IssueWithFix]:
     """Yield what is wrong around the files: too little room, keys that others may read, a store within a store."""
     folder = context.layout.folder.absolute()
     free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < LITTLE_ROOM_BYTES:
+    if free_bytes < LITTLE_ROOM_BYTES and not log.is_read_only:
         why = f"its file system has {free_bytes:,} bytes left"
         action = f"Free some space: `du -xh {shlex.quote(str(folder))}` shows what the store takes."
         yield store_issue(".", "full", why, "Soon nothing can be recorded.", action, note=False)

@@ -115,7 +115,7 @@ def _check(
         ("the quarantine", partial(checks.check_quarantine, context)),
         ("leftover files", partial(checks.check_stale_files, context)),
         ("the backups", partial(checks.check_backup, context, log)),
-        ("the folder", partial(checks.check_folder, context)),
+        ("the folder", partial(checks.check_folder, context, log)),
     ):
         found = list(_whole(name, check, context.layout.folder, looked))
         # One check tells of the log or the keys, however many meet what is wrong with them.
