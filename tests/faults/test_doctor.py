@@ -16,6 +16,7 @@ from pysqlite3 import dbapi2
 from mnemolog import MemoryStore
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.domain.session import session_stream
+from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_log import LOG_FILE
 from mnemolog.projections.history.states import evolve
 from mnemolog.projections.sql import file_checksum
@@ -498,16 +499,35 @@ def test_views_that_are_found_damaged_when_they_are_read_up_are_made_anew_by_the
 
 
 @pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
-def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, name):
+def test_what_cannot_be_read_now_is_not_called_damaged_and_not_moved(memory, name, monkeypatch):
     """Busy, or without permission to read: another process may find nothing wrong with it."""
+    connect = sqlite.driver.connect
+
+    def refused(path, *arguments, **options):
+        if path.name != name:
+            return connect(path, *arguments, **options)
+        error = dbapi2.OperationalError("unable to open database file")
+        error.sqlite_errorcode = 14
+        raise error
+
+    monkeypatch.setattr(sqlite.driver, "connect", refused)
+    with MemoryStore.open(memory, model=None) as store:
+        (ailment,) = store.admin.doctor(deep=True, fix=True).findings
+        assert (ailment.state, ailment.fixable, ailment.fixed) == ("unreadable", False, False)
+        assert store.admin.quarantine().items() == []
+    assert (memory / "projections" / name).is_file()
+
+
+@pytest.mark.parametrize("name", ["views.db", "embeddings.db", "snapshots.db"])
+def test_a_folder_in_place_of_a_database_is_set_aside(memory, name):
+    """It is none that any process could read."""
     path = memory / "projections" / name
     path.rename(path.with_name("elsewhere"))
     path.mkdir()
     with MemoryStore.open(memory, model=None) as store:
         (ailment,) = store.admin.doctor(deep=True, fix=True).findings
-        assert (ailment.state, ailment.fixable, ailment.fixed) == ("unreadable", False, False)
-        assert store.admin.quarantine().items() == []
-    assert path.is_dir()
+        assert (ailment.state, ailment.fixed) == ("damaged", True)
+        assert [item.was for item in store.admin.quarantine().items()] == [name]
 
 
 def test_a_damaged_log_is_told_from_damaged_projections(memory, tmp_path):
