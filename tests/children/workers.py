@@ -5,15 +5,17 @@ They answer through a pipe: a message is sent whole or not at all, as a line pri
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from mnemolog import MemoryStore, NewTurn, UnknownSession
 from mnemolog.adapters.support.store_access import log_of, sessions_of
@@ -300,6 +302,28 @@ def activate_until_killed(pipe: Connection, folder: str, label: str) -> None:
         activated = store.models.activate(both[1] if active is None or active.model == "half-0" else both[0])
         pipe.send((activated.fingerprint, activated.position))
         number += 1
+
+
+class _Lines(io.TextIOBase):
+    """Sends each line of output through a pipe."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._begun = pipe, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            self._pipe.send(line)
+        return len(text)
+
+
+def run_command(pipe: Connection, line: list[str]) -> None:
+    """Run a command line of mnemolog; tell each line that it prints."""
+    from mnemolog.cli.entry import run
+
+    pipe.send("opening")
+    sys.stdout = cast("TextIO", _Lines(pipe))
+    run(line)
 
 
 def restore_until_killed(pipe: Connection, folder: str) -> None:

@@ -55,6 +55,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
         "kills": Number(50, 2_000),
         "kills while recovering": Number(25, 500),
         "kills while created": Number(10, 400),
+        "kills of watch": Number(10, 100),
         "kills within a switch": Number(50, 500),
         "kills within a restore": Number(50, 500),
         "interrupts": Number(2_000, 20_000),
