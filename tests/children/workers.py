@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from mnemolog import MemoryStore, NewTurn, UnknownSession
+from mnemolog import MemoryStore, NewTurn, UnknownSession, composition
 from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
@@ -324,6 +324,19 @@ def run_command(pipe: Connection, line: list[str]) -> None:
     pipe.send("opening")
     sys.stdout = cast("TextIO", _Lines(pipe))
     run(line)
+
+
+def activate_by_command(pipe: Connection, folder: str, half: int) -> None:
+    """Record a turn, then run `mnemolog model activate` for a model that needs no files; tell what it prints."""
+    make = composition.make_encoder
+
+    def with_halves(model: Any, **how: Any) -> Any:
+        return make(HalfEncoder(int(model[-1])) if str(model).startswith("half-") else model, **how)
+
+    composition.make_encoder = with_halves
+    with MemoryStore.open(folder, model=None, background=False) as store:
+        store.record("s", "user", f"note number{store.head().position}")
+    run_command(pipe, ["model", "activate", folder, f"half-{half}", "--json"])
 
 
 def restore_until_killed(pipe: Connection, folder: str) -> None:

@@ -68,7 +68,11 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P7": {"events": Number(2_000, 100_000), "kills within a rebuild": Number(100, 500)},
     "P8": {"kills within a write": Number(50, 500)},
     "P9": {"flips": Number(1_000, 10_000), "cuts": Number(200, 1_000), "flips of snapshots": Number(60, 1_500)},
-    "P10": {"kills within an activation": Number(50, 200), "turns before a build": Number(1_000, 10_000)},
+    "P10": {
+        "kills within an activation": Number(50, 200),
+        "kills of the command": Number(10, 100),
+        "turns before a build": Number(1_000, 10_000),
+    },
     "P11": {"recalls of each thread": Number(250, 2_500)},
     "P13": {"points of each operation": Number(4, 120), "limits on descriptors": Number(4, 40)},
     "P14": {"jumps": Number(100, 1_000), "openings at another time": Number(20, 300)},

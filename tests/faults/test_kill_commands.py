@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 
 from mnemolog import MemoryStore
-from tests.children.workers import messages, run_command
+from mnemolog.adapters.support.store_access import log_of
+from mnemolog.domain.events import ModelActivated
+from tests.children.workers import activate_by_command, messages, run_command
 from tests.e2e.transcripts.written import Claude
 from tests.faults.test_kill import KILLS_PER_STORE, wait_for
-from tests.support import WAIT_S
+from tests.support import WAIT_S, HalfEncoder, read_all
 
 SESSION = "aaaaaaaa-0000-4000-8000-000000000001"
 
@@ -64,3 +67,42 @@ def test_watch_that_is_killed_has_what_it_printed_and_goes_on_where_it_stopped(p
             assert recorded(finished) == len(said) - len(there), f"{finished}, {why}"
             assert texts_in(folder) == said, why
     assert told_in_all
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.promise("P10", "kills of the command")
+def test_model_activate_that_is_killed_leaves_one_model_active_and_can_be_repeated(
+    processes, tmp_path, rng, seed, tries
+):
+    """The old model or the new one; the one that it printed, if it did. Recall answers for every turn."""
+    finished = 0
+    for number in range(tries):
+        why = f"kill {number}, seed {seed}"
+        if number % KILLS_PER_STORE == 0:
+            folder = tmp_path / f"store{number}"
+            with MemoryStore.open(folder, model=HalfEncoder(0)) as store:
+                store.session("s").record("user", "note of the beginning")
+                store.admin.catch_up_vectors()
+                store.models.add(HalfEncoder(1))
+                store.models.activate("half-0")
+        half, told = number % 2, []
+        process, pipe = processes.start(activate_by_command, str(folder), half)
+        assert pipe.poll(WAIT_S), why
+        with suppress(EOFError):  # It was done before.
+            wait_for(pipe, told, seconds=rng.uniform(0, 0.5))
+        process.kill()
+        told += messages(pipe)
+        process.join()
+        printed = any("fingerprint" in line for line in told)
+        finished += printed
+        with MemoryStore.open(folder, model=HalfEncoder(0), models=[HalfEncoder(1)]) as store:
+            assert store.verify().sound, why
+            activated = [item.event.model for item in read_all(log_of(store)) if isinstance(item.event, ModelActivated)]
+            (active,) = [item.name for item in store.models.list() if item.active]
+            assert active == activated[-1], why
+            assert not printed or active == f"half-{half}", why
+            store.models.activate(f"half-{half}")
+            found = store.recall("note", mode="vector", k=1_000)
+            assert len(found.hits) == len(store.turns("s")), why
+            assert all(hit.similarity > 0 for hit in found.hits), why  # Vectors of the other model are orthogonal.
+    assert tries < 50 or 0 < finished < tries
