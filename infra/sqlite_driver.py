@@ -44,6 +44,9 @@ _SUPER_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
 class Pool(sa.pool.QueuePool):
     """A pool of connections of one process."""
 
+    __module__ = sa.pool.QueuePool.__module__
+    """SQLAlchemy names the logger of a pool by it. What a pool logs has no `event`: it is none of mnemolog's."""
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.opened_in = os.getpid()
