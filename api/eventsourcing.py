@@ -47,6 +47,7 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import LOG_FILE, EventLog
 from mnemolog.infra.log.transaction import Transaction
+from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.projections.sql import tracking
@@ -306,7 +307,7 @@ class Factory(InfrastructureFactory[SqliteTrackingRecorder]):
         if not (self._folder / LOG_FILE).exists():  # A store is not created in a folder that holds other files.
             EventLog.open(self._folder, clock=SystemClock(), create=True).close()
         folder = Path(self.env.get(VIEWS_FOLDER) or self._folder / "eventsourcing")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         path = folder / f"{self.env.name}.db"
         engine = sqlite.create_engine(path, synchronous="NORMAL", create=True)
         return cast(SqliteTrackingRecorder, made(ProjectionDatabase(engine, path)))

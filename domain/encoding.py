@@ -45,3 +45,28 @@ def to_msgpack(value: Any) -> bytes:
 def to_json(value: Any, *, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
     """Return a value as JSON. `enc_hook` converts what JSON does not know."""
     return _JSON.encode(value) if enc_hook is None else Encoder(msgspec.json.Encoder(enc_hook=enc_hook)).encode(value)
+
+
+def printable(text: str) -> str:
+    r"""Return a text as UTF-8 can hold it. What is no Unicode, such as a byte of a path, is shown as `\udcff`."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def to_printable_json(value: Any, *, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """Return a value as JSON for readers. Text that is no Unicode, as in some paths, is shown as `\udcff`."""
+    try:
+        return to_json(value, enc_hook=enc_hook)
+    except UnicodeEncodeError:
+        return to_json(_escaped(msgspec.to_builtins(value, enc_hook=enc_hook)))
+
+
+def _escaped(value: Any) -> Any:
+    match value:
+        case str():
+            return printable(value)
+        case list() | tuple():
+            return [_escaped(item) for item in value]
+        case dict():
+            return {_escaped(key): _escaped(item) for key, item in value.items()}
+        case _:
+            return value

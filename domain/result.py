@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import msgspec
 
 from mnemolog.domain.display import dated, one_line
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import to_printable_json
 
 LINE_CHARACTERS_MAX: Final = 79
 """The length of a `repr`, in characters."""
@@ -85,7 +85,7 @@ class Results(list[Item]):
 
 def as_json(value: Any, indent: int | None) -> str:
     """Return results as JSON, on one line or indented."""
-    encoded = to_json(value, enc_hook=repr)
+    encoded = to_printable_json(value, enc_hook=repr)
     return (encoded if indent is None else msgspec.json.format(encoded, indent=indent)).decode()
 
 

@@ -314,8 +314,7 @@ class Quarantine:
     def _locked(self) -> Iterator[None]:
         atomic_files.make_folder(self.folder, root=PROJECTIONS)
         # A new object each time: it has its own descriptor, so that threads exclude one another as well.
-        path, mode = self.folder / ".lock", atomic_files.FILE_MODE
-        with filelock.FileLock(path, LOCK_WAIT_S, mode, poll_interval=0.01, thread_local=False):
+        with atomic_files.lock_file(self.folder / ".lock", wait_s=LOCK_WAIT_S):
             yield
 
 

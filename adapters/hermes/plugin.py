@@ -9,7 +9,7 @@ import msgspec
 
 from mnemolog.adapters.extras import require
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.atomic_files import make_folder, new_file
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import read_file
 
@@ -57,7 +57,7 @@ def install(home: Path, *, force: bool = False, dry_run: bool = False) -> Instal
     with mapped_to_store_errors(folder):
         files = {name: _planned(folder / name, text, force=force) for name, text in FILES.items()}
         if not dry_run:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             for name, action in files.items():
                 if action != "unchanged":
                     with new_file(folder / name, replace=action == "replaced") as file:

@@ -24,6 +24,7 @@ from mnemolog.adapters.support.shared_store import acquire
 from mnemolog.adapters.support.store_access import known_session
 from mnemolog.domain.errors import ExtraMissing
 from mnemolog.domain.session import session_id_of
+from mnemolog.infra.runtime.atomic_files import make_folder
 from mnemolog.projections.recall.answer import Hit
 from mnemolog.results import NewTurn
 from mnemolog.session import Session
@@ -89,7 +90,7 @@ class MnemologProvider(MemoryProvider):
 
     def _open(self) -> MemoryStore:
         self._config = chosen = self._read_config()
-        (folder := chosen.store(self._home)).parent.mkdir(parents=True, exist_ok=True)
+        make_folder((folder := chosen.store(self._home)).parent)
         return acquire(folder, model=self._model or (None if chosen.model.lower() == "none" else chosen.model))
 
     def _enter(self, session_id: str, *, left: str = "", reason: str = "new") -> None:

@@ -11,7 +11,7 @@ import msgspec
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.encoding import to_json
 from mnemolog.domain.errors import InvalidInput
-from mnemolog.infra.runtime.atomic_files import new_file
+from mnemolog.infra.runtime.atomic_files import make_folder, new_file
 from mnemolog.infra.runtime.regular_files import read_file
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
@@ -40,7 +40,7 @@ def change_settings(path: Path, kind: type[Settings], values: Mapping[str, Any])
         chosen = msgspec.convert(before | dict(values), kind, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput(str(path), str(error)) from error
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with new_file(path, replace=True) as file:
         file.write(msgspec.json.format(to_json(chosen), indent=2))
     return chosen

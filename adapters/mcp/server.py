@@ -27,7 +27,7 @@ from mnemolog.adapters.support.agent_tools import (
 )
 from mnemolog.adapters.support.agent_tools.answers import TURNS_MAX, session_whole
 from mnemolog.domain.display import counted
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import printable, to_json
 from mnemolog.domain.errors import MnemologError, SessionError
 from mnemolog.domain.limits import INTEGER_MAX
 
@@ -44,7 +44,7 @@ def make_server(memory: Memory | OpeningMemory, *, tools: Toolset = "core") -> A
         "mnemolog",
         version=version("mnemolog"),
         title="mnemolog memory",
-        instructions=INSTRUCTIONS.format(folder=memory.folder),
+        instructions=INSTRUCTIONS.format(folder=printable(str(memory.folder))),
         on_list_tools=requests.list_tools,
         on_call_tool=requests.call_tool,
         on_list_resources=requests.list_resources,
@@ -96,7 +96,7 @@ class _Requests:
             raise MCPError(code=types.INVALID_PARAMS, message=f"{params.name}: {why}; it has {', '.join(self._tools)}")
         answer = await self._ask(self._tools[params.name], params.arguments or {})
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=str(answer))], is_error=isinstance(answer, Refusal)
+            content=[types.TextContent(type="text", text=printable(str(answer)))], is_error=isinstance(answer, Refusal)
         )
 
     async def _ask(self, tool: Tool, arguments: dict[str, Any]) -> Answer[Any] | Refusal:
@@ -128,7 +128,7 @@ class _Requests:
         try:
             return await self._memory()
         except MnemologError as error:
-            raise MCPError(code=types.INTERNAL_ERROR, message=f"{error}; {error.hint}") from error
+            raise MCPError(code=types.INTERNAL_ERROR, message=printable(f"{error}; {error.hint}")) from error
 
     async def list_templates(self, _ctx: Any, _params: Any) -> Any:
         about = f"A session: the newest {TURNS_MAX} turns that it sees, and its working memory"
@@ -148,7 +148,8 @@ class _Requests:
             made = await self._read(uri)
         except MnemologError as error:
             code = types.INVALID_PARAMS if isinstance(error, SessionError) else types.INTERNAL_ERROR
-            raise MCPError(code=code, message=f"{error}; {Refusal.of(error).hint}", data={"uri": uri}) from error
+            message = printable(f"{error}; {Refusal.of(error).hint}")
+            raise MCPError(code=code, message=message, data={"uri": uri}) from error
         text = to_json(made).decode()
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=text)]

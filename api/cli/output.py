@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 
 from mnemolog.domain.display import TEXT_CHARACTERS_SHOWN, counted, dated, visible, visible_json
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.projections.health.verify import Verification
@@ -49,7 +49,7 @@ def print_json(answer: Any) -> None:
 
 def print_json_line(answer: Any, *, indent: int = -1) -> None:
     """Print a result as JSON, on one line without `indent`, and at once."""
-    document = msgspec.json.format(to_json(answer), indent=indent).decode()
+    document = msgspec.json.format(to_printable_json(answer), indent=indent).decode()
     sys.stdout.write(visible_json(document) + "\n")
     sys.stdout.flush()
 
@@ -86,7 +86,7 @@ def _csv_cell(value: Any) -> str:
         case datetime() as moment:
             return moment.isoformat()
         case other:
-            return visible_json(to_json(other).decode())
+            return visible_json(to_printable_json(other).decode())
 
 
 def console() -> Terminal:

@@ -27,7 +27,7 @@ from mnemolog.infra.keys.keyring import KeyErasure, Keyring, LeafRange
 from mnemolog.infra.log.event_codec import decode, encode
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.transaction import Transaction
-from mnemolog.infra.runtime.atomic_files import make_folder
+from mnemolog.infra.runtime.atomic_files import lock_file, make_folder
 from mnemolog.infra.runtime.os_errors import as_store_error
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
@@ -198,7 +198,7 @@ class Forgetting:
         folder = self._layout.projections
         try:
             make_folder(folder, root=PROJECTIONS)
-            lock = filelock.FileLock(folder / LOCK_FILE, timeout=wait_s, thread_local=False)
+            lock = lock_file(folder / LOCK_FILE, wait_s=wait_s)
             lock.acquire()
         except filelock.Timeout as error:
             raise errors.LogBusy(waited_s=wait_s) from error

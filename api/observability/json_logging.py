@@ -6,7 +6,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Final
 
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import InvalidInput
 from mnemolog.domain.structured_log import ROOT
 
@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
             "event": getattr(record, "event", None) or record.getMessage(),
         }
         facts: dict[str, object] = getattr(record, "facts", {})
-        return to_json({**facts, **said}).decode()
+        return to_printable_json({**facts, **said}).decode()
 
 
 def log_to_stderr(spec: str) -> None:

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import filelock
+
 from mnemolog.domain import errors
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
 from mnemolog.infra.runtime.regular_files import is_folder, open_descriptor
@@ -24,6 +26,7 @@ FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 """The content is private, whatever the umask of the program allows."""
 
+LOCK_POLL_S: Final = 0.01
 _REMOVED: Final = "removed"
 _TAKEN: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
@@ -91,6 +94,14 @@ def write_unsynced(path: Path, data: bytes) -> None:
     """Write a file, new or over an old one, that may be lost in a power cut."""
     with open(path, "wb", opener=_open_private) as file:
         file.write(data)
+
+
+def lock_file(path: Path, *, wait_s: float = -1) -> filelock.BaseFileLock:
+    """Return a lock on a file, not yet taken. It is waited for `wait_s` seconds at most, -1 for ever.
+
+    Each has a descriptor of its own, so that threads exclude one another as well.
+    """
+    return filelock.FileLock(path, wait_s, FILE_MODE, poll_interval=LOCK_POLL_S, thread_local=False)
 
 
 def sync(path: Path) -> None:

@@ -15,7 +15,7 @@ import filelock
 
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
-from mnemolog.infra.runtime.atomic_files import FILE_MODE
+from mnemolog.infra.runtime.atomic_files import lock_file
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import IndexerLock, read_holder
 
@@ -114,7 +114,7 @@ def indexers_locked_out(vectors: Path) -> Iterator[None]:
         for name in sorted(names):
             path = vectors / f".{name}.lock"
             try:
-                held.enter_context(filelock.FileLock(path, 0, FILE_MODE, thread_local=False))
+                held.enter_context(lock_file(path, wait_s=0))
             except filelock.Timeout as error:
                 raise errors.IndexerBusy(path, holder=IndexerLock(vectors, name).holder()) from error
             except OSError as error:

@@ -57,7 +57,7 @@ class IndexerLock:
         name = f".{prefix_of(fingerprint)}{purpose and '.'}{purpose}"
         self.path = root / f"{name}.lock"
         self._note = root / f"{name}.holder.json"
-        self._lock = filelock.FileLock(self.path, mode=atomic_files.FILE_MODE, thread_local=False)
+        self._lock = atomic_files.lock_file(self.path)
         # The file lock belongs to the process, which may take it twice. This lock excludes its threads.
         self._thread = fork_guard.lock()
 

@@ -55,3 +55,12 @@ def test_every_file_and_folder_of_a_store_is_its_owners_alone(folder, lax):
     assert any("manifest.json" in name for name in names)
     assert any(".lock" in name for name in names)
     assert lax_ones(folder) == {}
+
+
+def test_forgetting_leaves_no_file_that_others_may_read(tmp_path, lax):
+    """Its lock, and the folders above a store that it creates, are its owner's alone too."""
+    folder = tmp_path / "above" / "m"
+    with MemoryStore.open(folder, model=None) as store:
+        store.session("trip").record("user", "tea")
+        store.forget(session="trip")
+    assert lax_ones(folder.parent) == {}

@@ -264,3 +264,18 @@ def test_every_lock_is_free_in_a_forked_child():
         "mnemolog.infra.log.group_commit: self._company = company = threading.Lock()",
         "mnemolog.infra.log.group_commit: request.gate = threading.Lock()",
     }
+
+
+def test_only_one_module_creates_files_and_folders():
+    """`atomic_files` makes all of them their owner's alone. Databases are created by SQLite in files made so."""
+    creators = {"FileLock", "mkdir", "makedirs", "write_text", "write_bytes", "touch", "copyfile", "copy", "copy2"}
+    modules = {"filelock", "shutil", "os", "pathlib"}
+    for path in SOURCES:
+        if path == ROOT / "infra" / "runtime" / "atomic_files.py":
+            continue
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in creators:
+                is_other = node.func.attr.startswith("copy") and ast.unparse(node.func.value) not in modules
+                assert is_other, (path, node.lineno)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("open", "io.open"):
+                assert not {"w", "x"} & set("".join(ast.unparse(mode) for mode in node.args[1:2])), (path, node.lineno)

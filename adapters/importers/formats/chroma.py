@@ -7,6 +7,7 @@ key `chroma:document`. The JSON has the fields of `GetResult`: `ids`, `documents
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
@@ -96,7 +97,7 @@ def database_rows(path: Path) -> Generator[Row, None, None]:
     # In WAL mode, even a reader creates files beside the database, unless the database is declared immutable.
     unused = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     try:
-        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{unused}", uri=True)
+        connection = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=ro{unused}", uri=True)
         try:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables >= _TABLES:

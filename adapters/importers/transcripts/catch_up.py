@@ -22,6 +22,7 @@ from mnemolog.adapters.importers.transcripts.report import Report
 from mnemolog.adapters.support.store_access import log_of, open_tables
 from mnemolog.domain import errors
 from mnemolog.domain.scope import parse_scope
+from mnemolog.infra.runtime.atomic_files import lock_file
 from mnemolog.projections.ports import Progress
 from mnemolog.store import MemoryStore
 
@@ -64,7 +65,7 @@ class Transcripts:
         self._secret = b"" if keyring is None else keyring.secret()
         self._lookup = StoreLookup(store)
         self._offsets = open_tables(store, FILE, FileOffsets)
-        self._lock = filelock.FileLock(self._offsets.database.path.with_name(LOCK_FILE), mode=0o600, thread_local=False)
+        self._lock = lock_file(self._offsets.database.path.with_name(LOCK_FILE))
         self._stamps: dict[Path, FileStamp] = {}
 
     def __enter__(self) -> Transcripts:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.tool import NOTHING_DONE, schema_of
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
 from mnemolog.projections.recall.answer import Hit
 
@@ -45,7 +45,7 @@ class ConversationTool(msgspec.Struct, frozen=True, kw_only=True):
             answer = {"error": str(error), "hint": NOTHING_DONE}
         except MnemologError as error:
             answer = {"error": str(error), "hint": error.hint}
-        return to_json(answer).decode()
+        return to_printable_json(answer).decode()
 
 
 def conversation_tools(

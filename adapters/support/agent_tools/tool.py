@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from mnemolog.adapters.support.agent_tools.memory import Memory
 from mnemolog.domain import errors
-from mnemolog.domain.encoding import to_json
+from mnemolog.domain.encoding import to_printable_json
 from mnemolog.domain.errors import MnemologError
 from mnemolog.domain.position import Position
 from mnemolog.domain.role import Role
@@ -76,7 +76,7 @@ _log = logging.getLogger(__name__)
 
 def lean_json(value: Any) -> str:
     """Return a value as JSON, its structs and top-level fields without nulls and empty lists, texts and objects."""
-    return to_json(_lean(value, top=True)).decode()
+    return to_printable_json(_lean(value, top=True)).decode()
 
 
 def _lean(value: Any, *, top: bool = False) -> Any:

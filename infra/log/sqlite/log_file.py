@@ -18,7 +18,7 @@ from mnemolog.infra import sqlite
 from mnemolog.infra.keys import keys_file
 from mnemolog.infra.log.engine import LOG_FORMAT, PLAIN_FORMAT, LogIdentity
 from mnemolog.infra.log.sqlite.schema import APPLICATION_ID, METADATA, create_schema
-from mnemolog.infra.runtime.atomic_files import sync
+from mnemolog.infra.runtime.atomic_files import make_folder, sync
 from mnemolog.infra.runtime.os_errors import as_store_error
 
 LOG_FILE: Final = "log.db"
@@ -119,7 +119,7 @@ def _create(folder: Path, *, clock: Clock, create: bool, encrypt: bool, identity
     if identity is not None and identity.log_format > LOG_FORMAT:
         raise errors.FormatTooNew(folder, found=identity.log_format, supported=LOG_FORMAT)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise as_store_error(error, folder) from error
     made = identity or LogIdentity(secrets.token_hex(16), PLAIN_FORMAT, clock.now())

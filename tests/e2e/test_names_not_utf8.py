@@ -1,0 +1,70 @@
+"""A folder whose name is no UTF-8, as a file system allows, works as any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mnemolog import MemoryStore
+from tests.support import WAIT_S, HashEncoder
+
+SHOWN = "\\udcff"
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """A folder with a byte that is no UTF-8 in its name."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff"))
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 only")
+    return folder
+
+
+def ran(*arguments):
+    """What a command prints; it must succeed."""
+    command = [sys.executable, "-m", "mnemolog", *map(os.fsencode, arguments)]
+    done = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("encrypt", [True, False], ids=["encrypted", "plain"])
+def test_a_store_in_such_a_folder_works(odd, encrypt):
+    """Recording, both kinds of search, vectors, forgetting, verifying, and all that is shown of it."""
+    with MemoryStore.open(odd / "m", model=HashEncoder(), background=False, encrypt=encrypt) as store:
+        store.session("trip").record("user", "tea in Porto")
+        store.admin.catch_up_vectors()
+        assert store.recall("tea").hits[0].text == "tea in Porto"
+        assert SHOWN in json.loads(store.status().to_json())["path"]
+        assert SHOWN in repr(store.status().path)
+        assert store.verify().sound
+    with MemoryStore.open(odd / "m", model=None, create=False) as store:
+        assert len(store.turns("trip")) == 1
+    assert [path.name for path in odd.iterdir()] == ["m"]
+    assert [path.name for path in odd.parent.iterdir()] == [odd.name]
+
+
+def test_every_target_and_source_of_a_command_may_have_such_a_name(odd):
+    """Backup, restore, export, import, a file of heads; as text and as JSON."""
+    store = odd / "m"
+    with MemoryStore.open(store, model=None, background=False, encrypt=False) as opened:
+        opened.session("trip").record("user", "tea in Porto")
+    for command in ("status", "doctor"):
+        assert SHOWN in ran(command, str(store))
+        json.loads(ran(command, str(store), "--json"))
+    ran("head", str(store), "--append", str(odd / "heads"))
+    ran("verify", str(store), "--heads", str(odd / "heads"))
+    json.loads(ran("backup", str(store), str(odd / "b"), "--json"))
+    json.loads(ran("restore", str(odd / "b"), str(odd / "r"), "--json"))
+    ran("export", str(store), str(odd / "log.jsonl"))
+    ran("import", str(odd / "i"), str(odd / "log.jsonl"))
+    for copy in ("r", "i"):
+        assert "tea in Porto" in ran("recall", str(odd / copy), "tea", "--model", "none")
+    assert sorted(path.name for path in odd.iterdir()) == ["b", "heads", "i", "log.jsonl", "m", "r"]
