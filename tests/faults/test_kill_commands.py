@@ -50,7 +50,7 @@ def test_watch_that_is_killed_has_what_it_printed_and_goes_on_where_it_stopped(p
             talk.say(said[-1])
             if rng.random() < 0.1:
                 wait_for(pipe, told, seconds=rng.uniform(0, 0.2))
-        if number % 3:
+        if number % 3 and not any(line.startswith("{") for line in told):
             assert pipe.poll(WAIT_S), why
         process.kill()
         told += messages(pipe)
