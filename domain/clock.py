@@ -35,9 +35,19 @@ def to_micros(field: str, value: datetime) -> Micros:
         TypeError,
     ) as error:  # Time zones of other libraries fail at the ends of the calendar.
         raise InvalidInput(field, f"{value.replace(tzinfo=None)} is not within the years 1 to 9999 in UTC") from error
-    if not _FIRST <= micros <= _LAST:
+    if not is_in_calendar(micros):
         raise InvalidInput(field, f"{value.isoformat()} is not within the years 1 to 9999 in UTC")
     return micros
+
+
+def is_in_calendar(micros: int) -> bool:
+    """Whether a moment lies within the years 1 to 9999 in UTC, so that `to_datetime` can return it."""
+    return _FIRST <= micros <= _LAST
+
+
+def within_calendar(micros: int) -> Micros:
+    """Return a moment; the first or the last one of the calendar for what lies outside of it."""
+    return Micros(min(max(micros, _FIRST), _LAST))
 
 
 def to_datetime(value: Micros) -> datetime:

@@ -293,6 +293,17 @@ class Forgotten(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The topic of the stored event."""
 
 
+class UnfitEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Stands for an event that does not fit what the log says before it (`mnemolog.domain.fitting`). Never stored."""
+
+    topic: ClassVar[str] = "unfit"
+
+    was: str
+    """The topic of the stored event."""
+    why: str
+    """Why it does not fit, in words. Holds no content."""
+
+
 class ForeignEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Stands for an event of another library (`mnemolog.eventsourcing`). Never stored."""
 

@@ -108,12 +108,13 @@ def checked_json(field: str, value: Any, *, bytes_max: int) -> Any:
     return value
 
 
-_DEPTH_MAX: Final = 64
+JSON_DEPTH_MAX: Final = 64
+"""How deep a JSON value may be nested."""
 
 
 def _check_json_types(field: str, value: Any, *, depth: int) -> None:
-    if depth > _DEPTH_MAX:
-        raise InvalidInput(field, f"nested deeper than {_DEPTH_MAX} levels")
+    if depth > JSON_DEPTH_MAX:
+        raise InvalidInput(field, f"nested deeper than {JSON_DEPTH_MAX} levels")
     match value:
         case None | bool() | int() | str():
             return

@@ -44,9 +44,9 @@ _replace: Final = msgspec.structs.replace
 def evolve(state: SessionState | None, recorded: RecordedEvent, past: Past) -> SessionState | None:
     """Return the state after `recorded`. Turns and events of other kinds change nothing.
 
-    `past` is called with positions before that of `recorded` only. Raises `LogDamaged` for a restore of
-    a checkpoint that the session does not have, or not yet. A writer whose view of the log may be stale then reads it
-    again.
+    `past` is called with positions before that of `recorded` only. A restore of a deleted checkpoint changes nothing.
+    Raises `LogDamaged` for what reads of the log set apart (`mnemolog.domain.fitting`): a session branched at a later
+    position, a restore of what comes later.
     """
     event, position = recorded.event, recorded.position
     if state is None:
@@ -132,12 +132,11 @@ def _with_checkpoints(
 
 def _restore(state: SessionState, recorded: RecordedEvent, event: CheckpointRestored, past: Past) -> SessionState:
     created_in, at = _created_in(state, event), Position(event.position)
-    if created_in is None:
-        why = f"session {state.session!r} restores a checkpoint {event.id!r} that it does not have"
-        raise errors.LogDamaged(why, position=recorded.position)
     if at >= recorded.position:
         why = f"session {state.session!r} restores what comes after it"
         raise errors.LogDamaged(why, position=recorded.position)
+    if created_in is None:
+        return state
     then = past(created_in, at)
     return _replace(
         state,

@@ -97,6 +97,19 @@ class AgentSummary(Result, frozen=True, kw_only=True):
     """Id of the session that it was last switched to; None before any switch."""
 
 
+class SetApart(Result, frozen=True, kw_only=True):
+    """An event that does not fit what the log says before it. No read uses it."""
+
+    position: Position
+    stream: str
+    topic: str
+    why: str
+    """Without content."""
+
+    def __str__(self) -> str:
+        return f"position {self.position} ({self.topic} in {self.stream}): {self.why}"
+
+
 class Switch(Result, frozen=True, kw_only=True):
     """An agent left one session for another."""
 

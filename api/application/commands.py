@@ -76,15 +76,23 @@ def state_in(tx: Transaction, session_id: str, states: SessionStates) -> Session
 
 
 def new_state_in(tx: Transaction, session_id: str, states: SessionStates) -> SessionState | None:
-    """Return the state of a session that is to be started. Raises `SessionExists` if one outside has the id."""
+    """Return the state of a session that is to be started.
+
+    Raises `SessionExists` if one outside has the id, or if events that fit no session are stored under it.
+    """
     try:
-        return state_in(tx, session_id, states)
+        state = state_in(tx, session_id, states)
     except errors.UnknownSession as error:
-        taken = errors.SessionExists(
-            session_id, f"a session outside of the scope of this store has the id {session_id!r}"
-        )
-        taken.hint = "nothing was written; choose another id"
-        raise taken from error
+        raise _taken(session_id, f"a session outside of the scope of this store has the id {session_id!r}") from error
+    if state is None and tx.version(session.session_stream(session_id)):
+        raise _taken(session_id, f"events that fit no session are stored under the id {session_id!r}")
+    return state
+
+
+def _taken(session_id: str, why: str) -> errors.SessionExists:
+    taken = errors.SessionExists(session_id, why)
+    taken.hint = "nothing was written; choose another id"
+    return taken
 
 
 def record_turn(

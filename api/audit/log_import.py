@@ -12,10 +12,13 @@ from typing import Final
 from mnemolog.audit.export_reader import ExportReader, Line
 from mnemolog.audit.results import LogImport
 from mnemolog.domain import errors
+from mnemolog.domain.fitting import History
+from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra import sqlite
 from mnemolog.infra.keys.keys_file import KEYS_FILE, PARTS
 from mnemolog.infra.log.engine import LogIdentity
+from mnemolog.infra.log.event_codec import follow_without_keys
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE
 from mnemolog.infra.log.transaction import Transaction
@@ -49,8 +52,10 @@ def import_log(
     that of `MemoryStore.backup(keys=)`, or of a store that has them. All content is opened with them first. An import
     without keys can be finished by running it again with them.
 
-    Raises `ImportRefused` for an invalid line (naming it) and for a store with another history; `InvalidInput` for
-    keys that do not open the content, then no new store was created; `NotAStore`, `StoreNotWritable`, `FormatTooNew`.
+    Raises `ImportRefused` for an invalid line (naming it), for an event that does not fit what comes before it (naming
+    its line and position; what is encrypted is not looked into) and for a store with another history; `InvalidInput`
+    for keys that do not open the content, then no new store was created; `NotAStore`, `StoreNotWritable`,
+    `FormatTooNew`.
     """
     source, target = local_path("export", export), local_path("folder", folder)
     keys = None if keys is None else local_path("keys", keys)
@@ -74,7 +79,7 @@ def _make(source: Path, folder: Path, keys: Path | None, progress: Progress | No
             # Durability is needed only once the folder has its final name: closing the log syncs everything at once.
             log = EventLog.open(temporary, clock=SystemClock(), create=True, synchronous="NORMAL", identity=identity)
             with closing(log):
-                appended = _append(log, source, reader.events())
+                appended = _append(log, source, _fitting(source, reader.events(), History()))
                 head = log.head()
             if keys is not None:
                 _put_keys(keys, temporary, identity)
@@ -148,7 +153,7 @@ def _checked_against(log: EventLog, source: Path, head: Position, *, progress: P
             raise errors.ImportRefused(source, 1, why)
         position, digest = header.after, reader.start
         meeting = 1, position, digest  # Where the store ends, or the export, if that is before.
-        for number, row in reader.events():
+        for number, row in _fitting(source, reader.events(), _history_of(log, upto=head), after=head):
             position, digest = row.position, row.digest
             if position <= head:
                 meeting = number, position, digest
@@ -156,6 +161,28 @@ def _checked_against(log: EventLog, source: Path, head: Position, *, progress: P
     if log.digest_at(Position(where)) != digest:
         raise errors.ImportRefused(source, number, f"the store there has another history up to position {where}")
     return position
+
+
+def _history_of(log: EventLog, *, upto: Position) -> History:
+    """Return what a log says up to a position, as far as fitting needs it. Raises `LogDamaged`."""
+    history, before = History(), log.genesis
+    for rows in log.stored_rows(after=ORIGIN, upto=upto, batch_max=BATCH_MAX):
+        for columns in rows:
+            row = LogRow(*columns)
+            if not row.follows(before):
+                raise errors.LogDamaged("its digest does not match it and the event before", position=row.position)
+            before = row.digest
+            follow_without_keys(row, history)
+    return history
+
+
+def _fitting(source: Path, lines: Iterator[Line], history: History, *, after: int = ORIGIN) -> Iterator[Line]:
+    """Yield lines. Raises `ImportRefused` for the first event past `after` that does not fit what comes before it."""
+    for number, row in lines:
+        if row.position > after and (why := follow_without_keys(row, history)) is not None:
+            why = f"the event at position {row.position} does not fit what comes before it: {why}"
+            raise errors.ImportRefused(source, number, why)
+        yield number, row
 
 
 def _append(log: EventLog, source: Path, lines: Iterator[Line]) -> int:

@@ -10,12 +10,14 @@ from mnemolog.audit.export_reader import ExportReader
 from mnemolog.domain import errors
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.encrypted_content import SEALED
+from mnemolog.domain.fitting import History
 from mnemolog.domain.head import Head, parse_head
-from mnemolog.domain.position import Micros, Position
+from mnemolog.domain.position import ORIGIN, Micros, Position
 from mnemolog.infra.log import head_file
+from mnemolog.infra.log.event_codec import follow_without_keys
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.text_file import TextSource
-from mnemolog.projections.health.verify import Finding, Kind, Verification, Witness, quick_verify, verify
+from mnemolog.projections.health.verify import FINDINGS_MAX, Finding, Kind, Verification, Witness, quick_verify, verify
 from mnemolog.projections.health.witnesses import witnesses_of
 from mnemolog.projections.ports import Progress
 
@@ -51,7 +53,9 @@ def verify_export(
         position, digest, log_id = Position(reader.header.after), reader.start, reader.header.log_id
         wanted = {item.head.position for item in witnesses}
         known = {position: digest}
-        events, sealed, streams = 0, 0, set[bytes]()
+        events, sealed, unfit, streams = 0, 0, 0, set[bytes]()
+        # What an export of a part continues is not known.
+        history = History() if position == ORIGIN else None
         try:
             for _, row in reader.events():
                 position, digest, events = Position(row.position), row.digest, events + 1
@@ -59,6 +63,11 @@ def verify_export(
                 streams.add(row.stream)
                 if position in wanted:
                     known[position] = digest
+                if history is not None and (why := follow_without_keys(row, history)) is not None:
+                    unfit += 1
+                    if unfit <= FINDINGS_MAX:
+                        name = row.stream.decode(errors="replace")
+                        findings.append(Finding(kind=Kind.UNFIT, position=position, stream=name, detail=why))
         except errors.ImportRefused as error:
             after = Position(position + 1)
             findings.append(Finding(kind=Kind.CHANGED, position=after, stream=None, detail=str(error)))
@@ -73,8 +82,9 @@ def verify_export(
         sealed=sealed,
         opened=False,
         forgotten=0,
+        unfit=unfit,
         findings=tuple(findings),
-        findings_left_out=0,
+        findings_left_out=max(0, unfit - FINDINGS_MAX),
     )
 
 

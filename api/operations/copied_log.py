@@ -13,7 +13,7 @@ from mnemolog.infra.runtime.clock import SystemClock
 from mnemolog.projections.health.verify import Finding, Kind, Verification, Witness, verify
 from mnemolog.projections.ports import Progress
 
-_AS_RECORDED: Final = frozenset({Kind.UNDECODABLE})
+_AS_RECORDED: Final = frozenset({Kind.UNDECODABLE, Kind.UNFIT})
 """Findings about what was recorded, not about the copy: the digests prove that it is copied as it was recorded."""
 
 

@@ -9,12 +9,14 @@ from mnemolog.domain import errors, structured_log
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import ORIGIN
 from mnemolog.domain.store_layout import StoreLayout
+from mnemolog.forgetting.history import forgotten_turns
 from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.projection_set import ProjectionSet
 from mnemolog.projections.registry.all_projections import REBUILDABLE as PROJECTIONS
 from mnemolog.projections.registry.context import StoreContext
 from mnemolog.projections.registry.results import RebuildReport, Rebuilt
+from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.snapshots import SnapshotStore
 
 Rebuildable = Literal["vectors", "views", "all"]
@@ -46,15 +48,18 @@ def rebuild(
         log.require_writable()
     context = StoreContext(layout, log, projections, snapshots, progress=progress)
     upto = log.head().position
-    expected = log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=upto)
+    forgotten = sum(position <= upto for position in forgotten_turns(log))
+    expected = log.count(topic=TurnRecorded.topic, after=ORIGIN, upto=upto) - forgotten
     reports: list[RebuildReport] = []
     every = [name for name in PROJECTIONS if name != VECTORS or projections.has_model]
     for name in every if projection == "all" else (projection,):
-        started = perf_counter()
+        started, unfit = perf_counter(), 0
         if dry_run:
             built = Rebuilt(0, PROJECTIONS[name].to_encode(context, upto=upto, from_scratch=from_scratch))
         else:
             built = PROJECTIONS[name].rebuild(context, upto=upto, from_scratch=from_scratch, skip_bad=skip_bad)
+            with projections.current_views().database.reading() as connection:
+                unfit = queries.unfit_count(connection, topic=TurnRecorded.topic, upto=upto)
         seconds = perf_counter() - started
         if not dry_run:
             facts = {**built._asdict(), "seconds": round(seconds, 3)}
@@ -64,7 +69,7 @@ def rebuild(
                 projection=name,
                 dry_run=dry_run,
                 upto=upto,
-                expected_turns=expected,
+                expected_turns=expected - unfit,
                 built_turns=built.turns,
                 encoded_texts=built.encoded,
                 skipped_turns=built.skipped,

@@ -39,9 +39,9 @@ def restore_newest_backup(store: Path) -> str:
 
 def after_findings(store: Path, findings: Iterable[Finding]) -> str:
     """Return what to do about a log with findings: rescue all of it where nothing is lost, else restore a backup."""
-    found = list(findings)
-    if all(item.kind.value == "unfit" for item in found):
-        return "these events were recorded so, and are left out by all reads; find out which program wrote them"
+    found = [item for item in findings if item.kind is not Kind.UNFIT]
+    if not found:
+        return "nothing is lost, and no read uses these events; find the program that wrote them and stop it"
     place = store.absolute().resolve()
     folder = free(place.with_name(f"{place.name}-restored"))
     keys = ["--keys", str(place)] if StoreLayout(place).keys.exists() else []

@@ -8,9 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.clock import within_calendar
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.encoding import msgpack_encoder
-from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED
+from mnemolog.domain.encrypted_content import CONTENT_TOPICS, SEALED, SEALED_TOPICS, why_invalid
 from mnemolog.domain.events import (
     EVENT_TYPES,
     FOREIGN_STREAMS,
@@ -19,11 +20,16 @@ from mnemolog.domain.events import (
     Forgotten,
     RecordedEvent,
     SessionStarted,
+    UnfitEvent,
 )
+from mnemolog.domain.fitting import History, flaw_in
+from mnemolog.domain.log_row import LogRow
 from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Contents
 
+_SEALED: Final = bytes((SEALED,))
+_NOT_OF_ITS_TOPIC: Final = "its bytes are not those of an event of its topic"
 _ENCODER: Final = msgpack_encoder("deterministic")
 _DECODERS: Final = {topic: msgspec.msgpack.Decoder(kind) for topic, kind in EVENT_TYPES.items()}
 
@@ -85,12 +91,14 @@ class EventCodec:
         if sealer is None:
             return decode(topic, state, position=position)
         if len(state) and state[0] == SEALED:
+            if topic in EVENT_TYPES and topic not in SEALED_TOPICS:
+                raise errors.UndecodableEvent(position=position, topic=topic, why="its topic is never encrypted")
             plain = sealer.open(stream, version, topic, state, position=position)
             return Forgotten(was=topic) if plain is None else decode(topic, plain, position=position)
         event = decode(topic, state, position=position)
         if isinstance(event, SessionStarted) and event.sealed_title:
             title = sealer.open(stream, version, topic, event.sealed_title, position=position)
-            return msgspec.structs.replace(event, title="" if title is None else title.decode(), sealed_title=b"")
+            return msgspec.structs.replace(event, title="" if title is None else _text(title), sealed_title=b"")
         return event
 
     def recorded_events(self, rows: Iterable[Sequence[Any]]) -> list[RecordedEvent]:
@@ -116,12 +124,66 @@ class EventCodec:
         key: str | None,
         recorded_at: int,
     ) -> RecordedEvent:
-        """Return the event that a row of the log holds. Raises as `decode` does."""
+        """Return the event that a row of the log holds, as an `UnfitEvent` where it has a flaw (`domain.fitting`).
+
+        Raises as `decode` does for what a newer mnemolog may be able to read.
+        """
+        event = self.decode_or_set_apart(stream, version, topic, state, position=position)
+        flaw = flaw_in(event, position=position, recorded_at=recorded_at)
+        if flaw is not None:
+            event, recorded_at = UnfitEvent(was=topic, why=flaw), within_calendar(recorded_at)
         return RecordedEvent(
             position=Position(position),
             stream=stream,
             version=Version(version),
             recorded_at=Micros(recorded_at),
             key=key,
-            event=self.decode(stream, version, topic, state, position=position),
+            event=event,
         )
+
+    def decode_or_set_apart(
+        self, stream: str, version: int, topic: str, state: bytes | bytearray, *, position: int
+    ) -> Event:
+        """Return the event that was stored, an `UnfitEvent` for bytes that no version of its topic can have.
+
+        A field never changes its type (docs/adr/0005-event-names-and-evolution.md), so nothing newer can read them
+        either. Raises as `decode` does for an unknown topic and for another format of encryption.
+        """
+        try:
+            return self.decode(stream, version, topic, state, position=position)
+        except errors.UndecodableEvent:
+            if topic not in EVENT_TYPES or (state[:1] == _SEALED and why_invalid(state) is not None):
+                raise
+            return UnfitEvent(was=topic, why=_NOT_OF_ITS_TOPIC)
+
+
+def _text(title: bytes) -> str:
+    """Return a decrypted title. One that is no text was not sealed by mnemolog, and is only a label."""
+    return title.decode(errors="replace")
+
+
+def follow_without_keys(row: LogRow, history: History) -> str | None:
+    """Add the event of a row to what its log says so far. Return why it does not fit, as far as that shows."""
+    recorded = _read_without_keys(row)
+    return None if recorded is None else history.follow(recorded)
+
+
+def _read_without_keys(row: LogRow) -> RecordedEvent | None:
+    """Return the event of a row, `Forgotten` for encrypted content; None for a topic that is unknown or foreign."""
+    topic, stream = row.topic.decode(), row.stream.decode()
+    if topic not in EVENT_TYPES:
+        return None
+    event: Event
+    try:
+        sealed = row.state[:1] == _SEALED and topic in SEALED_TOPICS
+        event = Forgotten(was=topic) if sealed else decode(topic, row.state, position=row.position)
+    except errors.UndecodableEvent:
+        event = UnfitEvent(was=topic, why=_NOT_OF_ITS_TOPIC)
+    return RecordedEvent(
+        position=Position(row.position),
+        stream=stream,
+        version=Version(row.version),
+        recorded_at=Micros(row.recorded_at),
+        key=None,
+        event=event,
+    )

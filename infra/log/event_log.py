@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from mnemolog.domain import digest, errors
-from mnemolog.domain.clock import Clock
+from mnemolog.domain.clock import Clock, within_calendar
 from mnemolog.domain.events import Event, RecordedEvent
 from mnemolog.domain.forgetting import FORGETTING_STREAM
 from mnemolog.domain.head import Head
@@ -20,6 +20,7 @@ from mnemolog.infra.keys.encryption import Sealer
 from mnemolog.infra.keys.keyring import Keyring
 from mnemolog.infra.log.engine import EventRow, LogEngine, LogIdentity, LogReader
 from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.fitting_events import FittingEvents
 from mnemolog.infra.log.sqlite.engine import SqliteEngine
 from mnemolog.infra.log.sqlite.log_file import LOG_FILE as LOG_FILE
 from mnemolog.infra.log.sqlite.log_file import find_or_create
@@ -54,7 +55,7 @@ class EventLog(fork_guard.OfOneProcess):
     ) -> None:
         self.path, self.identity, self.engine, self.is_read_only = path, identity, engine, read_only
         self.genesis = digest.genesis(**identity._asdict())
-        self._codec = codec
+        self._codec, self._fitting = codec, FittingEvents(codec)
         self._listeners: set[Listener] = set()
         self._listeners_lock = fork_guard.lock()
         self.writer = LogWriter(
@@ -247,15 +248,17 @@ class EventLog(fork_guard.OfOneProcess):
     def read(self, *, after: Position, upto: Position, batch_max: int = 500) -> Iterator[list[RecordedEvent]]:
         """Yield events of `(after, upto]` in order, in batches of at most `batch_max`.
 
+        In place of one that does not fit what comes before it (`mnemolog.domain.fitting`) comes an `UnfitEvent`.
         Raises `UndecodableEvent`, naming the position.
         """
         # Each page is a read transaction of its own, so that a long read does not hold the WAL.
         while after < upto:
             with self._reading() as reads:
                 rows = reads.events(after=after, upto=upto, limit=batch_max)
+                events = self._fitting.of(reads, self._codec.recorded_events(rows))
             if not rows:
                 return
-            yield self._codec.recorded_events(rows)
+            yield events
             after = rows[-1][0]
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
@@ -284,20 +287,21 @@ class EventLog(fork_guard.OfOneProcess):
         while True:
             with self._reading() as reads:
                 rows = reads.stream(stream, after=after, upto=upto, limit=batch_max)
+                events = self._fitting.of(reads, self._codec.recorded_events(rows))
             if not rows:
                 return
-            yield self._codec.recorded_events(rows)
+            yield events
             after = Version(rows[-1][2])
 
     def first_event(self, stream: str) -> RecordedEvent | None:
         """Return the first event of a stream, None if nothing was appended to it."""
         with self._reading() as reads:
-            return self._recorded(reads.first_event(stream))
+            return self._recorded(reads, reads.first_event(stream))
 
     def last_event(self, stream: str) -> RecordedEvent | None:
         """Return the last event of a stream, None if nothing was appended to it."""
         with self._reading() as reads:
-            return self._recorded(reads.last_event(stream))
+            return self._recorded(reads, reads.last_event(stream))
 
     def last_turns(self, stream: str, *, after: Position, upto: Position | None, limit: int) -> list[RecordedEvent]:
         """Return the last `limit` turns of a stream in `(after, upto]`, newest first, without forgotten ones."""
@@ -307,10 +311,10 @@ class EventLog(fork_guard.OfOneProcess):
     def event_at(self, position: Position) -> RecordedEvent | None:
         """Return the event at a position, None if there is none."""
         with self._reading() as reads:
-            return self._recorded(reads.event_at(position))
+            return self._recorded(reads, reads.event_at(position))
 
-    def _recorded(self, row: EventRow | None) -> RecordedEvent | None:
-        return None if row is None else self._codec.recorded_events([row])[0]
+    def _recorded(self, reads: LogReader, row: EventRow | None) -> RecordedEvent | None:
+        return None if row is None else self._fitting.of(reads, self._codec.recorded_events([row]))[0]
 
     def position_of(self, stream: str, key: str) -> Position | None:
         """Return the position of the event of `stream` with an idempotency key, forgotten or not; None for none."""
@@ -377,7 +381,7 @@ class EventLog(fork_guard.OfOneProcess):
         with self._reading() as reads:
 
             def read(stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-                return read_not_turns(reads, self._codec, stream, after=after, upto=upto)
+                return self._fitting.of(reads, read_not_turns(reads, self._codec, stream, after=after, upto=upto))
 
             epoch = reads.version(FORGETTING_STREAM)
             return fold_stream(stream, upto, evolve, read=read, known=known, epoch=epoch)
@@ -391,7 +395,7 @@ class EventLog(fork_guard.OfOneProcess):
         """Return when the event at `position`, or the last one before it, was recorded."""
         with self._reading() as reads:
             found = reads.recorded_at(position)
-        return self.identity.created_at if found is None else Micros(found)
+        return within_calendar(self.identity.created_at if found is None else found)
 
     def position_at(self, time: Micros) -> Position:
         """Return the position of the last event recorded at or before `time`, 0 if there is none.

@@ -26,6 +26,7 @@ from mnemolog.domain.stream_fold import (
 )
 from mnemolog.infra.log.engine import LogReader, StagedRow
 from mnemolog.infra.log.event_codec import EventCodec
+from mnemolog.infra.log.fitting_events import FittingEvents
 from mnemolog.infra.log.stream_reader import read_not_turns, version_at
 
 STREAMS_CACHED_MAX: Final = 10_000
@@ -46,6 +47,7 @@ class Transaction:
 
     def __init__(self, clock: Clock, codec: EventCodec | None = None) -> None:
         self._clock, self.codec = clock, codec or EventCodec()
+        self._fitting = FittingEvents(self.codec)
         self.head = Position(0)
         self.head_digest = b""
         self.rows: list[StagedRow] = []
@@ -107,7 +109,7 @@ class Transaction:
         )
 
     def _stored(self, stream: str, after: Version, upto: Position | None) -> list[RecordedEvent]:
-        return read_not_turns(self.reads, self.codec, stream, after=after, upto=upto)
+        return self._fitting.of(self.reads, read_not_turns(self.reads, self.codec, stream, after=after, upto=upto))
 
     def _staged(self, stream: str, after: Version, upto: Position) -> list[RecordedEvent]:
         return [

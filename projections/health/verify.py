@@ -11,13 +11,27 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mnemolog.domain import errors
+from mnemolog.domain.clock import within_calendar
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.domain.digest import link
 from mnemolog.domain.display import counted
 from mnemolog.domain.encrypted_content import SEALED, SEALED_TOPICS, why_invalid
-from mnemolog.domain.events import EVENT_TYPES, FOREIGN_STREAMS, ContentErased, ForgetRequested, SessionStarted
+from mnemolog.domain.events import (
+    EVENT_TYPES,
+    FOREIGN_STREAMS,
+    CheckpointCreated,
+    ContentErased,
+    Event,
+    ForgetRequested,
+    Forgotten,
+    RecordedEvent,
+    SessionStarted,
+    TurnRecorded,
+)
+from mnemolog.domain.fitting import History, flaw_in
 from mnemolog.domain.head import Head
-from mnemolog.domain.position import ORIGIN, Position
+from mnemolog.domain.limits import INTEGER_MAX
+from mnemolog.domain.position import ORIGIN, Micros, Position, Version
 from mnemolog.domain.result import Result
 from mnemolog.projections.ports import AuditableLog, Progress
 
@@ -31,6 +45,8 @@ _DECODERS: Final = {topic.encode(): msgspec.msgpack.Decoder(kind) for topic, kin
 _FOREIGN: Final = FOREIGN_STREAMS.encode()
 _SEALED: Final = bytes((SEALED,))
 _SEALED_TOPICS: Final = frozenset(topic.encode() for topic in SEALED_TOPICS)
+_CHECKPOINT: Final = CheckpointCreated.topic.encode()
+_FIRST, _LAST = within_calendar(-INTEGER_MAX), within_calendar(INTEGER_MAX)
 _FORGETTING: Final = frozenset({ForgetRequested.topic.encode(), ContentErased.topic.encode()})
 
 
@@ -45,6 +61,8 @@ class Kind(StrEnum):
     """A stream skips or repeats a version."""
     UNDECODABLE = "undecodable"
     """The bytes do not fit the topic, or the topic is unknown."""
+    UNFIT = "unfit"
+    """The chain is right, but the event does not fit what comes before it (`mnemolog.domain.fitting`)."""
     WITNESS = "witness"
     """A witness of the log at this position contradicts it."""
     SEALED = "sealed"
@@ -53,6 +71,10 @@ class Kind(StrEnum):
     """The file has lost what keeps it append-only."""
     FILE = "file"
     """SQLite cannot read the file, finds it contradicting itself, or it is not laid out as it was made."""
+
+
+_BREAKS: Final = frozenset({Kind.CHANGED, Kind.REMOVED, Kind.VERSION, Kind.FILE})
+"""Kinds after which events may be missing, so that whether later ones fit cannot be told."""
 
 
 class Finding(Result, frozen=True, kw_only=True):
@@ -82,11 +104,21 @@ class Verification(Result, frozen=True, kw_only=True):
     """Whether what is encrypted was opened as well. The chain is over what is stored, and needs no keys."""
     forgotten: int
     """Events whose content is forgotten. No finding: their digests stand."""
+    unfit: int = 0
+    """Events that do not fit what comes before them. Each is a finding."""
     findings: tuple[Finding, ...]
     findings_left_out: int
 
+    @property
+    def damaged(self) -> bool:
+        """Whether anything else than events that do not fit was found."""
+        return len(self.findings) + self.findings_left_out > self.unfit
+
     def _shown(self) -> Iterable[str]:
-        yield "sound" if self.sound else f"DAMAGED: {counted(len(self.findings) + self.findings_left_out, 'finding')}"
+        if self.damaged:
+            yield f"DAMAGED: {counted(len(self.findings) + self.findings_left_out, 'finding')}"
+        else:
+            yield "sound" if self.sound else f"NOT SOUND: {counted(self.unfit, 'event')} that do not fit"
         yield from (counted(self.events, "event"), f"head={self.head}")
 
 
@@ -108,7 +140,8 @@ def verify(
     """Check the log from its first event to its head.
 
     Finds events that were edited, swapped, removed or cut off, streams with missing versions, events that
-    cannot be read, a file that SQLite finds at odds with itself, and every witness that remembers another history.
+    cannot be read or do not fit what comes before them, a file that SQLite finds at odds with itself, and every
+    witness that remembers another history.
     A history that was rewritten whole, links included, is found by a witness only. With `contents` everything
     encrypted is opened too, which raises `KeysMissing` where that cannot be.
     """
@@ -133,6 +166,7 @@ def verify(
         sealed=chain.sealed,
         opened=contents,
         forgotten=chain.forgotten(),
+        unfit=chain.unfit,
         findings=tuple(findings[:FINDINGS_MAX]),
         findings_left_out=max(0, len(findings) - FINDINGS_MAX),
     )
@@ -165,11 +199,15 @@ class _Chain:
         self._log, self._contents = log, contents
         self.position = ORIGIN
         self.digest = log.genesis
-        self.events = self.sealed = 0
+        self.events = self.sealed = self.unfit = 0
         self._requested: dict[str, int] = {}
         self._erased: set[str] = set()
         self.versions: dict[bytes, int] = {}
         self._findings = findings
+        self._history: History | None = History()
+        """What the events so far say; None from the first break on, because events may be missing."""
+        self._started: set[bytes] = set()
+        """Streams of sessions that were started."""
 
     def follow(self, rows: list[tuple[Any, ...]]) -> None:
         """Check rows that come next. One loop for everything: it runs once per event of the log."""
@@ -188,11 +226,17 @@ class _Chain:
             if version != (known := versions.get(stream, 0)) + 1:
                 self._report(Kind.VERSION, position, stream, f"version {version} follows {known}")
             versions[stream] = version
+            # Continue from the stored digest: one changed event is one finding, not one for all that follow.
+            before, digest = position, stored
+            event: Event | None
             try:
                 if state[:1] == _SEALED and topic in decoders:
                     self.sealed += 1
+                    event = None
                     if contents or topic not in _SEALED_TOPICS or why_invalid(state) is not None:
-                        self._look_into(position, stream, version, topic, state)
+                        event = self._look_into(position, stream, version, topic, state)
+                        if event is None:
+                            continue
                 else:
                     event = decoders[topic].decode(state)
                     if topic in _FORGETTING:
@@ -202,36 +246,72 @@ class _Chain:
                         if contents:
                             self._open(position, stream, version, topic, state)
             except (KeyError, *UNDECODABLE) as error:
-                if isinstance(error, KeyError) and _is_foreign(stream):
-                    before, digest = position, stored
-                    continue
-                name = topic.decode(errors="replace")
-                why = f"topic {name!r} is unknown" if isinstance(error, KeyError) else f"{name}: {error}"
-                self._report(Kind.UNDECODABLE, position, stream, why)
-            # Continue from the stored digest: one changed event is one finding, not one for all that follow.
-            before, digest = position, stored
+                if not (isinstance(error, KeyError) and _is_foreign(stream)):
+                    name = topic.decode(errors="replace")
+                    why = f"topic {name!r} is unknown" if isinstance(error, KeyError) else f"{name}: {error}"
+                    self._report(Kind.UNDECODABLE, position, stream, why)
+                continue
+            if (
+                event is not None
+                or topic == _CHECKPOINT
+                or stream not in self._started
+                or not _FIRST <= recorded_at <= _LAST
+            ):
+                self._judge(position, stream, version, topic, event, recorded_at)
         self.position, self.digest = before, digest
         self.events += len(rows)
+
+    def _judge(
+        self, position: int, stream: bytes, version: int, topic: bytes, event: Event | None, recorded_at: int
+    ) -> None:
+        """Report an event that does not fit. `event` is None where it is encrypted."""
+        if self._history is None:
+            return
+        if isinstance(event, TurnRecorded) and stream in self._started:
+            why = flaw_in(event, position=position, recorded_at=recorded_at)
+            if why is not None:
+                self._report_unfit(position, stream, topic, why)
+            return
+        recorded = RecordedEvent(
+            position=Position(position),
+            stream=stream.decode(errors="replace"),
+            version=Version(version),
+            recorded_at=Micros(recorded_at),
+            key=None,
+            event=Forgotten(was=topic.decode()) if event is None else event,
+        )
+        if (why := self._history.follow(recorded)) is not None:
+            self._report_unfit(position, stream, topic, why)
+        elif isinstance(event, SessionStarted):
+            self._started.add(stream)
+
+    def _report_unfit(self, position: int, stream: bytes, topic: bytes, why: str) -> None:
+        self.unfit += 1
+        self._report(Kind.UNFIT, Position(position), stream, f"{topic.decode()}: {why}")
 
     def forgotten(self) -> int:
         """Return how many events lost their content, as the log tells."""
         return sum(self._requested.get(request, 0) for request in self._erased)
 
-    def _look_into(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> None:
+    def _look_into(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> Event | None:
+        """Return the event that is encrypted, None after reporting why it cannot be read."""
         name = topic.decode(errors="replace")
         why = f"topic {name!r} is no content" if topic not in _SEALED_TOPICS else why_invalid(state)
         if why is not None:
             self._report(Kind.UNDECODABLE, position, stream, f"{name}: {why}")
-        else:
-            self._open(position, stream, version, topic, state)
+            return None
+        return self._open(position, stream, version, topic, state)
 
-    def _open(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> None:
+    def _open(self, position: Position, stream: bytes, version: int, topic: bytes, state: bytes) -> Event | None:
+        """Return the event with its content decrypted, None after reporting why that cannot be."""
+        name = topic.decode(errors="replace")
         try:
-            self._log.decode(position, stream.decode(errors="replace"), version, topic.decode(errors="replace"), state)
+            return self._log.decode(position, stream.decode(errors="replace"), version, name, state)
         except errors.UndecodableEvent as error:
             self._report(Kind.UNDECODABLE, position, stream, str(error))
         except errors.LogDamaged as error:
             self._report(Kind.SEALED, position, stream, str(error))
+        return None
 
     def _note(self, event: Any) -> None:
         if isinstance(event, ForgetRequested):
@@ -252,6 +332,8 @@ class _Chain:
             self._report(Kind.CHANGED, position, stream, detail)
 
     def _report(self, kind: Kind, position: Position, stream: bytes | None, detail: str) -> None:
+        if kind in _BREAKS:
+            self._history = None
         self._findings.append(Finding(kind=kind, position=position, stream=_name(stream), detail=detail))
 
 

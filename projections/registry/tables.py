@@ -12,6 +12,7 @@ from mnemolog.domain.display import counted
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.store_layout import StoreLayout
 from mnemolog.projections.drift import LOST_HISTORY, MEANS, Actions, Drift
+from mnemolog.projections.read_models import SetApart
 from mnemolog.projections.registry.context import UNREADABLE_ACTION, Forgotten, StoreContext, state_by
 from mnemolog.projections.registry.results import Issue, IssueWithFix, Rebuilt, TablesStatus, ViewsStatus
 from mnemolog.projections.sql import file_checksum, queries
@@ -54,6 +55,10 @@ VIEWS_ACTIONS: Final[Actions] = {
     Drift.MISSING: "Nothing to do: the next read builds them; `mnemolog rebuild DIR views` does it at once.",
     Drift.UNREADABLE: UNREADABLE_ACTION,
 }
+
+
+SET_APART_SHOWN: Final = 10
+"""Events that do not fit, of those that `status` lists."""
 
 
 class AdapterTables:
@@ -116,7 +121,8 @@ class ConversationViews:
     def status(self, context: StoreContext) -> list[ViewsStatus]:
         """Return the state of the views, with the numbers of sessions and turns in them."""
         path, log, why = context.layout.views, context.log, ""
-        state, position, sessions, turns = Drift.MISSING, ORIGIN, 0, 0
+        state, position, sessions, turns, set_apart = Drift.MISSING, ORIGIN, 0, 0, 0
+        first: list[SetApart] = []
         if path.exists():
             try:
                 if invalid := file_checksum.why_invalid(path):
@@ -126,6 +132,8 @@ class ConversationViews:
                         state, position = state_of(connection, log, VIEWS)
                         if state is not Drift.MISSING:
                             sessions, turns = queries.counts(connection)
+                            if set_apart := queries.unfit_count(connection):
+                                first = queries.first_unfit(connection, limit=SET_APART_SHOWN)
             except errors.ProjectionUnreadable as error:
                 state, position, why = state_by(error), ORIGIN, error.cause
         return [
@@ -137,6 +145,8 @@ class ConversationViews:
                 why=why,
                 sessions=sessions,
                 turns=turns,
+                set_apart=set_apart,
+                first_set_apart=tuple(first),
             )
         ]
 

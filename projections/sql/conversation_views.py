@@ -17,6 +17,7 @@ from mnemolog.domain.events import (
     SessionResumed,
     SessionStarted,
     TurnRecorded,
+    UnfitEvent,
 )
 from mnemolog.domain.forgetting import was_turn
 from mnemolog.domain.language import choice_of
@@ -88,6 +89,17 @@ WORDS: Final = sa.Table(
 PLACES: Final = 1 << 24
 """The first place of a session is the position of its start times this number."""
 
+UNFIT: Final = sa.Table(
+    "unfit",
+    METADATA,
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("stream", sa.Text, nullable=False),
+    sa.Column("topic", sa.Text, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+    sqlite_strict=True,
+)
+"""The events that do not fit what comes before them, for `status`. Without content."""
+
 TEXT_INDEX: Final = "turns_text"
 TOKENIZER: Final = "ascii tokenchars '_'"
 """The tokenizer splits at spaces only, because stems are inserted (`mnemolog.projections.sql.words`)."""
@@ -111,6 +123,13 @@ class Views(SqlProjection):
         for recorded in events:
             if isinstance(recorded.event, SessionStarted):
                 _insert_session(connection, recorded, recorded.event)
+        unfit = [
+            (recorded.position, recorded.stream, recorded.event.was, recorded.event.why)
+            for recorded in events
+            if isinstance(recorded.event, UnfitEvent)
+        ]
+        if unfit:
+            connection.exec_driver_sql("INSERT INTO unfit (position, stream, topic, why) VALUES (?, ?, ?, ?)", unfit)
         language = _follow_language(connection, events)
         _insert_turns(connection, events, language)
         _update_sessions(connection, events)

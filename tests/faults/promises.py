@@ -74,6 +74,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
         "turns before a build": Number(1_000, 10_000),
     },
     "P11": {"recalls of each thread": Number(250, 2_500)},
+    "P12": {"places of an event": Number(1, 3), "changed fields": Number(25, 500)},
     "P13": {"points of each operation": Number(4, 120), "limits on descriptors": Number(4, 40)},
     "P14": {"jumps": Number(100, 1_000), "openings at another time": Number(20, 300)},
     "P16": {"backups": Number(5, 500)},
