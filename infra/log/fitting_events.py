@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 import msgspec
@@ -14,6 +13,7 @@ from mnemolog.domain.position import Micros, Position, Version
 from mnemolog.domain.session import session_of, session_stream
 from mnemolog.infra.log.engine import LogReader
 from mnemolog.infra.log.event_codec import EventCodec, decode
+from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.lru_cache import LruCache
 
 STARTS_KEPT_MAX: Final = 10_000
@@ -28,7 +28,7 @@ class FittingEvents:
     def __init__(self, codec: EventCodec) -> None:
         self._codec = codec
         self._starts: LruCache[str, Start] = LruCache(STARTS_KEPT_MAX)
-        self._lock = threading.Lock()
+        self._lock = fork_guard.lock()
 
     def of(self, reads: LogReader, events: list[RecordedEvent]) -> list[RecordedEvent]:
         """Return events of the log, read in order, with an `UnfitEvent` for each one that does not fit."""
