@@ -183,7 +183,7 @@ def _require_own_folders(layout: StoreLayout) -> None:
         try:
             require_folder(folder)
         except PermissionError as error:
-            raise errors.StoreNotWritable(folder, error.strerror or str(error)) from error
+            raise errors.StoreNotWritable(folder.parent, error.strerror or str(error), access="read") from error
         except OSError as error:
             why = f"{folder.relative_to(layout.folder)}: {error.strerror}; delete it, it is made again from the log"
             raise errors.NotAStore(layout.folder, why) from error

@@ -99,12 +99,12 @@ class NotAStore(StoreError):
 
 
 class StoreNotWritable(StoreError):
-    """The folder or its disk cannot be written."""
+    """The folder or its disk cannot be written, or this user may not even read `path`. The message says which."""
 
     hint = "check the folder's owner and mode, and whether its disk is read-only"
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"cannot write to {path}: {why}")
+    def __init__(self, path: Path, why: str, *, access: str = "write to") -> None:
+        super().__init__(f"cannot {access} {path}: {why}")
         self.path = path
 
 

@@ -5,6 +5,7 @@ docs/adr/0003-which-sqlite-and-settings.md says why each setting is what it is.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -22,6 +23,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.limits import as_invalid_input
 from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime.os_errors import are_descriptors_exhausted
+from mnemolog.infra.runtime.paths import is_readable
 from mnemolog.infra.runtime.regular_files import open_file
 from mnemolog.infra.sqlite_driver import Pool
 from mnemolog.infra.sqlite_driver import UnsafeFile as UnsafeFile
@@ -294,6 +296,8 @@ def map_error(error: BaseException, path: Path, *, busy_timeout_s: float = BUSY_
     if code == _READONLY and is_marked_read_only(path):
         return errors.LogDamaged(f"{path}: {MARKED_READ_ONLY}; nothing was written; {REMEDY_FOR_MARK}")
     if code in (_READONLY, _CANTOPEN):
+        if os.path.lexists(path) and not is_readable(path):
+            return errors.StoreNotWritable(path, os.strerror(errno.EACCES), access="read")
         return errors.StoreNotWritable(path, str(cause))
     if code == _FULL:
         return errors.StorageFull(path)

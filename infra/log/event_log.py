@@ -31,7 +31,7 @@ from mnemolog.infra.opened_files import OpenedFiles
 from mnemolog.infra.runtime import fork_guard
 from mnemolog.infra.runtime.condition import Listener
 from mnemolog.infra.runtime.os_errors import mapped_to_store_errors
-from mnemolog.infra.runtime.paths import is_writable
+from mnemolog.infra.runtime.paths import is_readable, is_writable
 
 Result = TypeVar("Result")
 
@@ -93,7 +93,8 @@ class EventLog(fork_guard.OfOneProcess):
         path = folder / LOG_FILE
         if path.exists() and not read_only and not is_writable(folder):
             error = errors.StoreNotWritable(folder, "this process may not write into the folder")
-            error.hint += "; `read_only=True` opens the store to read it"
+            if is_readable(path):
+                error.hint += "; `read_only=True` opens the store to read it"
             raise error
         with mapped_to_store_errors(folder), sqlite.mapped_errors(path, busy_timeout_s=busy_timeout_s):
             identity = find_or_create(

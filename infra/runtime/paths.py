@@ -24,6 +24,11 @@ def is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
+def is_readable(path: Path) -> bool:
+    """Whether this user may read a file. False if there is none."""
+    return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def local_paths(field: str, given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
     """Return one path or several, with `~` expanded. Raises `InvalidInput`."""
     several = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
