@@ -23,6 +23,7 @@ from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
 from mnemolog.projections.history import states
+from tests.golden.make_store import encoder
 from tests.support import HalfEncoder, HashEncoder, projections_of
 
 
@@ -302,6 +303,17 @@ def activate_until_killed(pipe: Connection, folder: str, label: str) -> None:
         activated = store.models.activate(both[1] if active is None or active.model == "half-0" else both[0])
         pipe.send((activated.fingerprint, activated.position))
         number += 1
+
+
+def convert_until_killed(pipe: Connection, folder: str) -> None:
+    """Open a store of another version and bring everything derived up to date; then wait for the end."""
+    pipe.send("opening")
+    with MemoryStore.open(folder, model=encoder(), background=False, create=False) as store:
+        store.admin.catch_up_views()
+        store.admin.catch_up_vectors()
+        store.session("trip-1").all()
+    pipe.send("converted")
+    signal.pause()
 
 
 class _Lines(io.TextIOBase):

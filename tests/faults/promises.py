@@ -80,6 +80,7 @@ NUMBERS: dict[str, dict[str, Number]] = {
     "P16": {"backups": Number(5, 500)},
     "P17": {"forks": Number(16, 200), "stores of children": Number(3, 100), "started processes": Number(2, 40)},
     "P18": {"appends": Number(3_000, 50_000)},
+    "P19": {"kills while converting": Number(12, 100)},
     "P20": {"scripts": Number(40, 20_000)},
     "P21": {"hostile stores, backups and exports": Number(24, 600)},
     "P22": {"stores replaced": Number(14, 200)},
