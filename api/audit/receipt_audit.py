@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,13 @@ from mnemolog.projections.recall.ranking import RANKING
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, question_of
 from mnemolog.projections.recall.service import Basis, Fixed, Recalls
 
+_NO_ANSWER: Final = (
+    errors.InvalidInput,
+    errors.SessionError,
+    errors.ModelError,
+    errors.ProjectionError,
+    errors.StorageFull,
+)
 Gone = Mapping[Position, str]
 """Topics of what was forgotten, by position."""
 
@@ -159,6 +167,8 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
         answer = recalls.answer(question_of(served), basis)
     except errors.InvalidInput as error:
         return Verdict.UNKNOWN, f"this mnemolog does not support its question: {error}"
+    except errors.SessionError as error:
+        return Verdict.UNKNOWN, f"it asked about a session that the log did not have then: {error}"
     except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
         return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
     difference = _difference(served, answer.hits)
@@ -197,7 +207,7 @@ def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedR
     page = Page(served.k, served.passed_over, served.candidates)
     try:
         answer = recalls.answer(question_of(served), Basis(None, page))
-    except (errors.InvalidInput, errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
+    except _NO_ANSWER as error:
         return msgspec.structs.replace(found, today=str(error))
     if served.model is not None and answer.model is None:
         return msgspec.structs.replace(found, today=answer.unavailable_legs.get(VECTOR, "the vectors do not answer"))

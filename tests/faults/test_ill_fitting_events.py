@@ -313,6 +313,93 @@ def check(tmp_path, run, kind, where, *, encrypt, by_hand):
         commands(run, folder, tmp_path, position)
 
 
+CHANGES = (None, True, -1, 0, NEVER, -NEVER, (1 << 64) - 1, 0.5, float("nan"), "", "x", b"\xff", [], [1], {}, {"k": 1})
+
+
+def rich(folder):
+    """Make a store with many kinds of events, in the clear. Return stream, topic, payload and time of each."""
+    with MemoryStore.open(folder, model=HashEncoder(dimension=16), background=False, encrypt=False) as store:
+        for n in range(TURNS):
+            session = store.session(GOOD[n % 2])
+            session.record("user", f"note number{n}")
+            session.set(f"k{n}", n)
+        bad = store.session("bad", agent="a", scope="acme/bad", title="Bad")
+        bad.record("user", "words", speaker="Ann", said_at="2026-01-01T00:00:00Z", metadata={"k": {"in": [1]}})
+        bad.record("assistant", "words", tool_calls=[{"name": "look", "arguments": {"at": 1}}])
+        bad.set("kept", {"in": [1, 2]}, ttl=3_600)
+        bad.set_task("a task", total=3)
+        bad.note("a note")
+        bad.checkpoint("early")
+        bad.delete("kept")
+        bad.record("user", "words to hide")
+        bad.restore("early")
+        bad.record("user", "words again")
+        bad.rewind(turns=1)
+        new = bad.branch("new")
+        new.record("user", "words of a branch")
+        store.switch("new", agent="a", reason="resume")
+        store.recall("words", session="bad", receipt=True)
+        new.end()
+        store.admin.set_language("de")
+        store.models.activate(HashEncoder(dimension=16))
+        rows = [
+            LogRow(*row) for rows in log_of(store).stored_rows(after=0, upto=1 << 40, batch_max=500) for row in rows
+        ]
+    return [
+        (row.stream.decode(), row.topic.decode(), msgspec.msgpack.decode(row.state), row.recorded_at) for row in rows
+    ]
+
+
+def places_in(value, path=()):
+    """Yield the path of every field of a payload, at any depth."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, below in items:
+        yield (*path, name)
+        yield from places_in(below, (*path, name))
+
+
+def changed(payload, path, value):
+    """Return a payload with another value at a path."""
+    copy = json.loads(json.dumps(payload))
+    at = copy
+    for name in path[:-1]:
+        at = at[name]
+    at[path[-1]] = value
+    return copy
+
+
+@pytest.mark.promise("P12", "changed fields")
+def test_an_event_with_a_changed_field_harms_no_session_but_its_own(tmp_path, rng, tries):
+    """Any field of another stream, any value: no raw error, and `verify` and `status` name the same events."""
+    events = rich(tmp_path / "rich")
+    fields = [
+        (at, path)
+        for at, (stream, _, payload, _) in enumerate(events)
+        if stream not in ("session/good", "session/other")
+        for path in places_in(payload)
+    ]
+    for n in range(tries):
+        at, path = rng.choice(fields)
+        value = rng.choice(CHANGES)
+        with MemoryStore.open(
+            tmp_path / str(n), model=HashEncoder(dimension=16), encrypt=False, background=False
+        ) as store:
+            for number, (stream, topic, payload, recorded_at) in enumerate(events):
+                given = changed(payload, path, value) if number == at else payload
+                append(store, Crafted(stream, topic, given, recorded_at))
+            what = (events[at][1], path, value)
+            findings = store.verify().findings
+            assert all(item.kind in ("unfit", "undecodable") and item.position > at for item in findings), what
+            read_everything(store)
+            status = store.status()
+            if all(item.kind == "unfit" for item in findings):
+                assert status.views.set_apart == len(findings), what
+                assert [item.position for item in status.views.first_set_apart] == [item.position for item in findings][
+                    : len(status.views.first_set_apart)
+                ], what
+            store.record("good", "user", "later words")
+
+
 def row_at(folder, position):
     with MemoryStore.open(folder, model=None) as store:
         return [
