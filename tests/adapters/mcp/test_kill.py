@@ -16,7 +16,7 @@ from tests.adapters.mcp.serving import answer, command, over_stdio
 from tests.faults.promises import Number
 from tests.support import WAIT_S
 
-KILLS = Number(ci=5, nightly=100)
+KILLS = Number(ci=5, nightly=80)
 """`--scale nightly` and `--tries` choose as they do for the fault tests."""
 KILLS_PER_STORE = 10
 CALLS_AT_ONCE = 3
