@@ -20,7 +20,7 @@ from typing import Any, TextIO, cast
 from mnemolog import MemoryStore, NewTurn, UnknownSession, composition
 from mnemolog.adapters.support.store_access import log_of, sessions_of
 from mnemolog.domain import errors
-from mnemolog.domain.events import TurnRecorded
+from mnemolog.domain.events import SessionStarted, TurnRecorded
 from mnemolog.domain.position import NO_STREAM, Version
 from mnemolog.projections.history import states
 from tests.golden.make_store import encoder
@@ -153,7 +153,10 @@ def _compete(store: MemoryStore, kind: str, number: int, text: str) -> Any:
             expected = Version(number + 1)
             return log_of(store).transact(lambda tx: tx.append("session/race", turn, expected=expected)).position
         case "no stream":
-            return log_of(store).transact(lambda tx: tx.append(f"other/{number}", turn, expected=NO_STREAM)).position
+            start = SessionStarted(agent="a", title=text)
+            return (
+                log_of(store).transact(lambda tx: tx.append(f"session/n{number}", start, expected=NO_STREAM)).position
+            )
         case "key":
             return store.record("race", "user", text, key=f"k{number}").position
         case "session":

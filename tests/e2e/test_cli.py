@@ -180,7 +180,6 @@ def test_errors_are_one_line_a_hint_and_exit_code_1(memory, tmp_path, run):
     assert "there is no such file" in refused(run("verify", memory, "--heads", tmp_path / "missing"), 1)
     assert run("export", memory, tmp_path / "log.jsonl").returncode == 0
     assert "exists" in refused(run("export", memory, tmp_path / "log.jsonl"), 1)
-    assert "is an export" in refused(run("verify", tmp_path / "log.jsonl"), 1)
 
 
 def test_a_process_ends_with_the_codes_that_are_promised(memory):

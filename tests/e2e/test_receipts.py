@@ -295,7 +295,7 @@ def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):
         head=5,
         candidates=100,
         ranking=ranking.RANKING,
-        hits=[99],
+        hits=[5],
         scores=[1.0],
         ranks={},
     )

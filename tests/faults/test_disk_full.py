@@ -67,6 +67,7 @@ def test_a_database_that_cannot_be_begun_is_not_left_open(folder, request):
             connection.exec_driver_sql("PRAGMA max_page_count = 4")
             connection.exec_driver_sql("CREATE TABLE large AS SELECT zeroblob(100000)")
 
+    folder.mkdir()
     path = folder / "projections" / "views.db"
     request.addfinalizer(gc.enable)
     gc.disable()
