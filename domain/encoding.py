@@ -53,7 +53,7 @@ def printable(text: str) -> str:
 
 
 def to_printable_json(value: Any, *, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
-    """Return a value as JSON for readers. Text that is no Unicode, as in some paths, is shown as `\udcff`."""
+    r"""Return a value as JSON for readers. Text that is no Unicode, as in some paths, is shown as `\udcff`."""
     try:
         return to_json(value, enc_hook=enc_hook)
     except UnicodeEncodeError:
