@@ -6,7 +6,6 @@ side do not overwrite one another. The file is for people only: nothing depends 
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 from contextlib import suppress
@@ -22,6 +21,7 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.result import Result
 from mnemolog.domain.store_layout import PROJECTIONS
 from mnemolog.infra.runtime.atomic_files import make_folder, replace_file
+from mnemolog.infra.runtime.processes import is_running
 from mnemolog.infra.runtime.regular_files import read_file
 
 ProjectorState = Literal["off", "idle", "working", "standing by", "backing off", "stopped", "dead"]
@@ -126,10 +126,4 @@ def _files(folder: Path) -> list[tuple[Path, ProjectorStatus]]:
 def _is_gone(status: ProjectorStatus) -> bool:
     if status.pid is None or status.host != socket.gethostname():
         return False  # Of another machine nothing is known from here.
-    try:
-        os.kill(status.pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False  # It exists, and belongs to another user.
-    return False
+    return not is_running(status.pid)

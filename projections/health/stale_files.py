@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import socket
@@ -16,6 +15,7 @@ import filelock
 from mnemolog.domain import errors
 from mnemolog.domain.decoding import UNDECODABLE
 from mnemolog.infra.runtime.atomic_files import lock_file
+from mnemolog.infra.runtime.processes import is_running
 from mnemolog.projections.vectors.folders import generation_folders
 from mnemolog.projections.vectors.lock import IndexerLock, read_holder
 
@@ -74,19 +74,6 @@ def stale_notes(projections: Path) -> list[StaleFile]:
         if holder.host == socket.gethostname() and not is_running(holder.pid):
             found.append(StaleFile(path, f"{holder} no longer runs; the lock itself is free"))
     return found
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process with that id runs on this machine."""
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def remove(path: Path) -> None:

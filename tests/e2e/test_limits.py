@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,7 @@ def test_a_test_that_waits_for_a_child_that_hangs_shows_the_stack_of_the_child(t
     )
     options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=4", "--rootdir", tmp_path, tmp_path]
     command = [sys.executable, "-m", "pytest", *map(str, options)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # Options of this run.
+    ran = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert "1 failed" in ran.stdout
     assert "in waits_for_ever" in ran.stdout + ran.stderr

@@ -1,0 +1,18 @@
+"""Other processes of this machine."""
+
+from __future__ import annotations
+
+import os
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process with that id runs on this machine. Any number may be asked for: notes of files hold them."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
