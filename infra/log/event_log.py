@@ -260,7 +260,7 @@ class EventLog(fork_guard.OfOneProcess):
             if not rows:
                 return
             yield events
-            after = rows[-1][0]
+            after = self._last_of(rows, after)
 
     def stored_rows(self, *, after: Position, upto: Position, batch_max: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of `(after, upto]` undecoded: every column, texts as bytes."""
@@ -270,7 +270,14 @@ class EventLog(fork_guard.OfOneProcess):
             if not rows:
                 return
             yield rows
-            after = rows[-1][0]
+            after = self._last_of(rows, after)
+
+    def _last_of(self, rows: Sequence[EventRow], after: Position) -> Position:
+        """Return the position of the last row. Raises `LogDamaged` if reading on from there would never end."""
+        last = Position(rows[-1][0])
+        if last <= after:
+            raise errors.LogDamaged(f"{self.path}: its pages lead back from position {after} to {last}", position=last)
+        return last
 
     def encode(self, stream: str, version: int, event: Event) -> bytes:
         """Return the bytes that an event is stored as. Raises `InvalidInput`, `KeysMissing`."""
@@ -292,6 +299,8 @@ class EventLog(fork_guard.OfOneProcess):
             if not rows:
                 return
             yield events
+            if rows[-1][2] <= after:
+                raise errors.LogDamaged(f"{self.path}: its index leads back to version {rows[-1][2]} of {stream!r}")
             after = Version(rows[-1][2])
 
     def first_event(self, stream: str) -> RecordedEvent | None:

@@ -372,3 +372,18 @@ def flips(stored):
             value = bytearray(stored)
             value[bit // 8] ^= 1 << bit % 8
             yield bytes(value)
+
+
+def test_pages_that_lead_back_to_themselves_end_a_read_with_an_error(store, monkeypatch):
+    """A damaged page may name an earlier one: reading on would never end."""
+    from mnemolog.infra.log.sqlite.engine import SqliteReader
+
+    for n in range(9):
+        store.session("trip").record("user", f"turn {n}")
+    for name in ("stored", "events"):
+        whole = getattr(SqliteReader, name)
+        again = lambda self, *, after, upto, limit, whole=whole: whole(self, after=0, upto=upto, limit=3)  # noqa: E731
+        monkeypatch.setattr(SqliteReader, name, again)
+    for read in (store.verify, lambda: list(store.events())):
+        with pytest.raises(LogDamaged, match="lead back"):
+            read()
