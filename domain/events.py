@@ -242,6 +242,26 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
 
 
+class RecallJudged(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An answer was judged by somebody who knows the right one. Recorded in the stream of recalls.
+
+    The last judgement of a receipt counts. It refers to turns by position and holds no content.
+    """
+
+    topic: ClassVar[str] = "recall.judged.v1"
+
+    receipt: int
+    """The log position of the answer's `recall.served`."""
+    good: list[int] = []
+    """Log positions of turns that answer the question, whether the recall found them or not."""
+    bad: list[int] = []
+    """Log positions of turns in the answer that do not answer the question."""
+    nothing: bool = False
+    """Whether no turn answers the question."""
+    by: str = ""
+    """Who judged; empty if unknown."""
+
+
 class ForgetTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one stream whose content is to be forgotten."""
 
@@ -339,6 +359,7 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
         ModelActivated,
         LanguageChosen,
         RecallServed,
+        RecallJudged,
         ForgetRequested,
         ContentErased,
         ForgetCompleted,

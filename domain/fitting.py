@@ -25,6 +25,7 @@ from mnemolog.domain.events import (
     Forgotten,
     LanguageChosen,
     ModelActivated,
+    RecallJudged,
     RecallServed,
     RecordedEvent,
     SessionStarted,
@@ -255,6 +256,14 @@ def _receipt(event: RecallServed, position: int) -> str | None:
     return None
 
 
+def _judgement(event: RecallJudged, position: int) -> str | None:
+    if not 0 < event.receipt < position or not all(0 < turn < event.receipt for turn in (*event.good, *event.bad)):
+        return "it judges what does not come before it"
+    if set(event.good) & set(event.bad) or (event.nothing and event.good):
+        return "it contradicts itself"
+    return None
+
+
 def _request(event: ForgetRequested, _position: int) -> str | None:
     for target in event.targets:
         if (why := _ranges(target.versions)) is not None:
@@ -326,6 +335,7 @@ _FLAWS: Final[dict[type[Event], Callable[[Any, int], str | None]]] = {
     ModelActivated: _activation,
     LanguageChosen: _language,
     RecallServed: _receipt,
+    RecallJudged: _judgement,
     ForgetRequested: _request,
     ContentErased: _erased,
     ThreadCheckpointed: _thread,

@@ -34,6 +34,8 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     diff = in_background_pool(AuditService.diff)
     export = in_background_pool(AuditService.export)
     recalls = in_background_pool(AuditService.recalls)
+    judge = in_write_pool(AuditService.judge)
+    judgements = in_background_pool(AuditService.judgements)
     forgotten = in_background_pool(AuditService.forgotten)
     erasures = in_read_pool(AuditService.erasures)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from mnemolog.application.session_service import Sessions
 from mnemolog.audit.diff import diff
 from mnemolog.audit.event_lookup import event_at
+from mnemolog.audit.judgements import Judgement, judge, judgements
 from mnemolog.audit.log_export import export_log
 from mnemolog.audit.receipt_audit import LIMIT, RecallAudit, audit_recalls
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
@@ -154,6 +155,34 @@ class AuditService:
         moment = None if since is None else parse_time("since", since)
         first = position_at("after", after, self._log)
         return audit_recalls(self._log, self._recalls, since=moment, after=first, limit=limit, progress=progress)
+
+    def judge(
+        self,
+        receipt: int,
+        *,
+        good: Sequence[int] = (),
+        bad: Sequence[int] = (),
+        nothing: bool = False,
+        by: str = "",
+    ) -> Judgement:
+        """Record which turns answered the question of a receipt (`recall.judged`).
+
+        `receipt` is the position of a receipt, `Recall.receipt`. `good` are the positions of turns that answer the
+        question, also of turns that the recall did not find; `bad` those of hits that do not answer it. `nothing` says
+        that no turn of the store answers it. `by` is who judged. A later judgement of the same receipt replaces an
+        earlier one. Raises `InvalidInput` if there is no such receipt, if its question or a turn was forgotten, or if a
+        position is no turn or no hit; nothing was written.
+        """
+        self._sessions.boundary.require_none("audit.judge")
+        return judge(self._log, receipt, good=good, bad=bad, nothing=nothing, by=by)
+
+    def judgements(self) -> Results[Judgement]:
+        """Return the last judgement of every judged receipt, in the order of the receipts.
+
+        If the question of a receipt was forgotten, or a right answer, `Judgement.unusable` says so.
+        """
+        self._sessions.boundary.require_none("audit.judgements")
+        return Results(judgements(self._log))
 
     def forgotten(self) -> Results[ForgottenEvent]:
         """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""

@@ -66,6 +66,7 @@ COMMANDS: Final = {
         "verify": ("verify", "Check that the log was not changed."),
         "head": ("sessions", "Print position and digest of the last event."),
         "audit": ("recall", "Repeat earlier recalls and compare the answers."),
+        "judge": ("evaluation", "Say which hits of an earlier recall were good."),
         "export": ("history", "Write the log as JSON Lines."),
     },
     "Projections and models": {

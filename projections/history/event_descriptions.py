@@ -22,6 +22,7 @@ from mnemolog.domain.events import (
     ModelActivated,
     NoteAdded,
     NotesCleared,
+    RecallJudged,
     RecallServed,
     SessionEnded,
     SessionResumed,
@@ -71,6 +72,8 @@ def _session_event(event: Event) -> str | None:
             return f"language of the text index: {event.language}"
         case RecallServed():
             return f"recall of {event.query!r} answered with {counted(len(event.hits), 'hit')} as of {event.head}"
+        case RecallJudged():
+            return _judgement(event)
         case _:
             return None
 
@@ -121,6 +124,13 @@ def _forgetting_event(event: Event) -> str | None:
             return f"forgetting completed ({', '.join(event.requests)})"
         case _:
             return None
+
+
+def _judgement(event: RecallJudged) -> str:
+    sides = (("good", event.good), ("bad", event.bad))
+    said = [f"{word} {', '.join(map(str, turns))}" for word, turns in sides if turns]
+    found = "; ".join([*said, *(["nothing answers it"] if event.nothing else [])])
+    return f"recall {event.receipt} judged{f' by {event.by}' if event.by else ''}: {found}"
 
 
 def _by_fields(event: Event) -> str:

@@ -135,6 +135,8 @@ AUDIT = {
     "diff": [lambda s: s.audit.diff(0)],
     "export": [lambda s: s.audit.export(s.path.parent / "log.jsonl")],
     "recalls": [lambda s: s.audit.recalls()],
+    "judge": [lambda s: s.audit.judge(1, nothing=True)],
+    "judgements": [lambda s: s.audit.judgements()],
     "forgotten": [lambda s: s.audit.forgotten()],
     "erasures": [lambda s: s.audit.erasures()],
 }

@@ -56,6 +56,7 @@ def prepared(tmp_path_factory):
         assert report.head == store.head().position
         store.audit.export(folder / "exported.jsonl")
         store.audit.append_head(folder / "mnt" / "elsewhere" / "heads.jsonl")
+        assert len(store.recall("Lisbon, ferry or train?", receipt=True)) == 3
     return folder
 
 

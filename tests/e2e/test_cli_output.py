@@ -60,10 +60,11 @@ READS = {
     "forgotten --erasures": ["forgotten", "--erasures"],
     "model list": ["model", "list"],
     "language": ["language"],
+    "judge": ["judge", "{receipt}", "--nothing"],
     "audit recalls": ["audit", "recalls", "--model", "none"],
     "rebuild": ["rebuild", "views", "--dry-run", "--model", "none"],
 }
-"""Commands that print what was stored. `{head}` is the last position."""
+"""Commands that print what was stored. `{head}` is the last position, `{receipt}` that of a receipt."""
 PRINT_NOTHING_STORED = {
     *("init", "record", "import", "project", "export", "backup", "restore", "reconcile", "watch", "mcp"),
     "completion",
@@ -97,7 +98,9 @@ def evil(folder):
             (LANGUAGE_STREAM, events.LanguageChosen(language=EVIL)),
         ]
         log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
-        store.recall(f"forged {EVIL}", mode="text", receipt=True)
+        answer = store.recall(f"forged {EVIL}", mode="text", receipt=True)
+        judged = events.RecallJudged(receipt=answer.receipt, good=[answer[0].position], by=EVIL)
+        log_of(store).transact(lambda tx: tx.append("recalls", judged))
         store.forget(positions=[2], reason="a reason")
     return folder
 
@@ -105,8 +108,8 @@ def evil(folder):
 def of(evil, what):
     """The arguments of a read of that store."""
     with MemoryStore.open(evil, model=None) as store:
-        head = store.head().position
-    return inserted([argument.format(head=head) for argument in READS[what]], evil)
+        places = {"head": store.head().position, "receipt": store.audit.judgements()[0].receipt}
+    return inserted([argument.format(**places) for argument in READS[what]], evil)
 
 
 def inserted(arguments, folder):

@@ -117,6 +117,11 @@ KINDS = {
         "recalls", "recall.served.v1", RECEIPT | {"head": NEVER, "scores": [1.0], "ranks": {}}
     ),
     "a receipt without scores": Crafted("recalls", "recall.served.v1", RECEIPT | {"scores": [], "ranks": {}}),
+    "a judgement of the future": Crafted("recalls", "recall.judged.v1", {"receipt": NEVER, "nothing": True}),
+    "a judgement of a later turn": Crafted("recalls", "recall.judged.v1", {"receipt": 1, "good": [NEVER]}),
+    "a judgement that contradicts itself": Crafted(
+        "recalls", "recall.judged.v1", {"receipt": 2, "good": [1], "bad": [1]}
+    ),
     "a request to forget negative versions": Crafted(
         "forgetting",
         "forget.requested.v1",

@@ -246,7 +246,7 @@ class StoreModel:
         self._fact(model=model)
 
     def noticed(self) -> None:
-        """Something was appended that changes nothing here: a receipt, a switch of another agent."""
+        """Something was appended that changes nothing here: a receipt or its judgement, a switch of another agent."""
         self._noticed("")
 
     @told

@@ -49,7 +49,23 @@ class Questions(World):
         """A recall that leaves a receipt in the log; the end of every script asks them all again."""
         query = VOCABULARY[what % 10]
         mode = MODES[how % len(MODES)] if self.with_models else "text"
-        self.append(lambda: self.store.recall(query, k=10, mode=mode, receipt=True), self.model.noticed)
+        answer = self.append(lambda: self.store.recall(query, k=10, mode=mode, receipt=True), self.model.noticed)
+        self.receipts.append((answer.receipt, [hit.position for hit in answer]))
+
+    def judge(self, how: int, _whom: int, what: int, *_: int) -> None:
+        """One of the receipts: half of its hits good and the others bad, or nothing. The last judgement counts."""
+        if not self.receipts:
+            return
+        receipt, hits = self.receipts[what % len(self.receipts)]
+        left = [position for position in hits if position not in self.model.forgotten]
+        good = sorted(left[::2]) if how % 3 else []
+        bad = sorted(set(hits) - set(good))
+
+        def judged() -> None:
+            self.model.noticed()
+            self.judged[receipt] = good, bad, not good
+
+        self.append(lambda: self.store.audit.judge(receipt, good=good, bad=bad, nothing=not good), judged)
 
     def find(self, how: int, _whom: int, what: int, *_: int) -> None:
         """The turns that hold a piece of a word, in order; every other time those that are hidden as well."""
@@ -154,6 +170,11 @@ class Questions(World):
         may = {Verdict.REPRODUCES, Verdict.UNKNOWN} if self.model.forgotten else {Verdict.REPRODUCES}
         doubtful = [item for item in audit.recalls if item.verdict not in may]
         agree(doubtful, [], "receipts that do not reproduce")
+        last = {item.receipt: item for item in self.store.audit.judgements() if item.receipt > self.model.adopted}
+        found = {receipt: ([*item.good], [*item.bad], item.nothing) for receipt, item in last.items()}
+        agree(found, self.judged, "judgements")
+        lost = {receipt for receipt, (good, *_) in self.judged.items() if {*good} & self.model.forgotten}
+        agree({receipt for receipt, item in last.items() if item.unusable}, lost, "judgements whose answers are gone")
 
 
 def above(scope: str) -> list[str]:

@@ -32,6 +32,7 @@ WEIGHTS = {
     "rewind_to_a_new_session": 2,
     "recall": 8,
     "receipt": 1,
+    "judge": 1,
     "find": 2,
     "activate": 1,
     "language": 1,

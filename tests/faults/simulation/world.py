@@ -76,6 +76,10 @@ class World:
         self.handle = 0
         self.suspect: set[int] = set()
         """The handles that may meet damage that a doctor has to see to."""
+        self.receipts: list[tuple[int, list[int]]] = []
+        """Receipts that scripts asked for, each with its hits."""
+        self.judged: dict[int, tuple[list[int], list[int], bool]] = {}
+        """By receipt, what was judged last: good, bad, and whether nothing answers it."""
         self.open()
 
     def open(self) -> None:
