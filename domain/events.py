@@ -237,7 +237,7 @@ class RecallServed(Event, frozen=True, kw_only=True, omit_defaults=True):
     hits: list[int]
     """Log positions of the turns, best first."""
     scores: list[float]
-    """One for each hit."""
+    """The numbers that ordered the hits, one for each."""
     ranks: dict[str, list[int]]
     """By leg, one for each hit: its rank in that leg, 0 where the leg did not find it."""
 

@@ -17,7 +17,7 @@ with tempfile.TemporaryDirectory() as folder, MemoryStore.open(Path(folder) / "m
     chat.record("user", "We moved again, to Porto.", key="t3")
     answer = store.recall("Where did we move?", k=2, scope="acme")
     for hit in answer.hits:
-        print(f"{hit.score:.3f}  @{hit.position}  {hit.text}")
+        print(f"{hit.relevance:.2f}  @{hit.position}  {hit.text}")
     print(f"head {answer.head}, vectors to {answer.vectors_cover}, legs {answer.legs}")
     earlier = store.recall("Where did we move?", k=1, as_of=lisbon.position)
     print(f"known at position {earlier.head}: {earlier.hits[0].text}")

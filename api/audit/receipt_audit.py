@@ -171,11 +171,11 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
         return Verdict.UNKNOWN, f"it asked about a session that the log did not have then: {error}"
     except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
         return Verdict.UNKNOWN, f"the vectors do not answer: {error}"
-    difference = _difference(served, answer.hits)
+    difference = _difference(served, answer.recall.hits, answer.scores)
     if not difference:
         return Verdict.REPRODUCES, ""
-    if served.reranker != (answer.reranker or ""):
-        names = served.reranker or "none", answer.reranker or "none"
+    if served.reranker != (answer.recall.reranker or ""):
+        names = served.reranker or "none", answer.recall.reranker or "none"
         return Verdict.UNKNOWN, f"the reranker was {names[0]}, it is {names[1]} now: {difference}"
     if served.ranking != RANKING:
         why = f"it was ranked by {served.ranking}, this mnemolog ranks by {RANKING}: {difference}"
@@ -183,7 +183,7 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
     return Verdict.DIFFERS, difference
 
 
-def _difference(served: RecallServed, hits: Sequence[Hit]) -> str:
+def _difference(served: RecallServed, hits: Sequence[Hit], scores: Sequence[float]) -> str:
     """Return in words how an answer differs from its receipt; empty if it does not."""
     now = [hit.position for hit in hits]
     came = [position for position in now if position not in set(served.hits)]
@@ -197,7 +197,7 @@ def _difference(served: RecallServed, hits: Sequence[Hit]) -> str:
         ranks = [hit.ranks.get(leg, 0) for hit in hits]
         if ranks != served.ranks.get(leg, [0] * len(hits)):
             return f"the same turns, at other ranks in the {leg} leg"
-    return "" if [hit.score for hit in hits] == served.scores else "the same turns, with other scores"
+    return "" if scores == served.scores else "the same turns, with other scores"
 
 
 def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedRecall) -> AuditedRecall:
@@ -206,7 +206,7 @@ def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedR
         return msgspec.structs.replace(found, would_differ_today=False)
     page = Page(served.k, served.passed_over, served.candidates)
     try:
-        answer = recalls.answer(question_of(served), Basis(None, page))
+        answer = recalls.answer(question_of(served), Basis(None, page)).recall
     except _NO_ANSWER as error:
         return msgspec.structs.replace(found, today=str(error))
     if served.model is not None and answer.model is None:

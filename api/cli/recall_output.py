@@ -32,7 +32,7 @@ def show_recall(answer: Recall, *, full: bool) -> None:
         who = f"{hit.role}/{hit.speaker}" if hit.speaker else hit.role.value
         found = ", ".join(f"{_BY[leg]} #{rank}" for leg, rank in hit.ranks.items())
         like = "" if hit.similarity is None else f", similarity {hit.similarity:.2f}"
-        out.line(*place, (who, "dim"), "  ", (f"score {hit.score:.2f}", "green"), f" ({found}){like}")
+        out.line(*place, (who, "dim"), "  ", (f"relevance {hit.relevance:.2f}", "green"), f" ({found}){like}")
         source = named(hit.session, hit.session_title) + (f" in {hit.scope}" if hit.scope else "")
         out.line(f"   {source}", style="dim")
         _show_neighbours(out, hit.before, full=full)
@@ -54,8 +54,6 @@ def _basis(answer: Recall) -> Iterator[str]:
     yield f"{counted(len(answer.hits), 'hit')}, searched {how} up to position {answer.head}{then}"
     if answer.vectors_cover is not None and answer.vectors_cover < answer.head:
         yield f"{_BY[VECTOR]} only up to {answer.vectors_cover}"
-    if len(answer.hits) > 1:
-        yield "scores compare only within this answer"
     if answer.receipt is not None:
         yield f"receipt @{answer.receipt}"
 

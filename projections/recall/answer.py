@@ -25,12 +25,13 @@ class Hit(Result, frozen=True, kw_only=True):
     """One turn of the answer, with its source."""
 
     _columns: ClassVar[tuple[str, ...]] = (
-        *("position", "text", "score", "role", "speaker", "said_at", "session", "session_title", "scope", "similarity"),
+        *("position", "text", "relevance", "role", "speaker"),
+        *("said_at", "session", "session_title", "scope", "similarity"),
     )
 
     text: str
-    score: float
-    """Higher is better. Comparable only within one result: its parts are relative to the best turn found."""
+    relevance: float
+    """How likely the turn has to do with the query, from 0 to 1. In `vector` mode its similarity, at least 0."""
     position: Position
     session: str
     session_title: str
@@ -53,7 +54,7 @@ class Hit(Result, frozen=True, kw_only=True):
     """Likewise the turns after it."""
 
     def _shown(self) -> Iterable[str]:
-        return (f"@{self.position}", brief(self.text), f"score={self.score:.3g}")
+        return (f"@{self.position}", brief(self.text), f"relevance={self.relevance:.2f}")
 
 
 class Recall(Result, frozen=True, kw_only=True):
@@ -163,7 +164,7 @@ def hits_of(
         hits.append(
             Hit(
                 text=turn.text,
-                score=place.score,
+                relevance=place.relevance,
                 position=place.position,
                 session=turn.session,
                 session_title=titles.get(turn.session, ""),

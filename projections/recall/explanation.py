@@ -97,10 +97,10 @@ def _hits(answer: Recall) -> Iterator[str]:
 
 
 def _summary(hit: Hit) -> str:
-    """Return the score, and how each leg found the hit."""
+    """Return the relevance, and how each leg found the hit."""
     found = [f"number {rank} {_BY.get(leg, leg)}" for leg, rank in hit.ranks.items()]
     near = "" if hit.similarity is None else f" (similarity {hit.similarity:.2f})"
-    return f"score {hit.score:.2f}; {', '.join(found) or 'found beside other turns'}{near}"
+    return f"relevance {hit.relevance:.2f}; {', '.join(found) or 'found beside other turns'}{near}"
 
 
 def _bar(part: float, largest: float) -> str:

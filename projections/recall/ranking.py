@@ -28,6 +28,9 @@ class Ranked(NamedTuple):
 
     position: Position
     score: float
+    """The number that orders turns: higher is better."""
+    relevance: float
+    """See `Hit.relevance`."""
     ranks: dict[str, int]
     similarity: float | None
     parts: dict[str, float]
@@ -86,7 +89,8 @@ def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[
     similarity = found.similarity or {}
     if TEXT not in found.legs:
         for position, rank in ranks.get(VECTOR, {}).items():
-            yield Ranked(position, similarity[position], {VECTOR: rank}, similarity[position], {}), None
+            near = similarity[position]
+            yield Ranked(position, near, round(min(max(near, 0.0), 1.0), 6), {VECTOR: rank}, near, {}), None
         return
     if not found.rows:
         return
@@ -108,5 +112,5 @@ def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[
         row = found.rows[n]
         ranked = {leg: places[row.position] for leg, places in ranks.items() if row.position in places}
         parts = {name: round(float(part[n]), 6) + 0.0 for name, part in scored.parts.items()}
-        near = similarity.get(row.position)
-        yield Ranked(row.position, float(scored.total[n]), ranked, near, parts), row.stems
+        total, relevance = float(scored.total[n]), round(float(scored.relevance[n]), 6)
+        yield Ranked(row.position, total, relevance, ranked, similarity.get(row.position), parts), row.stems

@@ -23,8 +23,13 @@ RECALLS_STREAM: Final = "recalls"
 """The stream of receipts."""
 
 
-def receipt_of(question: Question, answer: Recall, *, page: Page, model: Vectors | None) -> RecallServed:
-    """Return the receipt of an answer. `model` is that of the vectors that answered; None if none did."""
+def receipt_of(
+    question: Question, answer: Recall, *, scores: list[float], page: Page, model: Vectors | None
+) -> RecallServed:
+    """Return the receipt of an answer, whose hits have these scores.
+
+    `model` is that of the vectors that answered; None if none did.
+    """
     return RecallServed(
         query=question.query,
         k=question.k,
@@ -50,7 +55,7 @@ def receipt_of(question: Question, answer: Recall, *, page: Page, model: Vectors
         model=answer.model,
         model_name="" if model is None else model.encoder.name,
         hits=[hit.position for hit in answer.hits],
-        scores=[hit.score for hit in answer.hits],
+        scores=scores,
         ranks={leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs},
     )
 

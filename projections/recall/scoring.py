@@ -39,6 +39,8 @@ class Scored(NamedTuple):
 
     positions: NDArray[np.int64]
     total: Scores
+    relevance: Scores
+    """In [0, 1], and in the order of `total`."""
     parts: dict[str, Scores]
     direct: NDArray[np.bool_]
     """Whether any word of the query is in the turn itself."""
@@ -84,7 +86,9 @@ def score(
     if weights.session:
         parts["session"] = weights.session * _best_of_session(places, total)
         total = total + parts["session"]
-    return Scored(positions, np.round(total, 9), parts, direct)
+    total = np.round(total, 9)
+    relevance: Scores = np.clip(total / (1 + np.abs(total)), 0.0, 1.0)
+    return Scored(positions, total, relevance, parts, direct)
 
 
 def _words(

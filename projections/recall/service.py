@@ -72,6 +72,12 @@ class Answer(NamedTuple):
     ranking: Ranking
     vectors: Vectors | None
 
+    @property
+    def scores(self) -> list[float]:
+        """The numbers that ordered the hits."""
+        of = {turn.position: turn.score for turn in self.ranking.turns}
+        return [of[hit.position] for hit in self.recall.hits]
+
 
 class _VectorLeg(NamedTuple):
     """How the vector leg answered, or why it did not."""
@@ -144,14 +150,14 @@ class Recalls:
             )
             if not (self._receipts if receipt is None else receipt):
                 return made
-            event = receipt_of(question, made, page=basis.page, model=answer.vectors)
+            event = receipt_of(question, made, scores=answer.scores, page=basis.page, model=answer.vectors)
             return replace(made, receipt=self._append(RECALLS_STREAM, event))
 
-    def answer(self, question: Question, basis: Basis) -> Recall:
+    def answer(self, question: Question, basis: Basis) -> Answer:
         """Answer from a basis. Raises `UnknownSession`, `OutsideSession`; if the basis fixes the vectors, also the
         error that makes them unavailable.
         """
-        return self._answer(question, basis, self._projections.current_views()).recall
+        return self._answer(question, basis, self._projections.current_views())
 
     def _answer(self, question: Question, basis: Basis, views: Views) -> Answer:
         """Answer as of the position that the basis fixes, or else that of the views at the first read.

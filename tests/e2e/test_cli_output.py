@@ -327,10 +327,10 @@ def test_a_recall_says_how_many_turns_have_no_vector_and_what_embeds_them(folder
     assert "no vector yet" not in run("recall", folder, "number").stderr
 
 
-def test_a_hit_names_its_session_and_what_its_score_is(busy, run):
-    """The score is called so, with its parts' ranks; the session by id and title."""
+def test_a_hit_names_its_session_and_its_relevance(busy, run):
+    """The relevance is called so, with the ranks in the legs; the session by id and title."""
     shown = run("recall", busy, "ferry", "--model", "none").stdout.splitlines()
-    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\d user  score \d\.\d\d \(by words #1\)", shown[0])
+    assert re.fullmatch(r"1\. @6 \d{4}-\d\d-\d\d \d\d:\d\d user  relevance [01]\.\d\d \(by words #1\)", shown[0])
     assert shown[1] == "   2d280a6a246ca036 (Moving to Lisbon in the long hot summer, part 2) in acme/user-2"
     assert shown[2] == "   │ the ferry of 2"
     assert re.fullmatch(r"1 hit, searched by words up to position \d+", shown[3])

@@ -47,7 +47,7 @@ def test_an_explanation_shows_what_each_hit_scored_for_as_bars(store, trip):
         assert [float(line[-6:]) for line in bars] == pytest.approx(
             [part for part in hit.score_parts.values() if part], abs=0.006
         )
-        assert f"score {hit.score:.2f}; " in block
+        assert f"relevance {hit.relevance:.2f}; " in block
     assert "the speaker you named" in text
     assert "is a question itself        ░" in text
     assert max(line.count("█") for line in text.splitlines()) == 32

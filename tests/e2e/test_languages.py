@@ -88,7 +88,7 @@ def test_an_answer_as_of_a_position_uses_the_language_of_then(folder):
         assert found(store, query) != [hit.text for hit in before[0]]
         for question, answer in zip(questions, before, strict=True):
             again = store.recall(question, as_of=answer.head)
-            assert [(hit.position, hit.score) for hit in again] == [(hit.position, hit.score) for hit in answer]
+            assert [(hit.position, hit.relevance) for hit in again] == [(hit.position, hit.relevance) for hit in answer]
             assert again.hits[0].ranks == answer.hits[0].ranks
         later = [store.recall(question, receipt=True) for question in questions]
         store.rebuild("views")
@@ -108,7 +108,7 @@ def test_views_rebuilt_from_the_log_answer_in_the_language_of_the_store(folder):
         caught_up = store.recall("Wohnung", mode=TEXT)
         store.rebuild("views")
         rebuilt = store.recall("Wohnung", mode=TEXT)
-        assert [(hit.text, hit.score) for hit in rebuilt] == [(hit.text, hit.score) for hit in caught_up]
+        assert [(hit.text, hit.relevance) for hit in rebuilt] == [(hit.text, hit.relevance) for hit in caught_up]
         assert len(rebuilt) == 2
 
 

@@ -46,7 +46,8 @@ def test_a_receipt_holds_question_and_answer(store):
     assert (served.session, served.lineage, served.scope) == ("s", True, "")
     assert (served.roles, served.speakers, served.metadata) == (["user"], ["Ada"], {"n": 1})
     assert served.hits == [hit.position for hit in answer.hits]
-    assert served.scores == [hit.score for hit in answer.hits]
+    assert served.scores == pytest.approx([sum(hit.score_parts.values()) for hit in answer.hits], abs=1e-5)
+    assert served.scores == sorted(served.scores, reverse=True)
     assert served.ranks == {leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs}
     assert (served.ranking, served.model_name) == (ranking.RANKING, "hash-words")
 

@@ -118,10 +118,10 @@ def test_every_result_has_a_repr_that_fits_a_terminal_line(filled):
         assert repr(result).startswith(f"{type(result).__name__}(")
 
 
-def test_a_hit_reads_as_its_position_its_text_and_its_score(filled):
+def test_a_hit_reads_as_its_position_its_text_and_its_relevance(filled):
     """Nothing else is needed to tell hits apart."""
     (hit,) = filled.recall("dog", k=1, mode="text")
-    assert repr(hit) == f"Hit(@{hit.position}, {hit.text!r}, score={hit.score:.3g})"
+    assert repr(hit) == f"Hit(@{hit.position}, {hit.text!r}, relevance={hit.relevance:.2f})"
     assert repr(filled.recall("dog", mode="text")) == "Recall('dog', 5 hits, head=10)"
     assert repr(filled.recall("zebra", mode="text")) == "Recall('zebra', 0 hits, head=10)"
 

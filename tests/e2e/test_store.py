@@ -99,7 +99,7 @@ def test_deleting_the_projections_loses_nothing(folder):
         after = [store.recall(query, k=10) for query in queries()]
     for old, new in zip(before, after, strict=True):
         assert [hit.position for hit in new.hits] == [hit.position for hit in old.hits]
-        assert [hit.score for hit in new.hits] == pytest.approx([hit.score for hit in old.hits], abs=1e-5)
+        assert [hit.relevance for hit in new.hits] == pytest.approx([hit.relevance for hit in old.hits], abs=1e-5)
 
 
 def test_another_model_of_the_same_dimension_never_uses_the_first_ones_vectors(folder):

@@ -67,7 +67,7 @@ def same(found, expected, questions):
             other.legs,
             other.model,
         )
-        for name in ("score", "similarity"):
+        for name in ("relevance", "similarity"):
             scores = [[getattr(hit, name) or 0.0 for hit in answer.hits] for answer in (one, other)]
             assert np.allclose(*scores, atol=SCORES_WITHIN), question
 
