@@ -30,6 +30,12 @@ def test_the_project_is_long_and_its_answers_are(turns):
     assert [turn["time"] for turn in turns] == sorted(turn["time"] for turn in turns)
 
 
+def test_some_answers_are_short_and_some_fill_pages(turns):
+    lengths = [len(turn["text"]) for turn in turns if turn["role"] == "assistant"]
+    assert sum(length <= 800 for length in lengths) >= 15
+    assert sum(length >= 2_000 for length in lengths) >= 25
+
+
 def test_the_questions_name_turns_of_both_and_come_in_all_categories(turns):
     role = {turn["key"]: turn["role"] for turn in turns}
     questions = lines_of("project-questions.jsonl")
