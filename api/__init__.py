@@ -34,6 +34,7 @@ _HOMES = {
     "NewTurn": "results",
     "NotAStore": "domain.errors",
     "Note": "results",
+    "Passage": "projections.recall.passages",
     "Recall": "projections.recall.answer",
     "Replay": "projections.history.replay",
     "ScopeSummary": "projections.read_models",

@@ -30,6 +30,7 @@ from .projections.health.verify import Verification
 from .projections.history.replay import Replay
 from .projections.read_models import AgentSummary, ScopeSummary, SessionSummary, Turn
 from .projections.recall.answer import Hit, Recall
+from .projections.recall.passages import Passage
 from .projections.recall.weights import Weights
 from .results import Checkpoint, NewTurn, Note, Task
 from .session import Session, SessionAt
@@ -58,6 +59,7 @@ __all__ = [
     "NewTurn",
     "NotAStore",
     "Note",
+    "Passage",
     "Recall",
     "Replay",
     "ScopeSummary",

@@ -13,6 +13,7 @@ from mnemolog.application.session_service import Sessions
 from mnemolog.domain.limits import RECALL_K_MAX
 from mnemolog.domain.spans import Spans
 from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.passages import marked
 from mnemolog.projections.recall.prefetch_ticket import PrefetchReason, Request
 from mnemolog.session import Session
 
@@ -22,8 +23,6 @@ SIMILARITY_MIN: Final = 0.25
 """An estimate, not measured: with a small model, unrelated texts are mostly less similar than this."""
 MESSAGE_CHARS_MAX: Final = 4_000
 """A longer message is cut to this before it is used as a query."""
-LINE_CHARS: Final = 800
-"""A longer turn is cut to this when it is shown."""
 
 
 def context_for(
@@ -79,10 +78,9 @@ def context_for(
     ][:k]
 
 
-def line_of(hit: Hit, *, chars_max: int = LINE_CHARS) -> str:
-    """Return a turn as a line for a model: when, who and what, cut after `chars_max` characters."""
-    text = hit.text if len(hit.text) <= chars_max else f"{hit.text[:chars_max]}…"
-    return f"- {hit.said_at:%Y-%m-%d} {hit.speaker or hit.role}: {text}"
+def line_of(hit: Hit) -> str:
+    """Return a turn as a line for a model: when, who and what; of a long turn, the best passage."""
+    return f"- {hit.said_at:%Y-%m-%d} {hit.speaker or hit.role}: {marked(hit.passage, hit.text)}"
 
 
 def _answers(recall: Recall, similarity_min: float) -> bool:

@@ -9,7 +9,8 @@ from mnemolog.audit.receipt_audit import AuditedRecall, RecallAudit, Verdict
 from mnemolog.cli.output import console, note
 from mnemolog.domain.display import counted, dated, named, one_line
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Recall
+from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.passages import marked
 from mnemolog.projections.recall.phrases import Search
 from mnemolog.projections.recall.question import TEXT, VECTOR
 
@@ -36,7 +37,7 @@ def show_recall(answer: Recall, *, full: bool) -> None:
         source = named(hit.session, hit.session_title) + (f" in {hit.scope}" if hit.scope else "")
         out.line(f"   {source}", style="dim")
         _show_neighbours(out, hit.before, full=full)
-        out.text(TEXT_INDENT, text=hit.text, full=full, margin=TEXT_INDENT)
+        out.text(TEXT_INDENT, text=hit.text if full else _passage(hit), full=True, margin=TEXT_INDENT)
         _show_neighbours(out, hit.after, full=full)
     out.line("; ".join(_basis(answer)), style="dim")
     if answer.next is not None:
@@ -45,6 +46,12 @@ def show_recall(answer: Recall, *, full: bool) -> None:
         note(f"not searched {_BY[leg]}: {why}" if leg in _BY else f"the {leg} did not answer: {why}")
     if answer.vectors_lag is not None:
         note(f"the vectors are behind: {answer.vectors_lag}")
+
+
+def _passage(hit: Hit) -> str:
+    left_out = len(hit.text) - len(hit.passage.text)
+    rest = f" +{left_out:,} characters, --full shows them" if left_out else ""
+    return f"{marked(hit.passage, hit.text)}{rest}"
 
 
 def _basis(answer: Recall) -> Iterator[str]:

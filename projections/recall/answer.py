@@ -16,6 +16,7 @@ from mnemolog.domain.role import Role
 from mnemolog.domain.spans import Span, Spans, cut
 from mnemolog.projections.read_models import Turn
 from mnemolog.projections.recall.explanation import explain
+from mnemolog.projections.recall.passages import Passage, SoughtWords, best_passage
 from mnemolog.projections.recall.question import VECTOR, Mode
 from mnemolog.projections.recall.ranking import CANDIDATES_MIN, Ranked
 from mnemolog.projections.sql import queries
@@ -30,6 +31,8 @@ class Hit(Result, frozen=True, kw_only=True):
     )
 
     text: str
+    passage: Passage
+    """The best passage of a long turn for the query; all of a turn of up to 500 characters."""
     relevance: float
     """How likely the turn has to do with the query, from 0 to 1. In `vector` mode its similarity, at least 0."""
     position: Position
@@ -147,9 +150,15 @@ class Page(NamedTuple):
 
 
 def hits_of(
-    connection: sa.Connection, ranked: Sequence[Ranked], *, context_turns: int, spans: Spans | None, head: Position
+    connection: sa.Connection,
+    ranked: Sequence[Ranked],
+    *,
+    words: SoughtWords,
+    context_turns: int,
+    spans: Spans | None,
+    head: Position,
 ) -> tuple[Hit, ...]:
-    """Return ranked turns as hits, each with up to `context_turns` turns before and after it.
+    """Return ranked turns as hits, each with its best passage for `words` and `context_turns` turns before and after.
 
     Neighbours come from `spans`, or else from the turn's own session, up to `head`. A turn that was forgotten since the
     ranking is left out.
@@ -164,6 +173,7 @@ def hits_of(
         hits.append(
             Hit(
                 text=turn.text,
+                passage=best_passage(turn.text, words),
                 relevance=place.relevance,
                 position=place.position,
                 session=turn.session,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.display import counted, one_line
+from mnemolog.projections.recall.passages import marked
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 
 if TYPE_CHECKING:
@@ -89,11 +90,15 @@ def _hits(answer: Recall) -> Iterator[str]:
     largest = max((abs(part) for hit in answer.hits for part in hit.score_parts.values()), default=0.0)
     for number, hit in enumerate(answer.hits, 1):
         yield ""
-        yield _fitted(f"{number}. @{hit.position} {one_line(hit.speaker or hit.role.value)}: {one_line(hit.text)}")
+        yield _fitted(f"{number}. @{hit.position} {one_line(hit.speaker or hit.role.value)}: {_passage(hit)}")
         for name, part in hit.score_parts.items():
             if part:
                 yield f"   {_PARTS.get(name, name):<{_PART_COLUMNS}}{_bar(part, largest)} {part:5.2f}"
         yield from _wrapped(_summary(hit), "   ", "   ")
+
+
+def _passage(hit: Hit) -> str:
+    return one_line(marked(hit.passage, hit.text))
 
 
 def _summary(hit: Hit) -> str:

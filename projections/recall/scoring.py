@@ -6,7 +6,6 @@ weight, so scoring needs statistics of these rows only.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -109,7 +108,7 @@ def _words(
             there, found = _at(places, away)
             shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
             best = np.maximum(best, own[there] * (found * shares * min(lent, 1.0))[:, None])
-    worth = np.array([_rarity(counts, term) for term in known])
+    worth = np.array([counts.rarity(term) for term in known])
     total: Scores = best @ worth
     return np.divide(total, max(float(total.max()), 1e-9)), np.asarray(frequencies.max(axis=1) > 0)
 
@@ -127,11 +126,6 @@ def _find(text: str, word: str) -> NDArray[np.int64]:
         found.append(at)
         at = text.find(word, at + len(word) - 1)
     return np.array(found, dtype=np.int64)
-
-
-def _rarity(counts: Counts, term: str) -> float:
-    holding = counts.holding[term]
-    return math.log(1 + (max(counts.turns - holding, 0) + 0.5) / (holding + 0.5))
 
 
 def _near(positions: Sequence[Position], similarity: Mapping[Position, float]) -> Scores:

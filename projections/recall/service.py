@@ -24,6 +24,7 @@ from mnemolog.projections.recall.answer import RERANKER, Page, Recall, hits_of
 from mnemolog.projections.recall.candidates import Offer, from_views, with_neighbours
 from mnemolog.projections.recall.cursor import Cursor
 from mnemolog.projections.recall.explanation import filters_of
+from mnemolog.projections.recall.passages import SoughtWords, sought
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.ranking import Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, receipt_of
@@ -71,6 +72,8 @@ class Answer(NamedTuple):
     recall: Recall
     ranking: Ranking
     vectors: Vectors | None
+    words: SoughtWords
+    """The words of the question, to choose passages by."""
 
     @property
     def scores(self) -> list[float]:
@@ -191,7 +194,10 @@ class Recalls:
                 failed = _rerank(reranker, question, ranking, {at: turn.text for at, turn in texts.items()})
                 connection = snapshot.enter_context(views.database.reading())
             ranked, spans = ranking.turns[page.passed_over : page.end], filters.spans
-            hits = hits_of(connection, ranked, context_turns=question.context_turns, spans=spans, head=head)
+            words = sought(offer.terms.stems, offer.found.counts, language=offer.language)
+            hits = hits_of(
+                connection, ranked, words=words, context_turns=question.context_turns, spans=spans, head=head
+            )
         recall = Recall(
             query=question.query,
             hits=hits,
@@ -207,7 +213,7 @@ class Recalls:
             filters=filters_of(question),
             searched_turns=_searched(offer),
         )
-        return Answer(recall, ranking, leg.vectors)
+        return Answer(recall, ranking, leg.vectors, words)
 
     def _filters(self, question: Question, head: Position) -> Filters:
         """Return the filters as of `head`. Raises `UnknownSession`, `OutsideSession`."""

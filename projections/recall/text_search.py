@@ -6,6 +6,7 @@ from the rarest words, up to a total number of turns; the ranking counts the oth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -30,6 +31,11 @@ class Counts(NamedTuple):
 
     turns: int
     holding: Mapping[str, int]
+
+    def rarity(self, word: str) -> float:
+        """Return BM25's weight of a word that occurs: the fewer turns contain it, the higher."""
+        holding = self.holding[word]
+        return math.log(1 + (max(self.turns - holding, 0) + 0.5) / (holding + 0.5))
 
 
 class Found(NamedTuple):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import Stemmer
@@ -45,6 +47,13 @@ def words_of(text: str) -> list[str]:
 def stems_of(text: str, language: str = DEFAULT_LANGUAGE) -> list[str]:
     """Return the words of a text, in order, without their endings in a language."""
     return _stemmed(_words_to_stem(text, language), language)
+
+
+def stems_of_each(texts: Sequence[str], language: str = DEFAULT_LANGUAGE) -> list[list[str]]:
+    """Return the stems of each of several texts. Much faster than one by one: the stemmer is called once."""
+    words = [_words_to_stem(text, language) for text in texts]
+    stems = iter(_stemmed([word for some in words for word in some], language))
+    return [list(islice(stems, len(some))) for some in words]
 
 
 def terms_of(query: str, language: str = DEFAULT_LANGUAGE) -> list[str]:

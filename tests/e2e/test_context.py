@@ -143,8 +143,11 @@ def test_what_cannot_be_asked_is_refused_and_a_long_message_is_cut(now):
 
 
 def test_a_turn_as_a_line_says_when_and_who(store, now):
-    """Cut where it is long."""
+    """And of a long turn, the best passage."""
     now.record("user", "A very long story.", speaker="Alice")
     (hit,) = [hit for hit in context_for(now, "long story", scope="acme", fresh=True) if hit.session == "now"]
     assert line_of(hit) == f"- {hit.said_at:%Y-%m-%d} Alice: A very long story."
-    assert line_of(hit, chars_max=6).endswith("Alice: A very…")
+    now.record("user", "We waited. " * 100 + "Then the dragon came. " + "We went home. " * 100, speaker="Alice")
+    (hit,) = [hit for hit in context_for(now, "dragon", scope="acme", fresh=True) if "dragon" in hit.text]
+    assert "Alice: … Then the dragon came. We went home." in line_of(hit)
+    assert len(line_of(hit)) < 600

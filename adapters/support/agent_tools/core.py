@@ -20,10 +20,9 @@ from mnemolog.domain.position import Position
 from mnemolog.domain.switching import SwitchReason
 from mnemolog.projections.history.timeline import Moment
 from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.passages import marked
 from mnemolog.results import NewTurn
 
-TEXT_MAX: Final = 1_500
-"""Characters of a turn that a recall shows, unless `full` is set."""
 LINE_MAX: Final = 600
 """Characters of a turn in a context."""
 TOKEN_CHARS: Final = 4
@@ -31,6 +30,7 @@ TOKEN_CHARS: Final = 4
 SCANNED_MAX: Final = 5_000
 """Positions that a timeline without `since` and `after` looks back."""
 NOTHING: Final = "Nothing was found."
+PASSAGES: Final = "a text with of_characters is the best passage of a longer turn; full=true returns whole turns"
 
 When = int | str
 Session = Annotated[str | None, Meta(description="Id of the conversation, chosen by you. Default: the one you are in.")]
@@ -75,15 +75,17 @@ async def recall(
     since: Since = None,
     until: Since = None,
     as_of: AsOf = None,
-    full: Annotated[bool, Meta(description=f"Do not cut turns at {TEXT_MAX} characters.")] = False,
+    full: Annotated[bool, Meta(description="Whole turns. Default: of a long one, the best passage.")] = False,
 ) -> str:
     """Return the turns that answer a question. While the model is loading, by text search only."""
     found = await _recalled(memory, query, k=k, session=session, scope=scope, since=since, until=until, as_of=as_of)
     if not found.hits:
         return NOTHING
-    hits = [_hit(hit, characters_max=None if full else TEXT_MAX) for hit in found.hits]
-    note = "" if memory.model == NO_MODEL else "; ".join(found.unavailable_legs.values())
-    return lean_json({"hits": hits, "note": note})
+    hits = [_hit(hit, full=full) for hit in found.hits]
+    notes = [] if memory.model == NO_MODEL else list(found.unavailable_legs.values())
+    if any("of_characters" in hit for hit in hits):
+        notes.append(PASSAGES)
+    return lean_json({"hits": hits, "note": "; ".join(notes)})
 
 
 async def context(
@@ -231,15 +233,21 @@ async def _mind(session: AsyncSession, *, as_of: When | None) -> str:
     return lean_json({"values": await view.all(), "task": task, "notes": await view.notes()})
 
 
-def _hit(hit: Hit, *, characters_max: int | None) -> Mapping[str, Any]:
+def _hit(hit: Hit, *, full: bool) -> Mapping[str, Any]:
     title = {"title": hit.session_title} if hit.session_title else {}
-    return title | {
-        "text": hit.text if characters_max is None else _cut(hit.text, characters_max),
-        "who": hit.speaker or hit.role.value,
-        "when": _when(hit.said_at),
-        "session": hit.session,
-        "position": hit.position,
-    }
+    text = hit.text if full else marked(hit.passage, hit.text)
+    length = {} if text == hit.text else {"of_characters": len(hit.text)}
+    return (
+        title
+        | length
+        | {
+            "text": text,
+            "who": hit.speaker or hit.role.value,
+            "when": _when(hit.said_at),
+            "session": hit.session,
+            "position": hit.position,
+        }
+    )
 
 
 def _when(moment: Any) -> str:

@@ -192,16 +192,22 @@ def test_a_context_fits_its_budget_and_says_what_it_left_out(folder):
 
 
 def test_a_long_turn_is_cut_unless_all_of_it_is_asked_for(folder):
-    """And the cut says how much is missing."""
-    text = "cellar " + "x" * 5_000
+    """The answer has its best passage, how long the turn is and how to get all of it."""
+    text = "The house is old. " * 100 + "The cellar is dry. " + "The roof is new. " * 100
 
     async def main():
         async with in_process(folder, tools="core") as (client, _):
             await answer(client, "remember", text=text)
-            (short,) = (await answer(client, "recall", query="cellar"))["hits"]
-            (full,) = (await answer(client, "recall", query="cellar", full=True))["hits"]
-        assert short["text"].endswith("… (+3,507 characters)")
-        assert full["text"] == text
+            cut = await answer(client, "recall", query="cellar")
+            whole = await answer(client, "recall", query="cellar", full=True)
+        (hit,) = cut["hits"]
+        assert hit["text"].startswith("… The cellar is dry. The roof")
+        assert hit["text"].endswith("The roof is new. …")
+        assert hit["of_characters"] == len(text)
+        assert "full=true" in cut["note"]
+        assert whole["hits"][0]["text"] == text
+        assert "of_characters" not in whole["hits"][0]
+        assert "note" not in whole
 
     asyncio.run(main())
 
