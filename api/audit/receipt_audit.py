@@ -19,8 +19,7 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.projections.ports import Progress
 from mnemolog.projections.recall.answer import Hit, Page
 from mnemolog.projections.recall.question import VECTOR
-from mnemolog.projections.recall.ranking import RANKING
-from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, question_of
+from mnemolog.projections.recall.receipts import RECALLS_STREAM, model_of, question_of, question_today
 from mnemolog.projections.recall.service import Basis, Fixed, Recalls
 
 _NO_ANSWER: Final = (
@@ -166,7 +165,7 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
     try:
         answer = recalls.answer(question_of(served), basis)
     except errors.InvalidInput as error:
-        return Verdict.UNKNOWN, f"this mnemolog does not support its question: {error}"
+        return Verdict.UNKNOWN, f"this mnemolog cannot ask its question: {error}"
     except errors.SessionError as error:
         return Verdict.UNKNOWN, f"it asked about a session that the log did not have then: {error}"
     except (errors.ModelError, errors.ProjectionError, errors.StorageFull) as error:
@@ -177,9 +176,6 @@ def _asked_again(recalls: Recalls, served: RecallServed) -> tuple[Verdict, str]:
     if served.reranker != (answer.recall.reranker or ""):
         names = served.reranker or "none", answer.recall.reranker or "none"
         return Verdict.UNKNOWN, f"the reranker was {names[0]}, it is {names[1]} now: {difference}"
-    if served.ranking != RANKING:
-        why = f"it was ranked by {served.ranking}, this mnemolog ranks by {RANKING}: {difference}"
-        return Verdict.UNKNOWN, why
     return Verdict.DIFFERS, difference
 
 
@@ -206,7 +202,7 @@ def _compared_with_today(recalls: Recalls, served: RecallServed, found: AuditedR
         return msgspec.structs.replace(found, would_differ_today=False)
     page = Page(served.k, served.passed_over, served.candidates)
     try:
-        answer = recalls.answer(question_of(served), Basis(None, page)).recall
+        answer = recalls.answer(question_today(served), Basis(None, page)).recall
     except _NO_ANSWER as error:
         return msgspec.structs.replace(found, today=str(error))
     if served.model is not None and answer.model is None:

@@ -13,6 +13,7 @@ from mnemolog.projections.recall import text_search
 from mnemolog.projections.recall.context_rows import Row, in_language, rows_around
 from mnemolog.projections.recall.query_terms import QueryTerms, read_query
 from mnemolog.projections.recall.question import TEXT, VECTOR, Question
+from mnemolog.projections.recall.rules import Rule
 from mnemolog.projections.recall.text_search import NOTHING_FOUND, Counts, Found
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.languages import languages_at
@@ -74,9 +75,9 @@ def from_views(
 
 
 def with_neighbours(
-    connection: sa.Connection, question: Question, offer: Offer, vectors: VectorAnswer | None
+    connection: sa.Connection, question: Question, offer: Offer, vectors: VectorAnswer | None, rule: Rule
 ) -> Candidates:
-    """Return the candidates of both legs, with their neighbours and similarities to the query."""
+    """Return the candidates of both legs, with the neighbours that the rule asks for and similarities to the query."""
     legs: dict[str, Sequence[Position]] = {} if question.mode == VECTOR else {TEXT: offer.found.positions}
     similarity: dict[Position, float] | None = None
     if vectors is not None:
@@ -85,7 +86,9 @@ def with_neighbours(
     rows: list[Row] = []
     if question.mode != VECTOR:
         offered = [position for leg in legs.values() for position in leg]
-        rows = rows_around(connection, offered, filters=offer.filters, upto=offer.head)
+        rows = rows_around(
+            connection, offered, before=rule.before, after=rule.after, filters=offer.filters, upto=offer.head
+        )
         # Read again: the text index may have changed its language since the offer was made.
         if languages_at(connection, offer.head).indexed != offer.language:
             rows = in_language(connection, rows, offer.language)

@@ -34,13 +34,19 @@ class Row(NamedTuple):
 
 
 def rows_around(
-    connection: sa.Connection, offered: Iterable[Position], *, filters: Filters, upto: Position
+    connection: sa.Connection,
+    offered: Iterable[Position],
+    *,
+    before: int,
+    after: int,
+    filters: Filters,
+    upto: Position,
 ) -> list[Row]:
-    """Return these turns and their neighbours, ordered by place.
+    """Return these turns and so many neighbours before and after each, ordered by place.
 
     Excludes turns that `filters` exclude, and turns after `upto`.
     """
-    near = {row[0]: row for row in fetch(connection, _SELECT_AROUND, listed(sorted(offered)))}
+    near = {row[0]: row for row in fetch(connection, _SELECT_AROUND, listed(sorted(offered)), before, after)}
     rows = [Row._make(near[place]) for place in sorted(near) if near[place][1] <= upto]
     if filters.leave_everything:
         return rows
@@ -60,6 +66,6 @@ def in_language(connection: sa.Connection, rows: Iterable[Row], language: str) -
 _SELECT_AROUND: Final = (
     "SELECT near.place, near.position, near.speaker, near.at, near.asks, near.stems FROM json_each(?) AS offered "
     "CROSS JOIN words AS one ON one.position = offered.value "
-    f"CROSS JOIN words AS near ON near.place BETWEEN one.place - {BEFORE} AND one.place + {AFTER}"
+    "CROSS JOIN words AS near ON near.place BETWEEN one.place - ? AND one.place + ?"
 )
 """Returns a row once for each turn that it is a neighbour of. `CROSS JOIN` makes SQLite join in the order written."""

@@ -11,6 +11,7 @@ import msgspec
 from mnemolog.domain import errors
 from mnemolog.domain.encoding import to_msgpack
 from mnemolog.domain.position import Position
+from mnemolog.projections.recall.rules import PARTS_1
 
 FORMAT: Final = 1
 _CHECK: Final = 4
@@ -36,6 +37,8 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The digest of the hits returned so far, in order."""
     vectors_cover: Position | None
     model: str | None
+    ranking: str = PARTS_1
+    """The rule that ordered them. A cursor that names none is older than the second rule."""
 
 
 # Made at import: `checked_json` has the reason.

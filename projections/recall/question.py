@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -25,8 +25,12 @@ from mnemolog.domain.position import Micros
 from mnemolog.domain.role import Role, parse_role
 from mnemolog.domain.scope import ROOT, Scope, parse_scope
 from mnemolog.domain.spans import Spans
+from mnemolog.projections.recall.rules import RANKING
 from mnemolog.projections.recall.weights import DEFAULT, Weights, checked_weights
 from mnemolog.projections.sql.queries import Filters
+
+if TYPE_CHECKING:  # Imports numpy: load it only for a receipt of that ranking.
+    from mnemolog.projections.recall import parts_1
 
 Mode = Literal["hybrid", "vector", "text"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -61,7 +65,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `since` and `until` are times when turns were said or recorded."""
     metadata: dict[str, Any] = {}
     context_turns: int = 0
-    weights: Weights = DEFAULT
+    weights: Weights | parts_1.Weights = DEFAULT
+    """Those of the ranking."""
+    ranking: str = RANKING
+    """The rule that orders the answer. Only a receipt may name another one than today's."""
 
     def filters(self, spans: Spans | None, log: RecordedTimes) -> Filters:
         """Return the filters for turns that may answer. `spans` is what the session sees, with `lineage`."""

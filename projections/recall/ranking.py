@@ -13,14 +13,11 @@ from typing import Final, NamedTuple
 
 from mnemolog.domain.position import Position
 from mnemolog.projections.recall.candidates import Candidates
-from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR
-from mnemolog.projections.recall.weights import Weights
+from mnemolog.projections.recall.question import DIGEST_BYTES, TEXT, VECTOR, Question
+from mnemolog.projections.recall.rules import Rule
 
 CANDIDATES_MIN: Final = 50
 """Minimum turns that each leg offers. Twice as many gave no measurably better answers on LoCoMo."""
-
-RANKING: Final = "parts/1"
-"""Name and version of the ranking, stored in receipts. Change it whenever the ranking changes."""
 
 
 class Ranked(NamedTuple):
@@ -43,8 +40,8 @@ class Ranking:
     With `to_be_reranked`, all of the first stage is kept, because a reranker reorders it as a whole.
     """
 
-    def __init__(self, query: str, weights: Weights, *, count: int, to_be_reranked: bool = False) -> None:
-        self._query, self._weights, self._count, self._whole = query, weights, count, to_be_reranked
+    def __init__(self, question: Question, rule: Rule, *, count: int, to_be_reranked: bool = False) -> None:
+        self._question, self._rule, self._count, self._whole = question, rule, count, to_be_reranked
         self.turns: list[Ranked] = []
         """The ranked turns so far. Use no more than `count` of them."""
         self.first_stage = 0
@@ -60,14 +57,14 @@ class Ranking:
         `wanted` is how many turns were requested from each leg. A leg that offers fewer has no more.
         """
         first, left_out = not self.turns, False
-        for turn, text in _ordered(found, self._query, self._weights):
+        for turn, text in _ordered(found, self._question, self._rule):
             if turn.position in self._seen:
                 continue
             if not self._whole and len(self.turns) == self._count:
                 left_out = True
                 break
             self._seen.add(turn.position)
-            if self._weights.distinct and text is not None:
+            if self._question.weights.distinct and text is not None:
                 if text in self._texts:
                     continue
                 self._texts.add(text)
@@ -83,7 +80,7 @@ class Ranking:
         return sha256(b",".join(b"%d" % turn.position for turn in self.turns[:count])).digest()[:DIGEST_BYTES]
 
 
-def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[Ranked, str | None]]:
+def _ordered(found: Candidates, question: Question, rule: Rule) -> Iterator[tuple[Ranked, str | None]]:
     """Yield ranked turns, best first, ties by position; with their words if duplicates are to be dropped."""
     ranks = {leg: {position: rank for rank, position in enumerate(turns, 1)} for leg, turns in found.legs.items()}
     similarity = found.similarity or {}
@@ -94,17 +91,15 @@ def _ordered(found: Candidates, query: str, weights: Weights) -> Iterator[tuple[
         return
     if not found.rows:
         return
-    from mnemolog.projections.recall.scoring import score  # Imports numpy: load it only for a recall.
-
-    scored = score(
+    scored = rule.score(
         found.rows,
-        query=query,
+        query=question.query,
         terms=found.terms.stems,
         speakers=found.terms.speakers,
         counts=found.counts,
         similarity=found.similarity if VECTOR in found.legs else None,
         now=found.now,
-        weights=weights,
+        weights=question.weights,
     )
     for n in scored.order():
         if VECTOR not in found.legs and not scored.direct[n]:

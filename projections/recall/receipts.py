@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,9 +15,12 @@ from mnemolog.domain.role import parse_role
 from mnemolog.domain.scope import Scope
 from mnemolog.projections.recall.answer import Page, Recall
 from mnemolog.projections.recall.question import MODES, Mode, Question
-from mnemolog.projections.recall.ranking import RANKING
-from mnemolog.projections.recall.weights import Weights, checked_weights
+from mnemolog.projections.recall.rules import RANKING, stored_weights
+from mnemolog.projections.recall.weights import Weights
 from mnemolog.projections.vectors.model_vectors import Vectors
+
+if TYPE_CHECKING:  # Imports numpy: load it only for a receipt of that ranking.
+    from mnemolog.projections.recall import parts_1
 
 RECALLS_STREAM: Final = "recalls"
 """The stream of receipts."""
@@ -48,7 +51,7 @@ def receipt_of(
         metadata=question.metadata,
         passed_over=page.passed_over,
         candidates=page.offered(question.mode),
-        ranking=RANKING,
+        ranking=question.ranking,
         weights=msgspec.to_builtins(question.weights),
         reranker=answer.reranker or "",
         vectors_to=answer.vectors_cover,
@@ -62,6 +65,21 @@ def receipt_of(
 
 def question_of(served: RecallServed) -> Question:
     """Return the question of a receipt. Raises `InvalidInput` if it needs a newer version of mnemolog."""
+    return _question(served, served.ranking, stored_weights(served.ranking, served.weights))
+
+
+def question_today(served: RecallServed) -> Question:
+    """Return the question of a receipt as it would be asked today, ranked by today's rule.
+
+    Raises `InvalidInput` if it has weights of its own and was ranked by another rule: they say nothing about today's.
+    """
+    if served.ranking != RANKING and served.weights.keys() - {"distinct"}:
+        why = f"the receipt has weights of {served.ranking}, and today's ranking is {RANKING}"
+        raise InvalidInput("weights", why)
+    return _question(served, RANKING, stored_weights(RANKING, served.weights))
+
+
+def _question(served: RecallServed, ranking: str, weights: Weights | parts_1.Weights) -> Question:
     return Question(
         query=served.query,
         k=served.k,
@@ -76,15 +94,9 @@ def question_of(served: RecallServed) -> Question:
         until=None if served.until is None else Micros(served.until),
         by=checked_by(served.by),
         metadata=served.metadata,
-        weights=_weights(served.weights),
+        weights=weights,
+        ranking=ranking,
     )
-
-
-def _weights(told: dict[str, Any]) -> Weights:
-    try:
-        return checked_weights(msgspec.convert(told, Weights))
-    except msgspec.ValidationError as error:
-        raise InvalidInput("weights", str(error)) from error
 
 
 def model_of(served: RecallServed) -> Activation | None:

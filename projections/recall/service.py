@@ -29,6 +29,7 @@ from mnemolog.projections.recall.question import TEXT, VECTOR, Question
 from mnemolog.projections.recall.ranking import Ranking
 from mnemolog.projections.recall.receipts import RECALLS_STREAM, receipt_of
 from mnemolog.projections.recall.reranking import RERANKED_MAX, rerank
+from mnemolog.projections.recall.rules import rule_named
 from mnemolog.projections.sql import queries
 from mnemolog.projections.sql.conversation_views import Views
 from mnemolog.projections.sql.queries import Filters
@@ -170,7 +171,8 @@ class Recalls:
         """
         page, leg = basis.page, _VectorLeg()
         reranker = self._projections.reranker if question.weights.reranker and question.mode != VECTOR else None
-        ranking = Ranking(question.query, question.weights, count=page.end, to_be_reranked=reranker is not None)
+        rule = rule_named(question.ranking)
+        ranking = Ranking(question, rule, count=page.end, to_be_reranked=reranker is not None)
         wanted, failed = page.offered(question.mode), None
         with ExitStack() as snapshot:
             connection = snapshot.enter_context(views.database.reading())
@@ -183,7 +185,7 @@ class Recalls:
                     snapshot.close()
                     leg = self._ask_vectors(question, basis, offer, wanted)
                     connection = snapshot.enter_context(views.database.reading())
-                found = with_neighbours(connection, question, offer, leg.answer)
+                found = with_neighbours(connection, question, offer, leg.answer, rule)
                 if ranking.add(found, wanted=wanted):
                     break
                 wanted *= 2
@@ -283,6 +285,8 @@ class Recalls:
         """Return the cursor if it continues this question on this log. Raises `InvalidInput` otherwise."""
         if cursor.log_id != self._log_id or cursor.head > newest:
             raise cursors.refused("it belongs to another log, or to a longer version of this one")
+        if cursor.ranking != question.ranking:
+            raise cursors.refused(f"its pages are ranked by {cursor.ranking}, now by {question.ranking}: begin again")
         if cursor.question != question.digest():
             raise cursors.refused("it belongs to another question, or to other filters")
         if as_of is not None and as_of != cursor.head:
@@ -304,6 +308,7 @@ class Recalls:
                 order=answer.ranking.digest(end),
                 vectors_cover=answer.recall.vectors_cover,
                 model=answer.recall.model,
+                ranking=question.ranking,
             )
         )
 

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,8 @@ from mnemolog.audit.receipt_audit import RecallAudit
 from mnemolog.domain.clock import to_datetime
 from mnemolog.domain.events import RecallServed
 from mnemolog.infra.log.event_codec import encode
-from mnemolog.projections.recall import ranking
+from mnemolog.projections.recall import cursor
+from mnemolog.projections.recall.rules import RANKING
 from tests.support import EPOCH_2024, HalfEncoder, HashEncoder, Picky
 
 
@@ -49,7 +51,7 @@ def test_a_receipt_holds_question_and_answer(store):
     assert served.scores == pytest.approx([sum(hit.score_parts.values()) for hit in answer.hits], abs=1e-5)
     assert served.scores == sorted(served.scores, reverse=True)
     assert served.ranks == {leg: [hit.ranks.get(leg, 0) for hit in answer.hits] for leg in answer.legs}
-    assert (served.ranking, served.model_name) == (ranking.RANKING, "hash-words")
+    assert (served.ranking, served.model_name) == (RANKING, "hash-words")
 
 
 def test_a_store_opened_with_receipts_keeps_one_of_every_recall(folder, clock):
@@ -214,6 +216,50 @@ def test_what_cannot_be_asked_again_is_no_difference(folder, clock):
             assert audit.recalls[0].why
 
 
+def changed(served, **change):
+    """A receipt with other fields."""
+    return RecallServed(**{name: getattr(served, name) for name in served.__struct_fields__} | change)
+
+
+def test_a_receipt_of_an_unknown_ranking_cannot_be_told(store):
+    """Even if today's ranking happens to give the same answer. Today's answer is known all the same."""
+    session = fill(store)
+    store.recall("tea word1", k=3, receipt=True)
+    served = next(event.event for event in store.events() if isinstance(event.event, RecallServed))
+    log_of(store).transact(lambda tx: tx.append("recalls", changed(served, ranking="x/9")))
+    session.record("user", "tea word1")
+    first, second = store.audit.recalls().recalls
+    assert (first.verdict, second.verdict) == ("reproduces", "cannot-be-told")
+    assert "'x/9'" in second.why
+    assert RANKING in second.why
+    assert second.would_differ_today is first.would_differ_today is True
+    assert (second.came, second.went) == (first.came, first.went)
+
+
+def test_an_earlier_receipt_is_compared_with_todays_ranking_today(store):
+    """With today's weights, if it had those of its time; with weights of its own, today's answer cannot be told."""
+    fill(store)
+    store.recall("tea word1", k=3, receipt=True)
+    served = next(event.event for event in store.events() if isinstance(event.event, RecallServed))
+    for weights in ({}, {"distinct": True}, {"vector": 2.0}, {"vector": "much"}):
+        earlier = changed(served, ranking="parts/1", weights=weights)
+        log_of(store).transact(lambda tx, earlier=earlier: tx.append("recalls", earlier))
+    today, plain, distinct, own, wrong = store.audit.recalls().recalls
+    assert plain.would_differ_today is distinct.would_differ_today is today.would_differ_today is False
+    assert (own.would_differ_today, "weights of parts/1" in own.today) == (None, True)
+    assert (wrong.verdict, "weights" in wrong.why) == ("cannot-be-told", True)
+
+
+def test_a_page_that_another_ranking_began_is_not_continued(store):
+    """An order made by one rule cannot go on with another."""
+    fill(store)
+    after = store.recall("tea", k=2).next
+    store.recall("tea", k=2, after=after)
+    begun = msgspec.structs.replace(cursor.decode(after), ranking="parts/1")
+    with pytest.raises(InvalidInput, match=r"ranked by parts/1, now by relevance/\d: begin again"):
+        store.recall("tea", k=2, after=cursor.encode(begun))
+
+
 def test_a_receipt_of_a_model_that_answers_no_more_is_asked_with_that(folder, clock):
     """It is found by its fingerprint, whichever is active now."""
     both = HalfEncoder(0), HalfEncoder(1)
@@ -295,7 +341,7 @@ def test_the_command_audits_and_says_so_by_its_exit_code(run, folder):
         mode="text",
         head=5,
         candidates=100,
-        ranking=ranking.RANKING,
+        ranking=RANKING,
         hits=[5],
         scores=[1.0],
         ranks={},

@@ -1,7 +1,7 @@
 """Make a store of receipts: python -m tests.golden.make_receipts tests/golden/receipts/NAME-OF-THE-RANKING
 
-Run it before a ranking is replaced by another version. Every later version repeats these receipts, with the ranking that
-they name, to the last digit (tests/faults/test_golden.py). Only the log is kept: the rest is made again.
+Run it before a ranking is replaced by another version. Every later version repeats these receipts, with the ranking
+that they name, to the last digit (tests/faults/test_golden.py). Only the log is kept: the rest is made again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,21 @@ from tests.support import FakeClock
 DIMENSION: Final = 64
 TOPICS: Final = {
     "ferry": "When does the ferry leave? The ferry leaves at nine. So early, and from which pier? From the third one.",
-    "dog": "My dog is called Nero. What does Nero eat? He eats fish and nothing else. Poor Nero! Olá, Inês, and thanks.",
-    "flat": "We look for a flat in Lisbon. How many rooms? Three, on the fourth floor. ERR_42 came up in the form again.",
+    "dog": "My dog is called Nero. What does Nero eat? "
+    "He eats fish and nothing else. Poor Nero! Olá, Inês, and thanks.",
+    "flat": "We look for a flat in Lisbon. How many rooms? "
+    "Three, on the fourth floor. ERR_42 came up in the form again.",
     "tea": "I like green tea. You? I like black tea, with milk, and a long walk to the harbour with friends after it.",
     "work": "The build failed twice. Did you read the log? It says ERR_42, src/app/main.py. Then take the cache away.",
 }
 FIRST: Final = datetime(2023, 5, 1, 9, tzinfo=UTC)
 QUERIES: Final = (
-    *("When does the ferry leave?", "what does Ann like to drink", "ERR_42", "where did Bob look for a flat in May 2023"),
+    *(
+        "When does the ferry leave?",
+        "what does Ann like to drink",
+        "ERR_42",
+        "where did Bob look for a flat in May 2023",
+    ),
     *("the dog's name", "last month's tea", "green tea with milk and friends", "zebra", "What did you say about Nero?"),
 )
 

@@ -1,0 +1,159 @@
+"""The ranking `parts/1`, for the receipts that name it. Never change what it computes: today's is in `scoring.py`.
+
+`tests/golden/receipts/parts-1` holds receipts that have to reproduce to the last digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemolog.domain.position import Micros, Position
+from mnemolog.projections.recall.context_rows import Row
+from mnemolog.projections.recall.dates import Dates, dates_of
+from mnemolog.projections.recall.scoring import Scored, Scores
+from mnemolog.projections.recall.text_search import Counts
+from mnemolog.projections.sql.conversation_views import PLACES
+
+BEFORE: Final = 2
+AFTER: Final = 3
+"""How many neighbours of an offered turn are ranked with it."""
+K1: Final = 1.2
+B: Final = 0.4
+LENDS: Final = {-3: 0.4, -2: 0.5, -1: 0.7, 1: 0.5, 2: 0.4}
+"""The share of its neighbours' word scores that a turn gets, by their distance in places."""
+ANSWERS: Final = 1.0
+"""The share from the turn before, if that is a question."""
+NEAR_DAYS: Final = 21.0
+_DAY: Final = 86_400e6
+
+_Weight = Annotated[float, msgspec.Meta(ge=0, le=100)]
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The weight of each part of the score. The words of the query have weight 1."""
+
+    vector: _Weight = 1.0
+    neighbours: _Weight = 1.0
+    speaker: _Weight = 0.5
+    date: _Weight = 1.0
+    question: _Weight = 0.2
+    session: _Weight = 0.2
+    reranker: _Weight = 2.0
+    recency: _Weight = 0.0
+    recency_days: Annotated[float, msgspec.Meta(ge=0.01, le=36_500)] = 30.0
+    distinct: bool = False
+
+
+def score(
+    rows: Sequence[Row],
+    *,
+    query: str,
+    terms: Sequence[str],
+    speakers: frozenset[str],
+    counts: Counts,
+    similarity: Mapping[Position, float] | None,
+    now: Micros,
+    weights: Weights,
+) -> Scored:
+    """Score rows: at least one, ordered by place. `similarity` is None if no vectors answered."""
+    position, said = [row.position for row in rows], [Micros(row.at) for row in rows]
+    places, positions = np.array([row.place for row in rows], dtype=np.int64), np.array(position, dtype=np.int64)
+    at, asks = np.array(said, dtype=np.float64), np.array([row.asks for row in rows], dtype=np.float64)
+    words, direct = _words([row.stems for row in rows], places, asks, terms, counts, weights.neighbours)
+    parts = {"words": words}
+    if similarity is not None and weights.vector:
+        parts["vector"] = weights.vector * _near(position, similarity)
+    if speakers and weights.speaker:
+        parts["speaker"] = weights.speaker * np.array([float(row.speaker in speakers) for row in rows])
+    if weights.date and (dates := dates_of(query, now=now, first=min(said), last=max(said))):
+        parts["date"] = weights.date * _then(at, dates)
+    if weights.question:
+        parts["question"] = -weights.question * asks
+    if weights.recency:
+        parts["recency"] = weights.recency * np.exp(-np.maximum(now - at, 0) / _DAY / weights.recency_days)
+    total = np.sum(list(parts.values()), axis=0)
+    if weights.session:
+        parts["session"] = weights.session * _best_of_session(places, total)
+        total = total + parts["session"]
+    total = np.round(total, 9)
+    relevance: Scores = np.clip(total / (1 + np.abs(total)), 0.0, 1.0)
+    return Scored(positions=positions, total=total, relevance=relevance, parts=parts, direct=direct)
+
+
+def _words(
+    stems: Sequence[str], places: NDArray[np.int64], asks: Scores, terms: Sequence[str], counts: Counts, lent: float
+) -> tuple[Scores, NDArray[np.bool_]]:
+    """Return BM25 scores. For each word, the best of the turn's own score and the shares from its neighbours counts."""
+    known = [term for term in terms if term in counts.holding]
+    if not known:
+        return np.zeros(len(stems)), np.zeros(len(stems), dtype=np.bool_)
+    sizes = np.array([len(words) for words in stems], dtype=np.int64)
+    frequencies = _frequencies("".join(stems), np.cumsum(sizes), known)
+    # Lengths in characters of stems: as good as counts of words, and no counting is needed.
+    lengths = K1 * (1 - B + B * sizes / sizes.mean())
+    own = frequencies * (K1 + 1) / (frequencies + lengths[:, None])
+    best = own
+    if lent:
+        for away, share in LENDS.items():
+            there, found = _at(places, away)
+            shares = np.where(asks[there] > 0, ANSWERS, share) if away == -1 else share
+            best = np.maximum(best, own[there] * (found * shares * min(lent, 1.0))[:, None])
+    worth = np.array([_rarity(counts, term) for term in known])
+    total: Scores = best @ worth
+    return np.divide(total, max(float(total.max()), 1e-9)), np.asarray(frequencies.max(axis=1) > 0)
+
+
+def _frequencies(text: str, ends: NDArray[np.int64], terms: Sequence[str]) -> Scores:
+    """Return how often each row, concatenated in `text`, contains each term. Shape (rows, terms)."""
+    counted = [np.bincount(np.searchsorted(ends, _find(text, f" {t} "), "right"), minlength=len(ends)) for t in terms]
+    return np.stack(counted, axis=1).astype(np.float64)
+
+
+def _find(text: str, word: str) -> NDArray[np.int64]:
+    """Return every place of a word, with one pass in C for all rows instead of one per row."""
+    found, at = list[int](), text.find(word)
+    while at >= 0:
+        found.append(at)
+        at = text.find(word, at + len(word) - 1)
+    return np.array(found, dtype=np.int64)
+
+
+def _rarity(counts: Counts, term: str) -> float:
+    holding = counts.holding[term]
+    return math.log(1 + (max(counts.turns - holding, 0) + 0.5) / (holding + 0.5))
+
+
+def _near(positions: Sequence[Position], similarity: Mapping[Position, float]) -> Scores:
+    usual = sum(similarity.values()) / len(similarity) if similarity else 0.0
+    found = np.array([similarity.get(position, usual) for position in positions])
+    best = found.max()
+    scaled: Scores = found / best if best > 0 else found
+    return scaled
+
+
+def _then(at: Scores, dates: Dates) -> Scores:
+    """Return 1 within the requested spans of time, and less with distance."""
+    away = np.full(len(at), np.inf)
+    for start, end in dates:
+        away = np.minimum(away, np.where(at < start, start - at, np.maximum(at - end, 0)))
+    near: Scores = np.exp(-away / _DAY / NEAR_DAYS)
+    return near
+
+
+def _best_of_session(places: NDArray[np.int64], total: Scores) -> Scores:
+    _, session = np.unique(places // PLACES, return_inverse=True)
+    best = np.full(session.max() + 1, -np.inf)
+    np.maximum.at(best, session, total)
+    return best[session]
+
+
+def _at(places: NDArray[np.int64], away: int) -> tuple[NDArray[np.int64], Scores]:
+    """Return for each row the index of the row that is `away` places away, and 1 if it exists, else 0."""
+    where = np.minimum(np.searchsorted(places, places + away), len(places) - 1)
+    return where, (places[where] == places + away).astype(np.float64)
