@@ -23,10 +23,10 @@ import msgspec
 
 from benchmarks.quality import report
 from benchmarks.quality.ablation import ALL, settings
-from benchmarks.quality.bootstrap import RESAMPLES, SEED
 from benchmarks.quality.results import Results
 from benchmarks.quality.runner import DEPTH, run
 from benchmarks.quality.shapes import read_corpus
+from mnemolog.evaluation.bootstrap import RESAMPLES, SEED
 from mnemolog.infra.embedding.encoder import SentenceTransformerEncoder
 
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.quality.bootstrap import Interval
 from benchmarks.quality.encoder import EncoderCost
+from mnemolog.evaluation.bootstrap import Interval
 
 LEVELS: Final = ("turn", "session")
 

@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from benchmarks.quality.bootstrap import intervals
 from benchmarks.quality.encoder import Remembering, add_to_ledger
-from benchmarks.quality.metrics import CUT, METRICS, scores, session_ranking
 from benchmarks.quality.results import LEVELS, DatasetResult, Figures, Level, SettingResult, Times
 from benchmarks.quality.shapes import FIELDS, Corpus, Question, reason_against
 from mnemolog import MemoryStore
 from mnemolog.adapters.importers import import_files
 from mnemolog.cli.progress import bar
+from mnemolog.evaluation.bootstrap import intervals
+from mnemolog.evaluation.metrics import CUT, METRICS, scores, session_ranking
 
 DEPTH: Final = 100
 """Turns asked for, so that they come from ten sessions where there are as many."""

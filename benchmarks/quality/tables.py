@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from benchmarks.quality.bootstrap import Interval
-from benchmarks.quality.metrics import METRICS
 from benchmarks.quality.results import LEVELS, DatasetResult, Figures
 from benchmarks.quality.targets import verdicts
+from mnemolog.evaluation.bootstrap import Interval
+from mnemolog.evaluation.metrics import METRICS
 
 ABLATION = (*(("turn", metric) for metric in METRICS), ("session", "hit@5"), ("session", "evidence recall@10"))
 

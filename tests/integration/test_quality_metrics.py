@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import mnemolog
-from benchmarks.quality import ablation, bootstrap, metrics
+from benchmarks.quality import ablation
 from benchmarks.quality.plot import draw
 from benchmarks.quality.shapes import read_corpus, shape_of
 from benchmarks.recall_quality import command_line, main
+from mnemolog.evaluation import bootstrap, metrics
 from tests.support import HashEncoder
 
 ITEMS = "abcdef"

@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "observability": {"domain", "infra", "projections"},
     "forgetting": {"domain", "infra", "projections", "application", "observability", "results"},
     "models": {"domain", "infra", "projections", "application", "observability", "results"},
+    "evaluation": {"domain", "infra.runtime", "projections"},
     "audit": {
         "domain",
         "infra",
@@ -45,6 +46,7 @@ MAY_IMPORT = {
         "application",
         "observability",
         "forgetting",
+        "evaluation",
         "operations",  # An import puts keys beside a log as a restore does.
         "results",
     },
