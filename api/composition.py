@@ -154,7 +154,7 @@ def build(
         wal_keeper=WalKeeper(log.path, log),
         telemetry=telemetry or NO_TELEMETRY,
         gauges=gauges_of(layout, log, projections),
-        audit=AuditService(log, sessions, recalls, forgetting),
+        audit=AuditService(log, sessions, projections, recalls, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(layout, log, projections, snapshots, forgetting, boundary=boundary),
         session_list=SessionList(projections, sessions),

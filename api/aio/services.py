@@ -35,6 +35,7 @@ class AsyncAuditService(AsyncWrapper[AuditService]):
     export = in_background_pool(AuditService.export)
     recalls = in_background_pool(AuditService.recalls)
     judge = in_write_pool(AuditService.judge)
+    evaluate = in_background_pool(AuditService.evaluate)
     judgements = in_background_pool(AuditService.judgements)
     forgotten = in_background_pool(AuditService.forgotten)
     erasures = in_read_pool(AuditService.erasures)

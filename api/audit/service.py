@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from mnemolog.application.session_service import Sessions
 from mnemolog.audit.diff import diff
 from mnemolog.audit.event_lookup import event_at
-from mnemolog.audit.judgements import Judgement, judge, judgements
+from mnemolog.audit.judgements import Judgement, judge, judged_questions, judgements
 from mnemolog.audit.log_export import export_log
 from mnemolog.audit.receipt_audit import LIMIT, RecallAudit, audit_recalls
 from mnemolog.audit.results import Diff, LogExport, StoredEvent
@@ -20,6 +20,7 @@ from mnemolog.domain.moments import By, Time, When, checked_by, parse_time, posi
 from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.domain.result import Results
 from mnemolog.domain.session import SessionLike, session_id_of
+from mnemolog.evaluation.questions import read_questions
 from mnemolog.forgetting import history as forgetting_history
 from mnemolog.forgetting.results import Erasure, ForgottenEvent
 from mnemolog.forgetting.service import Forgetting
@@ -27,16 +28,31 @@ from mnemolog.infra.log.event_log import EventLog
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.projections.history.timeline import Moment, timeline
 from mnemolog.projections.ports import Progress
+from mnemolog.projections.projection_set import ProjectionSet
+from mnemolog.projections.recall.question import Mode, checked_question
 from mnemolog.projections.recall.service import Recalls
 
+if TYPE_CHECKING:  # Imports numpy, which an audit does not need.
+    from mnemolog.evaluation.evaluation import Evaluation
+
 DIFF_TURNS_MAX: Final = 1_000
+EVALUATION_K: Final = 10
+"""How many hits an evaluation asks for."""
 
 
 class AuditService:
     """Shows the history of a store, compares it and exports it: `store.audit`."""
 
-    def __init__(self, log: EventLog, sessions: Sessions, recalls: Recalls, forgetting: Forgetting) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        sessions: Sessions,
+        projections: ProjectionSet,
+        recalls: Recalls,
+        forgetting: Forgetting,
+    ) -> None:
         self._log, self._sessions, self._recalls, self._forgetting = log, sessions, recalls, forgetting
+        self._projections = projections
 
     def append_head(self, file: str | Path) -> Head:
         """Append the head of the log to a file of heads (JSON Lines), which `verify(heads=file)` checks.
@@ -183,6 +199,35 @@ class AuditService:
         """
         self._sessions.boundary.require_none("audit.judgements")
         return Results(judgements(self._log))
+
+    def evaluate(
+        self,
+        questions: str | Path | Iterable[Mapping[str, Any]] | None = None,
+        *,
+        k: int = EVALUATION_K,
+        mode: Mode = "hybrid",
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Measure recall with questions whose answers are known.
+
+        `questions` is a file of JSON lines, or dicts, with the fields `question`, `evidence` (keys or positions of the
+        turns that answer it; empty if nothing does) and, if wanted, `scope`, `session` and `category`. Without it the
+        judged receipts are asked, each with its filters and as of its position. `k` is the number of hits (at most
+        1,000). Loads the model if it is not loaded. Writes nothing. Raises `InvalidInput` with the number of the line,
+        `UnknownSession`; in `vector` mode, the error that makes the vectors unavailable.
+        """
+        from mnemolog.evaluation.evaluation import evaluate
+
+        self._sessions.boundary.require_none("audit.evaluate")
+        checked_question("any", k=k, mode=mode)  # Refuses a `k` or a `mode` before any question is read.
+        left_out: dict[str, int] = {}
+        if questions is None:
+            known, left_out = judged_questions(self._log, k=k, mode=mode)
+        else:
+            source = local_path("questions", questions) if isinstance(questions, str | Path) else questions
+            with self._projections.current_views().database.reading() as connection:
+                known = read_questions(source, connection, k=k, mode=mode)
+        return evaluate(self._recalls, known, k=k, mode=mode, left_out=left_out, progress=progress)
 
     def forgotten(self) -> Results[ForgottenEvent]:
         """Return every event whose content was forgotten, in the order of the requests. Needs no keys."""

@@ -67,6 +67,7 @@ COMMANDS: Final = {
         "head": ("sessions", "Print position and digest of the last event."),
         "audit": ("recall", "Repeat earlier recalls and compare the answers."),
         "judge": ("evaluation", "Say which hits of an earlier recall were good."),
+        "eval": ("evaluation", "Measure recall with questions whose answers are known."),
         "export": ("history", "Write the log as JSON Lines."),
     },
     "Projections and models": {

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, cast
 
 import typer
 
 from mnemolog.adapters.support.store_access import log_of
 from mnemolog.audit.judgements import receipt_at
+from mnemolog.audit.service import EVALUATION_K
 from mnemolog.cli import output
-from mnemolog.cli.app import AsJson, Store, StoreCommand, app
-from mnemolog.cli.arguments import open_store
-from mnemolog.cli.evaluation_output import show_judgement
+from mnemolog.cli.app import EXIT_USAGE, AsJson, ModelName, Refused, Store, StoreCommand, app, typed
+from mnemolog.cli.arguments import open_store, store_with_model
+from mnemolog.cli.evaluation_output import show_evaluation, show_judgement
+from mnemolog.cli.progress import bar
+from mnemolog.cli.recall import Modes, note_unembedded, unembedded
+from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
+from mnemolog.projections.recall.question import Mode
 
 
 @app.command("judge", cls=StoreCommand)
@@ -54,6 +60,36 @@ def judge(
             by=by,
         )
     output.answer(answer, show_judgement, as_json=as_json)
+
+
+@app.command("eval", cls=StoreCommand)
+def evaluate(
+    store: Store,
+    questions: Annotated[
+        Path | None, typer.Argument(metavar="[QUESTIONS]", help="File of questions, a JSON object in each line.")
+    ] = None,
+    judged: Annotated[bool, typer.Option("--judged", help="Ask the questions of judged receipts instead.")] = False,
+    k: Annotated[int, typer.Option("-k", "--k", help="How many hits to ask for, up to 1,000.")] = EVALUATION_K,
+    mode: Modes = "hybrid",
+    model: ModelName = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Measure recall with questions whose answers are known, by category, with 95 % intervals.
+
+    A line of QUESTIONS is {"question": "...", "evidence": ["key of a turn", 12], "scope": "...", "category": "..."}.
+    Evidence is keys or positions of turns, [] if nothing answers; scope, session and category may be left out.
+
+    Example: mnemolog eval memory/ questions.jsonl
+    """
+    if (questions is None) is not judged:
+        why = "give a file of questions or --judged" + (", not both" if judged else "")
+        raise Refused(why, hint=f"{typed('eval --help')} explains both", status=EXIT_USAGE)
+    with store_with_model(store, model) as opened, bar("asking") as progress:
+        answer = opened.audit.evaluate(questions, k=k, mode=cast(Mode, mode), progress=progress)
+        missing = None if as_json else unembedded(opened, answer.vectors_cover, answer.head)
+    output.answer(answer, show_evaluation, as_json=as_json)
+    if missing is not None:
+        note_unembedded(missing, store, model)
 
 
 def _ranked(hits: Sequence[int], option: str, ranks: Sequence[int]) -> Iterator[int]:

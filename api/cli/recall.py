@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import msgspec
@@ -32,9 +33,9 @@ from mnemolog.defaults import DEFAULT_MODEL
 from mnemolog.domain import errors
 from mnemolog.domain.events import TurnRecorded
 from mnemolog.domain.limits import CONTEXT_TURNS_MAX, INTEGER_MAX
-from mnemolog.domain.position import ORIGIN
+from mnemolog.domain.position import ORIGIN, Position
 from mnemolog.projections.read_models import Turn
-from mnemolog.projections.recall.answer import Hit, Recall
+from mnemolog.projections.recall.answer import Hit
 from mnemolog.projections.recall.phrases import search_for
 from mnemolog.projections.recall.question import Mode
 from mnemolog.store import MemoryStore
@@ -164,7 +165,7 @@ def recall(
             receipt=receipt,
             mode=cast(Mode, mode),
         )
-        embedded = None if as_json else _embedded(opened, answer)
+        missing = None if as_json or as_of is not None else unembedded(opened, answer.vectors_cover, answer.head)
     if as_json:
         output.print_json(answer)
         return
@@ -174,18 +175,23 @@ def recall(
         print(answer.explain())
     else:
         recall_output.show_recall(answer, full=full)
-    if embedded is not None:
-        chosen = () if model == DEFAULT_MODEL else ("--model", model)
-        recall_output.note_missing_vectors(*embedded, typed("project", store, *chosen))
+    if missing is not None:
+        note_unembedded(missing, store, model)
 
 
-def _embedded(store: MemoryStore, answer: Recall) -> tuple[int, int] | None:
+def unembedded(store: MemoryStore, vectors_cover: int | None, head: Position) -> tuple[int, int] | None:
     """Return how many turns have no vector yet, of how many; None if all have one or none were searched."""
-    if answer.vectors_cover is None or answer.as_of is not None or answer.vectors_cover >= answer.head:
+    if vectors_cover is None or vectors_cover >= head:
         return None
-    count = partial(log_of(store).count, topic=TurnRecorded.topic, upto=answer.head)
-    missing = count(after=answer.vectors_cover)
+    count = partial(log_of(store).count, topic=TurnRecorded.topic, upto=head)
+    missing = count(after=Position(vectors_cover))
     return (missing, count(after=ORIGIN)) if missing else None
+
+
+def note_unembedded(missing: tuple[int, int], folder: Path, model: str) -> None:
+    """Print to stderr that not all turns were searched by meaning, and the command that embeds the rest."""
+    chosen = () if model == DEFAULT_MODEL else ("--model", model)
+    recall_output.note_missing_vectors(*missing, typed("project", folder, *chosen))
 
 
 @app.command("find", cls=StoreCommand)

@@ -117,6 +117,30 @@ _SELECT_TURNS: Final = (
 )
 
 
+class KeyedTurn(NamedTuple):
+    """Where a turn is, with its idempotency key."""
+
+    key: str
+    position: Position
+    session: str
+    scope: Scope
+
+
+def turns_with_keys(connection: sa.Connection, keys: Sequence[str]) -> list[KeyedTurn]:
+    """Return the turns that have any of these idempotency keys. Reads all turns: keys have no index."""
+    return _keyed(connection, "key IN (SELECT value FROM json_each(?))", keys)
+
+
+def keyed_turns_at(connection: sa.Connection, positions: Sequence[Position]) -> list[KeyedTurn]:
+    """Return where the turns at `positions` are. Positions without a turn are left out."""
+    return _keyed(connection, "position IN (SELECT value FROM json_each(?))", positions)
+
+
+def _keyed(connection: sa.Connection, condition: str, values: Sequence[Any]) -> list[KeyedTurn]:
+    query = f"SELECT coalesce(key, ''), position, session, scope FROM turns WHERE {condition} ORDER BY position"
+    return [KeyedTurn(*row) for row in fetch(connection, query, listed(values))]
+
+
 def titles_of(connection: sa.Connection, sessions: Collection[str]) -> dict[str, str]:
     """Return the titles of sessions by id; empty titles for sessions without one."""
     query = "SELECT session, title FROM sessions WHERE session IN (SELECT value FROM json_each(?))"

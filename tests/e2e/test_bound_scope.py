@@ -136,6 +136,7 @@ AUDIT = {
     "export": [lambda s: s.audit.export(s.path.parent / "log.jsonl")],
     "recalls": [lambda s: s.audit.recalls()],
     "judge": [lambda s: s.audit.judge(1, nothing=True)],
+    "evaluate": [lambda s: s.audit.evaluate([{"question": "sentinel", "evidence": []}])],
     "judgements": [lambda s: s.audit.judgements()],
     "forgotten": [lambda s: s.audit.forgotten()],
     "erasures": [lambda s: s.audit.erasures()],

@@ -54,6 +54,7 @@ def prepared(tmp_path_factory):
         (folder / "transcript.json").write_text(json.dumps([*seen, {"role": "user", "text": "One more."}]))
         report: BackupReport = store.backup(folder / "backups" / "2026-11-21", keys=folder / "safe" / "keys")
         assert report.head == store.head().position
+        (folder / "questions.jsonl").write_text('{"question": "Where did I move?", "evidence": [2]}')
         store.audit.export(folder / "exported.jsonl")
         store.audit.append_head(folder / "mnt" / "elsewhere" / "heads.jsonl")
         assert len(store.recall("Lisbon, ferry or train?", receipt=True)) == 3
@@ -77,7 +78,7 @@ def test_an_example_of_the_help_runs(line, prepared, tmp_path, monkeypatch, run)
         run("checkpoint", "delete", "memory", "trip", "before-booking")
     monkeypatch.setenv("HOME", str(here))
     moved = [f".{argument}" if argument.startswith(ABSOLUTE) else argument for argument in arguments]
-    without_model = ["--model", "none"] if arguments[0] in ("recall", "rebuild", "audit") else []
+    without_model = ["--model", "none"] if arguments[0] in ("recall", "rebuild", "audit", "eval") else []
     if arguments[0] == "rebuild":
         moved, without_model = [word.replace("vectors", "views") for word in moved], []
     ran = run(*moved, *without_model)

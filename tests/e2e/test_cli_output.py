@@ -60,6 +60,7 @@ READS = {
     "forgotten --erasures": ["forgotten", "--erasures"],
     "model list": ["model", "list"],
     "language": ["language"],
+    "eval": ["eval", "--judged", "-k", "1", "--model", "none"],
     "judge": ["judge", "{receipt}", "--nothing"],
     "audit recalls": ["audit", "recalls", "--model", "none"],
     "rebuild": ["rebuild", "views", "--dry-run", "--model", "none"],
@@ -99,7 +100,9 @@ def evil(folder):
         ]
         log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
         answer = store.recall(f"forged {EVIL}", mode="text", receipt=True)
-        judged = events.RecallJudged(receipt=answer.receipt, good=[answer[0].position], by=EVIL)
+        worst = answer[-1].position
+        assert worst != 2
+        judged = events.RecallJudged(receipt=answer.receipt, good=[worst], by=EVIL)
         log_of(store).transact(lambda tx: tx.append("recalls", judged))
         store.forget(positions=[2], reason="a reason")
     return folder

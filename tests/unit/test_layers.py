@@ -65,7 +65,17 @@ MAY_IMPORT = {
         *("observability", "results", "defaults", "composition", "session", "working_memory"),
     },
     "aio": {
-        *("domain", "infra.runtime", "projections", "audit", "operations", "forgetting", "models", "observability"),
+        *(
+            "domain",
+            "infra.runtime",
+            "projections",
+            "audit",
+            "evaluation",
+            "operations",
+            "forgetting",
+            "models",
+            "observability",
+        ),
         *("results", "defaults", "session", "working_memory", "store"),
     },
     # The outermost ring.
@@ -74,7 +84,18 @@ MAY_IMPORT = {
         *("observability", "results", "defaults", "session", "working_memory", "store", "adapters"),
     },
     "cli": {
-        *("domain", "infra", "projections", "application", "audit", "operations", "forgetting", "models", "aio"),
+        *(
+            "domain",
+            "infra",
+            "projections",
+            "application",
+            "audit",
+            "operations",
+            "forgetting",
+            "models",
+            "aio",
+            "evaluation",
+        ),
         *("observability", "results", "defaults", "session", "working_memory", "store", "adapters"),
     },
     "__main__": {"cli"},
