@@ -150,7 +150,7 @@ def _measured(item: KnownQuestion, answer: Recall, *, took_ms: float) -> AskedQu
         evidence=evidence,
         ranks=tuple(map(ranks.get, evidence)),
         hits=tuple(ranks),
-        relevance=answer[0].score if answer else 0.0,
+        relevance=answer[0].relevance if answer else 0.0,
         took_ms=round(took_ms, 2),
     )
 

@@ -100,9 +100,8 @@ def evil(folder):
         ]
         log_of(store).transact(lambda tx: [tx.append(stream, event) for stream, event in appended])
         answer = store.recall(f"forged {EVIL}", mode="text", receipt=True)
-        worst = answer[-1].position
-        assert worst != 2
-        judged = events.RecallJudged(receipt=answer.receipt, good=[worst], by=EVIL)
+        good = next(hit.position for hit in answer if hit.position != 2)
+        judged = events.RecallJudged(receipt=answer.receipt, good=[good], by=EVIL)
         log_of(store).transact(lambda tx: tx.append("recalls", judged))
         store.forget(positions=[2], reason="a reason")
     return folder
