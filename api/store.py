@@ -86,26 +86,21 @@ class MemoryStore(OfOneProcess):
     ) -> Self:
         """Open the store in the folder `path`; create it if the folder is new or empty.
 
-        `model` is the name or the folder of a SentenceTransformer, an object with
-        `encode(list[str]) -> ndarray` and a `fingerprint`, or None for text recall only. It is loaded when
-        a vector is first needed. `models` are further models that this process can use. Once any process has
-        activated a model, vectors come from that model only (docs/models.md).
-        `synchronous="NORMAL"` is faster, but a power cut may lose the newest turns.
-        A new store encrypts its content, with keys in `keys.db`, so that content can be forgotten
-        (docs/forgetting.md), unless `encrypt` is False. This cannot be changed later.
+        `model` is the name or the folder of a SentenceTransformer, an object with `encode(list[str]) -> ndarray` and a
+        `fingerprint`, or None for text recall only; `models` are further ones that this process can use. They are
+        loaded when a vector is first needed. Once any process has activated a model, vectors come from that one only
+        (docs/models.md).
+        `synchronous="NORMAL"` is faster, but a power cut may lose the newest turns. A new store encrypts its content,
+        so that it can be forgotten (docs/forgetting.md), unless `encrypt` is False; this cannot be changed later.
         `language` is that of a new store: the text index removes its word endings (docs/recall.md).
-        With `scope`, nothing outside of that scope can be read or written through this object: other sessions do
-        not exist for it, sessions start in that scope by default, and calls about the whole store raise `OutsideScope`
-        (docs/sessions.md).
+        With `scope`, nothing outside of that scope can be read or written through this object (docs/sessions.md).
         `limits` bounds the working memory of one session; a write that would exceed it is refused.
         `reranker` scores the best turns of a recall again (docs/recall.md): the name or folder of a CrossEncoder,
         or an object with `score(query, list[str]) -> list[float]` and a `name`. It is loaded when first needed.
-        With `receipts`, every recall leaves a receipt, unless it is called with `receipt=False` (docs/audit.md).
+        With `receipts`, every recall and context leaves a receipt, unless called with `receipt=False` (docs/audit.md).
         `background` embeds new turns in a background thread (docs/projector.md); `close` ends it.
-        A store on a network file system is refused, because SQLite's locks do not work there. If only one machine
-        ever opens it, set `allow_network_filesystem` (docs/operations.md).
-        With `read_only` nothing is written into the folder, which may be on a read-only disk: projections are copied to
-        a temporary folder, and what would be recorded raises `StoreNotWritable` (docs/operations.md).
+        A store on a network file system is refused, unless `allow_network_filesystem`; `read_only` writes nothing into
+        the folder, and what would be recorded raises `StoreNotWritable` (docs/operations.md).
         `telemetry` receives measurements (docs/observability.md): `mnemolog.observability.otel.OpenTelemetry()`.
         Raises `StoreNotFound` (with `create=False`), `NotAStore`, `StoreNotWritable`, `NetworkFilesystem`,
         `FormatTooNew`, `InvalidInput`.
@@ -473,14 +468,11 @@ class MemoryStore(OfOneProcess):
     ) -> ForgetReport:
         """Erase content permanently: of sessions, of all sessions in scopes, or of single events by position.
 
-        Text, speakers, metadata, values, tasks, notes, names of checkpoints and titles of sessions become unreadable in
-        every file of the store; for sessions and scopes also the receipts of recalls within them. The events stay
-        countable, and `verify` still proves the history. Hidden turns are erased too, and branches no longer see
-        erased turns of their ancestors. Turns recorded later are not affected.
-
-        Ids, scopes, agents, idempotency keys and times are labels, not content: they stay (docs/forgetting.md). So
-        does `reason`. With `dry_run` nothing is written. The keys are destroyed first. If a later step cannot be
-        done now, `pending` has the reason; the next `open` or `forget` completes it.
+        What was said and kept there becomes unreadable in every file of the store, hidden turns included; for sessions
+        and scopes also the receipts of recalls within them. Ids, scopes, agents, idempotency keys, times and `reason`
+        are labels and stay (docs/forgetting.md). The events stay countable, and `verify` still proves the history.
+        With `dry_run` nothing is written. The keys are destroyed first. If a later step cannot be done now, `pending`
+        has the reason; the next `open` or `forget` completes it.
 
         Raises `UnknownSession`, `InvalidInput` (also for a store without encryption), `KeysMissing`, and `LogBusy` if
         another process is still forgetting: nothing was written.
@@ -541,9 +533,8 @@ class MemoryStore(OfOneProcess):
 
         With `replace`, an earlier backup of this log in `target` is replaced once the new one is complete.
 
-        Only the log is copied: projections are rebuilt from it after a restore, which calls the model for the vectors.
-        `with_projections` copies them too; they hold texts and vectors in clear text. The content keys, if the store
-        has any, are never in `target`; `keys` is a folder to copy them to, replacing the copy of an earlier backup.
+        Only the log is copied; `with_projections` copies projections too, which hold texts and vectors in clear text.
+        The content keys are never in `target`; `keys` is a folder to copy them to, replacing an earlier copy.
         The copy is verified, and opened with the keys, before it gets its name. `restore_backup` restores a backup
         (docs/backup.md).
 
