@@ -33,6 +33,7 @@ from mnemolog.models.service import ModelService
 from mnemolog.observability.instrumentation import gauges_of, measure_appends, recall_timer
 from mnemolog.observability.telemetry import NO_TELEMETRY, Gauges, Telemetry
 from mnemolog.operations.backup import copy_projections
+from mnemolog.operations.maintenance import Maintenance
 from mnemolog.operations.service import AdminService
 from mnemolog.projections.history.states import SessionStates
 from mnemolog.projections.projection_set import ProjectionSet
@@ -61,6 +62,7 @@ class StoreParts:
     audit: AuditService
     models: ModelService
     admin: AdminService
+    maintenance: Maintenance
     session_list: SessionList
     boundary: Boundary
     """The scope that the store was opened for."""
@@ -131,6 +133,7 @@ def build(
     snapshots = open_snapshots(layout, log, busy_timeout_s=log.busy_timeout_s)
     states = SessionStates(log, snapshots, boundary=boundary)
     sessions = Sessions(log, states, clock=clock, limits=limits, titles=projections.session_titles)
+    measurements = telemetry or NO_TELEMETRY
     if telemetry is not None:
         measure_appends(log, telemetry)
     recalls = Recalls(
@@ -138,7 +141,7 @@ def build(
         spans_at=sessions.spans_at,
         append=lambda stream, event: log.transact(lambda tx: tx.append(stream, event)).position,
         receipts=receipts,
-        timed=recall_timer(telemetry or NO_TELEMETRY),
+        timed=recall_timer(measurements),
         boundary=boundary,
     )
     forgetting = Forgetting(layout, log, projections, snapshots)
@@ -152,11 +155,14 @@ def build(
         prefetcher=_prefetcher(log, sessions, projections, recalls),
         forgetting=forgetting,
         wal_keeper=WalKeeper(log.path, log),
-        telemetry=telemetry or NO_TELEMETRY,
+        telemetry=measurements,
         gauges=gauges_of(layout, log, projections),
         audit=AuditService(log, sessions, projections, recalls, forgetting),
         models=ModelService(layout, log, projections, boundary=boundary),
         admin=AdminService(layout, log, projections, snapshots, forgetting, boundary=boundary),
+        maintenance=Maintenance(
+            layout, log, projections, snapshots, boundary=boundary, telemetry=measurements
+        ),
         session_list=SessionList(projections, sessions),
         boundary=boundary,
         scratch=scratch,

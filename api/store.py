@@ -31,10 +31,10 @@ from mnemolog.infra.runtime.fork_guard import OfOneProcess
 from mnemolog.infra.runtime.paths import local_path
 from mnemolog.infra.sqlite import BUSY_TIMEOUT_S, Synchronous
 from mnemolog.observability.telemetry import Telemetry
-from mnemolog.operations import rebuild as rebuilding
-from mnemolog.operations.backup import BackupReport, make_backup
+from mnemolog.operations.backup import BackupReport
 from mnemolog.operations.known_backups import backup_witnesses
-from mnemolog.operations.status import Status, store_status
+from mnemolog.operations.rebuild import Rebuildable
+from mnemolog.operations.status import Status
 from mnemolog.projections.health.verify import Verification
 from mnemolog.projections.history.replay import Replay, replay
 from mnemolog.projections.ports import Progress
@@ -287,9 +287,8 @@ class MemoryStore(OfOneProcess):
         `key` makes a retry safe: repeating a switch that the agent made under this key writes nothing, even after
         later switches; a different switch under the same key raises `DuplicateKey`.
 
-        Returns a handle on `to`. Prefetched answers for the old session are discarded. Raises
-        `UnknownSession`, `SessionExists`, `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`:
-        nothing was written.
+        Returns a handle on `to`. Prefetched answers for the old session are discarded. Raises `UnknownSession`,
+        `SessionExists`, `SessionAlreadyEnded`, `OutsideSession`, `SwitchRefused`, `InvalidInput`: nothing was written.
         """
         switched = self.parts.sessions.switch(
             to, reason=reason, session=session, agent=agent, at=at, turns=turns, title=title, scope=scope, key=key
@@ -319,8 +318,7 @@ class MemoryStore(OfOneProcess):
         """Return the position of the last event recorded at or before `time`, 0 before the first.
 
         `time` is a `datetime` with a time zone, a `date` (its start) or ISO 8601 text, local time where it names no
-        zone. Wherever a position is taken, such a time can be given in its place. Where a clock was set back, more
-        than one position can fit; the answer is one of them, and later events do not change it. Raises `InvalidInput`.
+        zone. Wherever a position is taken, such a time can be given instead (docs/audit.md). Raises `InvalidInput`.
         """
         return self.parts.log.position_at(parse_time("time", time))
 
@@ -495,13 +493,11 @@ class MemoryStore(OfOneProcess):
     ) -> Verification:
         """Check the whole history of the log against its digests and its witnesses.
 
-        `expect_head` is a `position:digest` noted earlier; `heads` is a file of such heads
-        (`store.audit.append_head`), all of which are checked. The digests cover the stored bytes, so no keys are
-        needed. With `contents` all encrypted content is decrypted as well, which takes longer.
-
-        Problems are reported in `Verification.findings` and do not raise, unless the file cannot be read at all
-        (`LogDamaged`) or keys are missing (`KeysMissing`). Raises `InvalidInput` for an invalid `expect_head`,
-        `WitnessUnreadable` (naming the line) for an invalid line in `heads`.
+        `expect_head` is a `position:digest` noted earlier; `heads` is a file of such heads (`store.audit.append_head`),
+        all of which are checked. No keys are needed, unless `contents` asks for all content to be decrypted as well.
+        Problems are in `Verification.findings` and do not raise, unless the file cannot be read at all (`LogDamaged`)
+        or keys are missing (`KeysMissing`). Raises `InvalidInput` for an invalid `expect_head`, `WitnessUnreadable`
+        (naming the line) for an invalid line in `heads`.
         """
         self.parts.boundary.require_none("verify")
         return verify_store(
@@ -516,9 +512,7 @@ class MemoryStore(OfOneProcess):
 
     def status(self) -> Status:
         """Return the state of log, projections and projector. Fast, and read-only."""
-        self.parts.boundary.require_none("status")
-        parts = self.parts
-        return store_status(parts.layout, parts.log, parts.projections, parts.snapshots)
+        return self.parts.maintenance.status()
 
     def backup(
         self,
@@ -541,21 +535,13 @@ class MemoryStore(OfOneProcess):
         Raises `LogDamaged` if the log or its keys are damaged, `BackupRefused`, `BackupUnusable` (the backup to
         replace), `StorageFull`, `StoreNotWritable`: no backup was made, and an earlier one is as it was.
         """
-        self.parts.boundary.require_none("backup")
-        with self.parts.telemetry.span("mnemolog.backup", {}):
-            return make_backup(
-                self.path,
-                self.parts.log,
-                local_path("target", target),
-                keys=None if keys is None else local_path("keys", keys),
-                with_projections=with_projections,
-                replace=replace,
-                progress=progress,
-            )
+        return self.parts.maintenance.backup(
+            target, keys=keys, with_projections=with_projections, replace=replace, progress=progress
+        )
 
     def rebuild(
         self,
-        projection: rebuilding.Rebuildable = "all",
+        projection: Rebuildable = "all",
         *,
         dry_run: bool = False,
         from_scratch: bool = False,
@@ -565,25 +551,13 @@ class MemoryStore(OfOneProcess):
         """Rebuild `vectors`, `views` or `all` from the log. The old ones answer until the new ones are complete.
 
         Vectors come from the embedding cache if it has the text, else from the model; an interrupted rebuild is
-        resumed. `from_scratch` uses neither the cache nor an interrupted rebuild. A text that the model cannot encode
-        stops the rebuild, or with `skip_bad` is skipped and listed in `status`. With `dry_run` nothing is built.
-        `all` leaves vectors out where the store was opened without a model.
+        resumed. `from_scratch` uses neither. A text that the model cannot encode stops the rebuild, or with `skip_bad`
+        is skipped and listed in `status`. With `dry_run` nothing is built.
         Raises `ModelUnavailable`, `EncodingFailed` (naming the position), `IndexerBusy`, `UndecodableEvent`.
         """
-        self.parts.boundary.require_none("rebuild")
-        with self.parts.telemetry.span("mnemolog.rebuild", {"projection": projection}):
-            reports = rebuilding.rebuild(
-                projection,
-                self.parts.layout,
-                self.parts.log,
-                self.parts.projections,
-                self.parts.snapshots,
-                dry_run=dry_run,
-                from_scratch=from_scratch,
-                skip_bad=skip_bad,
-                progress=progress,
-            )
-        return Results(reports)
+        return self.parts.maintenance.rebuild(
+            projection, dry_run=dry_run, from_scratch=from_scratch, skip_bad=skip_bad, progress=progress
+        )
 
     def _handle(self, session_id: str, started: SessionStarted) -> Session:
         parts = self.parts
